@@ -1,0 +1,192 @@
+"""What has to happen to IR that ONNX has no words for, decided before a node is written.
+
+A backward sweep over the module tells for each node whether it is written as it is, or
+
+- raised: `multiply` by the scale and `add` of the shift of one `nn.batch_norm_to_affine`, with nothing in between,
+  are the BatchNormalization they came from, which is written instead of the three;
+- computed: a float64 affine of a constant is a constant;
+- narrowed: a float64 parameter beside narrower data is rounded to the data's dtype and shaped for the broadcast;
+- fused: an `nn.bias_add` behind a convolution or dense layer without bias is its bias.
+
+Producers that lose their last reader this way are left out. The module is not changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.errors import EmitError
+from ...ir.evaluate import ConstantEvaluator, align, is_wide
+from ...ir.graph import Graph, Module, Node, Value
+from ...ir.ops import op_info
+from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
+from ...ir.types import F64, DType, dtype_of, shape_of
+
+LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense")
+
+
+@dataclass(slots=True)
+class Legalization:
+    """The decisions for one module.
+
+    `skipped` nodes are not written; `raised` maps an `add` to the data value and the `nn.batch_norm_to_affine` of its
+    BatchNormalization; `computed` holds values that are written as constants; `narrowed` the payload that stands for
+    input `index` of a node; `fused` the `nn.bias_add` that is written as part of a layer, by that layer.
+    """
+
+    skipped: set[Node] = field(default_factory=set)
+    raised: dict[Node, tuple[Value, Node]] = field(default_factory=dict)
+    computed: dict[Value, Tensor] = field(default_factory=dict)
+    narrowed: dict[tuple[Node, int], Tensor] = field(default_factory=dict)
+    fused: dict[Node, Node] = field(default_factory=dict)
+
+
+def legalize(module: Module) -> Legalization:
+    """Decide for every node of `module`. O(nodes).
+
+    Raises EmitError where a float64 parameter cannot be computed or shaped.
+    """
+    sweep = _Sweep()
+    for graph in module.top_graphs():
+        for node in reversed(list(graph.walk())):
+            sweep.visit(node)
+    return sweep.result
+
+
+def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
+    """The data, `multiply` and `nn.batch_norm_to_affine` that make `add` the result of one BatchNormalization."""
+    if add.op != "add" or len(add.inputs) != 2:
+        return None
+    product, shift = add.inputs
+    assert product is not None and shift is not None
+    multiply, affine = product.node, shift.node
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
+        return None
+    if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
+        return None
+    data, scale = multiply.inputs
+    assert data is not None
+    if scale is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+        return None
+    return data, multiply, affine
+
+
+class _Sweep:
+    def __init__(self) -> None:
+        self.result = Legalization()
+        self.evaluator = ConstantEvaluator(1 << 62)
+        self.unread: dict[Value, int] = {}
+
+    def visit(self, node: Node) -> None:
+        result = self.result
+        if node in result.skipped:
+            return
+        if self.is_dead(node):
+            result.skipped.add(node)
+            self.release(node, *node.inputs)
+        elif node.op == "add" and (found := batch_norm_of(node)) is not None:
+            data, multiply, affine = found
+            result.raised[node] = (data, affine)
+            result.skipped.add(multiply)
+            self.release_affine(affine)
+        elif node.op in ("multiply", "add", "nn.bias_add"):
+            self.visit_affine(node)
+        elif node.op in LAYERS:
+            self.visit_layer(node)
+
+    def is_dead(self, node: Node) -> bool:
+        """Whether every reader of the node's results, of which there are some, does without them."""
+        if not self.unread or not any(value in self.unread for value in node.outputs):
+            return False
+        info = op_info(node.op)
+        return info is not None and all(self.unread.get(value, 0) == value.use_count for value in node.outputs)
+
+    def release(self, node: Node, *values: Value | None) -> None:
+        for value in values:
+            if value is not None:
+                self.unread[value] = self.unread.get(value, 0) + 1
+
+    def release_affine(self, affine: Node) -> None:
+        """One BatchNormalization takes over both results; the node is left out, but its parameters are read."""
+        for value in affine.outputs:
+            self.unread[value] = self.unread.get(value, 0) + 1
+        if all(self.unread[value] == value.use_count for value in affine.outputs):
+            self.result.skipped.add(affine)
+
+    def visit_affine(self, node: Node) -> None:
+        wide = is_wide(node)
+        if not wide and ("axis" not in node.attrs or (node.source is not None and not node.rewritten)):
+            return
+        data, parameter = node.inputs
+        assert data is not None and parameter is not None
+        if wide and (array := self.evaluator.array(node.output)) is not None:
+            self.result.computed[node.output] = ArrayTensor(array)
+            self.release(node, data, parameter)
+            return
+        if node.op == "nn.bias_add" and self.fuse(node, data, parameter):
+            return
+        rank = len(shape) if (shape := shape_of(data.type)) is not None else None
+        axis = node.attrs.get("axis")
+        legacy = self.opset(node.graph) < 7
+        if isinstance(axis, int) and not legacy:
+            if rank is None:
+                raise EmitError(f"{node.op} %{node.output.name}: the rank of its data is unknown")
+            self.narrow(node, 1, parameter, dtype_of(data.type), axis, rank)
+        else:
+            self.narrow(node, 1, parameter, dtype_of(data.type))
+
+    def opset(self, graph: Graph | None) -> int:
+        assert graph is not None
+        return graph.opsets.get("", 1)
+
+    def fuse(self, node: Node, data: Value, bias: Value) -> bool:
+        """Write `nn.bias_add` as the bias of the layer in front of it."""
+        layer = data.node
+        if layer is None or layer.op not in LAYERS or layer.graph is not node.graph or data.sole_user() is not node:
+            return False
+        if layer.input(2) is not None or node.attrs.get("axis", 1) != 1:
+            return False
+        if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
+            return False
+        self.result.fused[layer] = node
+        self.result.skipped.add(node)
+        dtype = dtype_of(data.type)
+        if dtype_of(bias.type) is not dtype:
+            self.narrow(layer, 2, bias, dtype)
+        return True
+
+    def visit_layer(self, node: Node) -> None:
+        bias = node.input(2)
+        if bias is None or dtype_of(bias.type) is not F64:
+            return
+        dtype = dtype_of(node.output.type)
+        if dtype is not F64 and dtype is not None:
+            self.narrow(node, 2, bias, dtype)
+
+    def narrow(
+        self,
+        node: Node,
+        index: int,
+        parameter: Value,
+        dtype: DType | None,
+        axis: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        array = self.evaluator.array(parameter)
+        if array is None or dtype is None:
+            raise EmitError(f"{node.op} %{node.output.name}: the parameter %{parameter.name} cannot be computed")
+        if array.dtype == np.float64:
+            array = round_to(array, dtype)
+        self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
+        self.release(node, parameter)
+
+
+def _aligned(array: Array, axis: int | None, rank: int | None) -> Array:
+    if axis is None or rank is None:
+        return array
+    return align(array, axis, rank)
+
+
+

@@ -1,0 +1,60 @@
+"""The ONNX frontend: `load` and `from_model`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from ...ir.errors import ModelError
+from ...ir.graph import Module
+from .importer import import_model
+
+
+def load(path: str | Path) -> Module:
+    """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
+
+    Raises ModelError where the file cannot be read or holds no ONNX model.
+    """
+    if str(path) == "-":
+        return from_model(_parse(sys.stdin.buffer.read(), "standard input"), base_dir=Path())
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ModelError(f"{path}: this is a folder, not an ONNX file") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    model = _parse(data, str(path))
+    try:
+        return import_model(model, file.parent)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
+    """Import a ModelProto, which must not be changed while the module lives; external data stands below `base_dir`.
+
+    Raises ModelError where the model breaks ONNX's rules for graphs.
+    """
+    return import_model(model, Path(base_dir))
+
+
+def _parse(data: bytes, name: str) -> ModelProto:
+    if not data:
+        raise ModelError(f"{name}: the file is empty")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise ModelError(f"{name}: this is not an ONNX model, or it is truncated") from None
+    if not model.HasField("graph"):
+        raise ModelError(f"{name}: this is not an ONNX model: it holds no graph")
+    return model
+
+
+__all__ = ["from_model", "load"]

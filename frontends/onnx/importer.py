@@ -1,0 +1,311 @@
+"""From ONNX to the IR.
+
+The import changes nothing: every node keeps its inputs, outputs and attributes in their order, initializers become
+constants, the protobuf messages are held by reference for the backend. In-house names are given by `lowering`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import Message
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from ...ir.attributes import Attribute, RegionRef, SparseTensor
+from ...ir.errors import ModelError
+from ...ir.graph import Function, Graph, Module, Node, Value
+from ...ir.rewrite import infer_types
+from ...ir.tensor import Array, ArrayTensor, Tensor
+from ...ir.types import UNKNOWN, TensorType, Type
+from .attributes import UnknownAttribute, import_attribute, import_sparse
+from .dtypes import import_type
+from .lowering import DEFAULT_DOMAINS, NodeView, lower
+from .order import topological_order
+from .shapes import infer_shapes
+from .tensors import OnnxTensor
+
+CONSTANT_FORMS = {
+    "value": "t",
+    "sparse_value": "sparse_tensor",
+    "value_float": "f",
+    "value_floats": "floats",
+    "value_int": "i",
+    "value_ints": "ints",
+    "value_string": "s",
+    "value_strings": "strings",
+}
+"""The attributes of ONNX's Constant, one of which is set, with the field that holds each."""
+
+
+def import_model(model: ModelProto, base_dir: Path) -> Module:
+    """The module of `model`, whose external data stands below `base_dir`. O(nodes + uses).
+
+    Raises ModelError where the model is no graph: a value that nothing defines, or that two nodes define, or a cycle.
+    """
+    if not model.HasField("graph"):
+        raise ModelError("this is not an ONNX model: it holds no graph")
+    return _Importer(model, base_dir).run()
+
+
+class _Scope:
+    """The names visible in a graph: its own, then those of the graphs around it."""
+
+    __slots__ = ("outer", "values")
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self.outer = outer
+        self.values: dict[str, Value] = {}
+
+    def lookup(self, name: str) -> Value | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            value = scope.values.get(name)
+            if value is not None:
+                return value
+            scope = scope.outer
+        return None
+
+
+class _Importer:
+    def __init__(self, model: ModelProto, base_dir: Path) -> None:
+        self.model = model
+        self.base_dir = base_dir
+        self.module = Module(Graph(), ir_version=model.ir_version, source=model)
+        self.variables = _trained_names(model)
+
+    def run(self) -> Module:
+        model, module = self.model, self.module
+        inferred = infer_shapes(model)
+        opsets = _opsets(model.opset_import)
+        module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
+        for proto in model.functions:
+            function = self.function(proto)
+            if function.key in module.functions:
+                raise ModelError(f"function {proto.domain}::{proto.name} is defined twice")
+            module.functions[function.key] = function
+        return module
+
+    def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
+        graph = Graph(proto.name, opsets, source=proto)
+        types = _types(proto, inferred)
+        payloads = self.payloads(proto)
+        for info in proto.input:
+            payload = payloads.get(info.name)
+            if payload is not None and self.model.ir_version < 4:
+                continue
+            value = graph.add_input(info.name, types.get(info.name, UNKNOWN))
+            self.define(scope, value, proto)
+            if payload is not None:
+                graph.defaults[value] = payload[0]
+        for name, (tensor, source) in payloads.items():
+            if name not in scope.values:
+                self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
+        self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
+        names = [info.name for info in proto.output]
+        graph.set_outputs([self.read(scope, name, f"graph {proto.name!r} returns") for name in names], names)
+        return graph
+
+    def nodes(
+        self,
+        graph: Graph,
+        protos: Sequence[NodeProto],
+        scope: _Scope,
+        types: dict[str, Type],
+        inferred: Sequence[NodeProto] | None,
+    ) -> None:
+        """Append the nodes; those of a graph that is not sorted come in a stable topological order."""
+        order = topological_order(protos, scope.lookup)
+        for i in range(len(protos)) if order is None else order:
+            self.node(graph, protos[i], scope, types, None if inferred is None else inferred[i])
+        if order is not None:
+            placed = [node for node in graph if isinstance(node.source, NodeProto)]
+            graph.source_order = dict(zip(placed, order, strict=True))
+
+    def node(
+        self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
+    ) -> None:
+        inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
+        origins = self.module.new_origin()
+        regions: list[Graph] = []
+        attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
+        outputs = [(name, types.get(name, UNKNOWN)) for name in proto.output]
+        op = f"{proto.domain}::{proto.op_type}"
+        if attrs is not None:
+            domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+            view = NodeView(graph.opsets.get(domain, 1), attrs, inputs, tuple(proto.output))
+            constant = self.constant_attrs(proto, attrs)
+            if constant is not None:
+                op, attrs = "constant", constant
+            else:
+                lowered, refusal = lower(proto.domain, proto.op_type, view)
+                op = lowered or op
+                if refusal is not None:
+                    self.module.ledger.refusals[self.module.next_origin - 1] = refusal
+        node = Node(
+            op,
+            inputs,
+            attrs or {},
+            outputs=outputs,
+            regions=regions,
+            name=proto.name,
+            overload=proto.overload,
+            origins=origins,
+            source=proto,
+        )
+        graph.append(node)
+        infer_types(node)
+        for value in node.outputs:
+            if value.name:
+                self.define(scope, value, proto)
+
+    def attributes(
+        self,
+        proto: NodeProto,
+        regions: list[Graph],
+        scope: _Scope,
+        opsets: dict[str, int],
+        inferred: NodeProto | None,
+    ) -> dict[str, Attribute] | None:
+        """The attributes of a node, None where one of them is newer than this program; fills `regions`."""
+        attrs: dict[str, Attribute] = {}
+        complete = True
+        for i, attribute in enumerate(proto.attribute):
+            mirror = None if inferred is None else inferred.attribute[i]
+            nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
+
+            def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
+                regions.append(self.graph(graph, _Scope(scope), opsets, next(iter(nested), None)))
+                return RegionRef(len(regions) - 1)
+
+            try:
+                attrs[attribute.name] = import_attribute(attribute, self.base_dir, region)
+            except UnknownAttribute:
+                complete = False
+        return attrs if complete else None
+
+    def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
+        """`value` and `form` of a Constant node, None for any other node and for a Constant of an odd form."""
+        if proto.op_type != "Constant" or proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
+            return None
+        if len(attrs) != 1 or not proto.output[0]:
+            return None
+        form, value = next(iter(attrs.items()))
+        payload = constant_payload(form, value)
+        return None if payload is None else {"value": payload, "form": form}
+
+    def function(self, proto: FunctionProto) -> Function:
+        scope = _Scope()
+        graph = Graph(proto.name, _opsets(proto.opset_import), source=proto)
+        types = {info.name: import_type(info.type) for info in proto.value_info}
+        for name in proto.input:
+            self.define(scope, graph.add_input(name, types.get(name, UNKNOWN)), proto)
+        self.nodes(graph, proto.node, scope, types, None)
+        values = [self.read(scope, name, f"function {proto.name!r} returns") for name in proto.output]
+        graph.set_outputs(values, list(proto.output))
+        function = Function(proto.domain, proto.name, graph, overload=proto.overload, source=proto)
+        function.attributes = tuple(proto.attribute)
+        for attribute in proto.attribute_proto:
+            try:
+                function.defaults[attribute.name] = import_attribute(attribute, self.base_dir, _no_region)
+            except UnknownAttribute:
+                continue
+        return function
+
+    def payloads(self, proto: GraphProto) -> dict[str, tuple[Tensor | SparseTensor, Message]]:
+        """The dense, then the sparse initializers by name, each with its message."""
+        payloads: dict[str, tuple[Tensor | SparseTensor, Message]] = {}
+        for tensor in proto.initializer:
+            payloads[tensor.name] = (OnnxTensor(tensor, self.base_dir), tensor)
+        for sparse in proto.sparse_initializer:
+            payloads[sparse.values.name] = (import_sparse(sparse, self.base_dir), sparse)
+        if len(payloads) < len(proto.initializer) + len(proto.sparse_initializer):
+            names = [t.name for t in proto.initializer] + [s.values.name for s in proto.sparse_initializer]
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise ModelError(f"graph {proto.name!r}: {twice!r} is initialized twice")
+        return payloads
+
+    def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
+        op = "variable" if name in self.variables else "constant"
+        dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
+        outputs = [(name, TensorType(dtype, payload.shape))]
+        return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
+
+    def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
+        if value.name in scope.values:
+            if value.node is None or scope.values[value.name].node is not None:
+                raise ModelError(f"value {value.name!r} is defined twice, the second time by {_describe(owner)}")
+            self.module.redefined.append(value.name)
+        scope.values[value.name] = value
+
+    def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
+        value = scope.lookup(name)
+        if value is None:
+            who = reader if node is None else f"{_describe(node)} reads"
+            raise ModelError(f"{who} {name!r}, which nothing defines")
+        return value
+
+
+def constant_payload(form: str, value: Attribute) -> Attribute | None:
+    """The payload that the attribute `form` of a Constant stands for, None where it is none."""
+    if form in ("value", "sparse_value"):
+        return value if CONSTANT_FORMS[form] != "t" or isinstance(value, Tensor) else None
+    kinds: dict[str, type] = {"f": np.float32, "i": np.int64, "s": object}
+    field = CONSTANT_FORMS.get(form)
+    if field is None:
+        return None
+    single = field if field in kinds else field[0]
+    if field == single:
+        return ArrayTensor(_array([value], kinds[single]).reshape(())) if isinstance(value, int | float | str | bytes) else None
+    items = list(value) if isinstance(value, tuple) else []
+    return ArrayTensor(_array(items, kinds[single]))
+
+
+def _array(items: list[object], dtype: type) -> Array:
+    array: Array = np.empty(len(items), dtype)
+    array[:] = items
+    return array
+
+
+def _no_region(graph: GraphProto) -> RegionRef:
+    raise UnknownAttribute("a graph as a function's default")
+
+
+def _describe(owner: GraphProto | NodeProto | FunctionProto) -> str:
+    if isinstance(owner, NodeProto):
+        return f"node {owner.name or list(owner.output)!r} ({owner.op_type})"
+    return f"{'graph' if isinstance(owner, GraphProto) else 'function'} {owner.name!r}"
+
+
+def _opsets(imports: Iterable[object]) -> dict[str, int]:
+    """Version by domain; the default domain is written "" here, and is opset 1 where none is given."""
+    opsets = {"": 1}
+    for entry in imports:
+        domain = "" if entry.domain in DEFAULT_DOMAINS else entry.domain  # type: ignore[attr-defined]
+        opsets[domain] = entry.version  # type: ignore[attr-defined]
+    return opsets
+
+
+def _types(proto: GraphProto, inferred: GraphProto | None) -> dict[str, Type]:
+    """Types by value name: what inference says, then what the model itself says of its interface."""
+    infos: list[ValueInfoProto] = []
+    for graph in (proto, inferred):
+        if graph is not None:
+            infos.extend(graph.value_info)
+            infos.extend(graph.output)
+    infos.extend(proto.input)
+    return {info.name: import_type(info.type) for info in infos if info.HasField("type")}
+
+
+def _trained_names(model: ModelProto) -> set[str]:
+    """Names that training may rebind or read: initializers of these names are no constants."""
+    names: set[str] = set()
+    for training in model.training_info:
+        for binding in (*training.initialization_binding, *training.update_binding):
+            names.update((binding.key, binding.value))
+        for graph in (training.initialization, training.algorithm):
+            names.update(name for node in graph.node for name in node.input)
+    return names
+

@@ -1,0 +1,157 @@
+"""Which ONNX operators become in-house ones, and under which conditions.
+
+A node becomes an in-house operator only where that operator means exactly what the node means in its opset; anything
+else stays foreign. No input, output or attribute changes on the way, so that the backend can write the node as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...ir.attributes import Attribute, AttributeRef
+from ...ir.graph import Value
+from ...ir.ledger import Refusal
+from ...ir.ops import OPS
+from ...ir.tensor import Tensor
+from ...ir.types import shape_of
+
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What a condition may ask about a node that is being imported."""
+
+    opset: int
+    attrs: Mapping[str, Attribute]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+
+
+Condition = Callable[[NodeView], Refusal | None]
+
+
+def always(node: NodeView) -> Refusal | None:
+    """The operator means the same in every opset."""
+    return None
+
+
+def no_legacy_axis(node: NodeView) -> Refusal | None:
+    """`axis` has no meaning but in the limited broadcast of opsets below 7, where `broadcast=1` switches it on."""
+    if "axis" not in node.attrs or (node.opset < 7 and node.attrs.get("broadcast") == 1):
+        return None
+    return Refusal("unsupported_attr", "axis without limited broadcast")
+
+
+def text_cast(node: NodeView) -> Refusal | None:
+    """Before opset 6 `to` was a name."""
+    return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
+
+
+def inference_dropout(node: NodeView) -> Refusal | None:
+    """Dropout does nothing: is_test below opset 7, always from 7 to 11, training_mode absent or false from 12 on."""
+    training = Refusal("training_mode", "the node drops at run time")
+    if node.opset < 7:
+        return None if node.attrs.get("is_test", 0) else training
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    if node.opset < 12 or mode is None:
+        return None
+    payload = _payload(mode)
+    return training if payload is None or payload.numpy().any() else None
+
+
+def _payload(value: Value) -> Tensor | None:
+    if value.node is None or value.node.op != "constant":
+        return None
+    payload = value.node.attrs.get("value")
+    return payload if isinstance(payload, Tensor) else None
+
+
+def inference_batch_norm(node: NodeView) -> Refusal | None:
+    """BatchNormalization with fixed statistics, one value per channel.
+
+    Training mode is encoded in four ways: opsets 1 and 6 have `is_test`, by default 0; opsets 7 to 13 train where more
+    than the first output is declared; from 14 on there is `training_mode`. `spatial=0` (opsets 1 to 8) has parameters
+    per element; where they are per channel all the same, the attribute is spurious.
+    """
+    declared = sum(bool(name) for name in node.outputs)
+    if node.opset < 7 and not node.attrs.get("is_test", 0):
+        return Refusal("training_mode", "is_test is 0, so the batch's own statistics are used")
+    if node.opset < 14 and declared > 1:
+        return Refusal("training_mode", f"{declared} outputs are declared, so the batch's own statistics are used")
+    if node.attrs.get("training_mode", 0):
+        return Refusal("training_mode", "training_mode is 1")
+    if declared > 1:
+        return Refusal("training_mode", f"{declared} outputs are declared")
+    if node.opset < 9 and node.attrs.get("spatial", 1) == 0:
+        gamma = node.inputs[1] if len(node.inputs) > 1 else None
+        shape = None if gamma is None else shape_of(gamma.type)
+        if shape is None or len(shape) != 1:
+            return Refusal("per_element", "spatial is 0: the parameters are per element, not per channel")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """An in-house operator and the condition under which an ONNX operator becomes it."""
+
+    op: str
+    condition: Condition = always
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Add": Lowering("add", no_legacy_axis),
+    "BatchNormalization": Lowering("nn.batch_norm", inference_batch_norm),
+    "Cast": Lowering("cast", text_cast),
+    "CastLike": Lowering("cast_like"),
+    "Concat": Lowering("concatenate"),
+    "ConstantOfShape": Lowering("full"),
+    "Conv": Lowering("nn.conv"),
+    "ConvTranspose": Lowering("nn.conv_transpose"),
+    "Div": Lowering("divide", no_legacy_axis),
+    "Dropout": Lowering("nn.dropout", inference_dropout),
+    "Expand": Lowering("broadcast_to"),
+    "Flatten": Lowering("nn.batch_flatten"),
+    "Gather": Lowering("take"),
+    "Gemm": Lowering("nn.dense"),
+    "Identity": Lowering("identity"),
+    "MatMul": Lowering("matmul"),
+    "Mul": Lowering("multiply", no_legacy_axis),
+    "Neg": Lowering("negative"),
+    "Reciprocal": Lowering("reciprocal"),
+    "Relu": Lowering("nn.relu"),
+    "Reshape": Lowering("reshape"),
+    "Shape": Lowering("shape_of"),
+    "Slice": Lowering("strided_slice"),
+    "Sqrt": Lowering("sqrt"),
+    "Squeeze": Lowering("squeeze"),
+    "Sub": Lowering("subtract", no_legacy_axis),
+    "Transpose": Lowering("transpose"),
+    "Unsqueeze": Lowering("expand_dims"),
+}
+"""The in-house operators by the name they have in ONNX's default domain."""
+
+OP_TYPES: dict[str, str] = {lowering.op: op_type for op_type, lowering in LOWERINGS.items()}
+"""The ONNX name of every in-house operator that has one."""
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusal | None]:
+    """The in-house operator of a node, or None and, for an affine, why it has none."""
+    lowering = LOWERINGS.get(op_type)
+    if lowering is None or domain not in DEFAULT_DOMAINS:
+        return None, None
+    if any(isinstance(value, AttributeRef) for value in node.attrs.values()):
+        return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
+    info = OPS[lowering.op]
+    low, high = info.inputs
+    if not low <= len(node.inputs) <= high or any(value is None for value in node.inputs[:low]):
+        return None, Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    if not node.outputs or not node.outputs[0]:
+        return None, Refusal("unsupported_op", "no output")
+    refusal = lowering.condition(node)
+    return (None, refusal) if refusal else (lowering.op, None)
+
+
+

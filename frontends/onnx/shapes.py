@@ -1,0 +1,60 @@
+"""Types by onnx's own shape inference, run on a copy of the model without its payloads."""
+
+from __future__ import annotations
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+
+PAYLOAD_LIMIT = 1024
+"""Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
+
+
+def infer_shapes(model: ModelProto) -> ModelProto | None:
+    """A model of the same graphs, nodes and node order as `model` in which value_info is complete as far as onnx can
+    tell; None where inference fails, which an invalid model or an unknown operator version may cause."""
+    light = ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    _strip_graph(model.graph, light.graph)
+    try:
+        return shape_inference.infer_shapes(light)
+    except Exception:  # whatever onnx raises, the model is imported without these types
+        return None
+
+
+def _strip_graph(source: GraphProto, target: GraphProto) -> None:
+    target.name = source.name
+    target.input.extend(source.input)
+    target.output.extend(source.output)
+    target.value_info.extend(source.value_info)
+    for tensor in source.initializer:
+        _strip_tensor(tensor, target.initializer.add())
+    target.sparse_initializer.extend(source.sparse_initializer)
+    for node in source.node:
+        _strip_node(node, target.node.add())
+
+
+def _strip_node(source: NodeProto, target: NodeProto) -> None:
+    if not any(attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH) for attribute in source.attribute):
+        target.CopyFrom(source)
+        return
+    target.op_type, target.domain, target.overload = source.op_type, source.domain, source.overload
+    target.input.extend(source.input)
+    target.output.extend(source.output)
+    for attribute in source.attribute:
+        copy = target.attribute.add()
+        if attribute.type == AttributeProto.TENSOR and not attribute.ref_attr_name:
+            copy.name, copy.type = attribute.name, attribute.type
+            _strip_tensor(attribute.t, copy.t)
+        elif attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
+            copy.name, copy.type = attribute.name, attribute.type
+            _strip_graph(attribute.g, copy.g)
+        else:
+            copy.CopyFrom(attribute)
+
+
+def _strip_tensor(source: TensorProto, target: TensorProto) -> None:
+    if source.ByteSize() <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
+        target.CopyFrom(source)
+        return
+    target.name, target.data_type = source.name, source.data_type
+    target.dims.extend(source.dims)

@@ -1,0 +1,41 @@
+"""The exceptions of irc.
+
+    IRError                 everything irc raises on purpose: one clear sentence
+    ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
+    ├── ParseError          IR text does not parse (line, caret, what was expected)
+    ├── VerifyError         a module breaks an invariant of the IR
+    ├── PassError           an unknown pass or option, or a pass that failed
+    ├── EmitError           a module cannot be written as ONNX
+    └── FoldMapError        a fold map cannot be read or does not fit
+"""
+
+
+class IRError(Exception):
+    """Base of all errors that irc raises on purpose."""
+
+
+class ModelError(IRError):
+    """A model file cannot be read, or breaks a rule that ONNX itself makes."""
+
+
+class ParseError(IRError):
+    """IR text does not parse.
+
+    The message holds the place, the offending line, a caret under the column and what was expected there.
+    """
+
+
+class VerifyError(IRError):
+    """A module breaks one or more invariants of the IR; the message has one line for each."""
+
+
+class PassError(IRError):
+    """A pass or option is unknown, or a pass failed."""
+
+
+class EmitError(IRError):
+    """A module cannot be expressed as an ONNX model."""
+
+
+class FoldMapError(IRError):
+    """A fold map cannot be read, or does not belong to the model."""

@@ -1,0 +1,357 @@
+"""Evaluation of constant expressions with numpy.
+
+An operator is evaluated exactly as ONNX defines it or not at all: an evaluator raises `NotEvaluable` where the result
+would depend on the runtime (a float out of an integer's range, division by zero, an unknown attribute form).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from .graph import Node, Value
+from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to
+from .types import DTYPES, F64, DType, dtype_of, shape_of
+
+Inputs = Sequence[Array | None]
+Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
+
+
+class NotEvaluable(Exception):
+    """A node's result cannot be computed here; the message says why."""
+
+
+def _data(inputs: Inputs, index: int = 0) -> Array:
+    array = inputs[index] if index < len(inputs) else None
+    if array is None:
+        raise NotEvaluable(f"input {index} is absent")
+    return array
+
+
+def is_wide(node: Node) -> bool:
+    """Whether `multiply` or `add` combines narrow data with a float64 affine parameter.
+
+    Such a node means the exact product or sum, rounded to the data's dtype where the value is used: a chain of them is
+    rounded once.
+    """
+    if node.op not in ("multiply", "add", "nn.bias_add") or len(node.inputs) != 2:
+        return False
+    data, parameter = node.inputs
+    assert data is not None and parameter is not None
+    return dtype_of(parameter.type) is F64 and dtype_of(data.type) not in (F64, None)
+
+
+def align(parameter: Array, axis: int, rank: int) -> Array:
+    """`parameter` viewed so that its first axis broadcasts against axis `axis` (counted from the left) of `rank`."""
+    axis += rank if axis < 0 else 0
+    if axis + parameter.ndim > rank:
+        raise NotEvaluable(f"a parameter of rank {parameter.ndim} does not fit at axis {axis} of rank {rank}")
+    return parameter.reshape(parameter.shape + (1,) * (rank - axis - parameter.ndim))
+
+
+def _operands(node: Node, inputs: Inputs) -> tuple[Array, Array]:
+    a, b = _data(inputs), _data(inputs, 1)
+    axis = node.attrs.get("axis")
+    if isinstance(axis, int):
+        b = align(b, axis, a.ndim)
+    return a, b
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        a, b = _operands(node, inputs)
+        if is_wide(node):
+            a = a.astype(np.float64, copy=False)
+        elif a.dtype != b.dtype:
+            raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+        with np.errstate(all="ignore"):
+            return (function(a, b),)
+
+    return evaluate
+
+
+def divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Floats as IEEE 754 says; integers truncate towards zero."""
+    a, b = _operands(node, inputs)
+    if a.dtype != b.dtype or a.dtype == object:
+        raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+    if a.dtype.kind not in "iu":
+        with np.errstate(all="ignore"):
+            return (np.divide(a, b),)
+    if not b.all() or (a.dtype.kind == "i" and (a == np.iinfo(a.dtype).min).any()):
+        raise NotEvaluable("integer division by zero or overflow")
+    quotient = np.abs(a) // np.abs(b)
+    return (np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype),)
+
+
+def _unary(function: Callable[[Array], Array]) -> Evaluate:
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        data = _data(inputs)
+        with np.errstate(all="ignore"):
+            return (np.asarray(function(data), dtype=data.dtype),)
+
+    return evaluate
+
+
+def identity(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """The input."""
+    return (_data(inputs),)
+
+
+def _int_list(node: Node, inputs: Inputs, name: str, index: int) -> list[int] | None:
+    """Integers given as attribute `name` or, in newer operator versions, as input `index`."""
+    found = node.attrs.get(name)
+    if isinstance(found, tuple):
+        return [int(item) for item in found]  # type: ignore[arg-type]
+    array = inputs[index] if index < len(inputs) else None
+    return None if array is None else [int(item) for item in array.ravel()]
+
+
+def reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """0 keeps an extent unless `allowzero`, -1 takes what is left."""
+    data, target = _data(inputs), _int_list(node, inputs, "shape", 1)
+    if target is None:
+        raise NotEvaluable("the target shape is not given")
+    if not node.attrs.get("allowzero"):
+        target = [data.shape[i] if dim == 0 and i < data.ndim else dim for i, dim in enumerate(target)]
+    try:
+        return (data.reshape(target),)
+    except ValueError as error:
+        raise NotEvaluable(str(error)) from None
+
+
+def expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Unsqueeze."""
+    data, axes = _data(inputs), _int_list(node, inputs, "axes", 1)
+    if axes is None:
+        raise NotEvaluable("the axes are not given")
+    return (np.expand_dims(data, tuple(axes)),)
+
+
+def squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Squeeze; without axes every extent of 1 goes."""
+    data, axes = _data(inputs), _int_list(node, inputs, "axes", 1)
+    return (np.squeeze(data, None if axes is None else tuple(axes)),)
+
+
+def flatten(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """To rank 2, split at `axis`."""
+    data, axis = _data(inputs), node.attrs.get("axis", 1)
+    assert isinstance(axis, int)
+    axis += data.ndim if axis < 0 else 0
+    return (data.reshape(prod(data.shape[:axis]), prod(data.shape[axis:])),)
+
+
+def transpose(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Permute axes; without `perm` reverse them."""
+    perm = node.attrs.get("perm")
+    return (np.transpose(_data(inputs), perm if isinstance(perm, tuple) else None),)  # type: ignore[arg-type]
+
+
+def convert(array: Array, dtype: DType) -> Array:
+    """Cast as ONNX defines it, refusing what it leaves to the runtime."""
+    source = array.dtype
+    target = numpy_dtype(dtype)
+    if source == target:
+        return array
+    floats = ("f16", "bf16", "f32", "f64")
+    is_float = any(source == numpy_dtype(DTYPES[name]) for name in floats)
+    if source == object or not (is_float or source.kind in "iub"):
+        raise NotEvaluable(f"cast from {source}")
+    if dtype.name in floats:
+        if source.kind in "iu" and source.itemsize == 8 and (np.abs(array.astype(np.float64)) > 2.0**53).any():
+            raise NotEvaluable("a cast of an integer above 2**53 to floating point")
+        return round_to(array.astype(np.float64), dtype)
+    if dtype.kind == "bool":
+        return array != 0
+    if dtype.kind not in ("int", "uint") or dtype.bits < 8:
+        raise NotEvaluable(f"cast to {dtype}")
+    info = np.iinfo(target)
+    low, high = (array.min(), array.max()) if array.size else (0, 0)
+    if not (np.isfinite(array.astype(np.float64)).all() and info.min <= low and high <= info.max):
+        raise NotEvaluable(f"a value out of the range of {dtype}")
+    if is_float and array.size and float(high) >= 2.0 ** (dtype.bits - (dtype.kind == "int")):
+        raise NotEvaluable(f"a value out of the range of {dtype}")
+    return array.astype(target)
+
+
+def cast(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Cast to the dtype of the output's type."""
+    dtype = dtype_of(node.output.type)
+    if dtype is None:
+        raise NotEvaluable("the target dtype is unknown")
+    return (convert(_data(inputs), dtype),)
+
+
+def broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Expand: broadcast both ways with the requested shape."""
+    data, target = _data(inputs), tuple(int(dim) for dim in _data(inputs, 1).ravel())
+    try:
+        return (np.broadcast_to(data, np.broadcast_shapes(data.shape, target)),)
+    except ValueError as error:
+        raise NotEvaluable(str(error)) from None
+
+
+def full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """ConstantOfShape: `value` (one element, by default 0.0 f32) everywhere."""
+    value = node.attrs.get("value")
+    fill = value.numpy().ravel()[:1] if isinstance(value, Tensor) else np.zeros(1, np.float32)
+    shape = tuple(int(dim) for dim in _data(inputs).ravel())
+    if any(dim < 0 for dim in shape):
+        raise NotEvaluable(f"negative extent in {shape}")
+    return (np.broadcast_to(fill.reshape((1,) * len(shape)), shape),)
+
+
+def shape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """The extents of the input's type from `start` to `end`, which must be static."""
+    first = node.input(0)
+    dims = None if first is None else shape_of(first.type)
+    if dims is None:
+        raise NotEvaluable("the rank is unknown")
+    start, end = node.attrs.get("start", 0), node.attrs.get("end")
+    wanted = dims[slice(start, end)]  # type: ignore[misc]
+    if not all(isinstance(dim, int) for dim in wanted):
+        raise NotEvaluable("an extent is not static")
+    return (np.array(wanted, np.int64),)
+
+
+def take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Gather."""
+    data, indices, axis = _data(inputs), _data(inputs, 1), node.attrs.get("axis", 0)
+    assert isinstance(axis, int)
+    extent = data.shape[axis] if -data.ndim <= axis < data.ndim else 0
+    if indices.size and not (-extent <= indices.min() and indices.max() < extent):
+        raise NotEvaluable("an index is out of range")
+    return (np.take(data, indices, axis=axis),)
+
+
+def concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Concat."""
+    axis = node.attrs.get("axis", 1)
+    assert isinstance(axis, int)
+    return (np.concatenate([_data(inputs, i) for i in range(len(inputs))], axis=axis),)
+
+
+def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Slice, with starts, ends, axes and steps as attributes or inputs."""
+    data = _data(inputs)
+    starts, ends = _int_list(node, inputs, "starts", 1), _int_list(node, inputs, "ends", 2)
+    axes, steps = _int_list(node, inputs, "axes", 3), _int_list(node, inputs, "steps", 4)
+    if starts is None or ends is None:
+        raise NotEvaluable("starts or ends are not given")
+    slices: list[slice] = [slice(None)] * data.ndim
+    for i, start in enumerate(starts):
+        axis, step, end = axes[i] if axes else i, steps[i] if steps else 1, ends[i]
+        if step < 0:
+            raise NotEvaluable("a slice with a negative step")
+        slices[axis] = slice(start, end, step)
+    return (data[tuple(slices)],)
+
+
+def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
+    gamma, beta, mean, var = (_data(inputs, i).astype(np.float64) for i in range(4))
+    epsilon = node.attrs.get("epsilon", float(np.float32(1e-5)))
+    assert isinstance(epsilon, float)
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(var + epsilon)
+        return (scale, beta - mean * scale)
+
+
+multiply: Evaluate = _binary(np.multiply)
+add: Evaluate = _binary(np.add)
+subtract: Evaluate = _binary(np.subtract)
+negative: Evaluate = _unary(np.negative)
+sqrt: Evaluate = _unary(np.sqrt)
+reciprocal: Evaluate = _unary(lambda x: np.divide(np.ones((), x.dtype), x))
+
+
+class ConstantEvaluator:
+    """Evaluates constant values on demand and remembers the results.
+
+    `max_bytes` bounds every single result, so that an expression like Expand cannot exhaust the memory. A value keeps
+    its meaning through every rewrite, so one evaluator may live as long as its module.
+    """
+
+    def __init__(self, max_bytes: int = 1 << 28) -> None:
+        self._max_bytes = max_bytes
+        self._known: dict[Value, Array | None] = {}
+
+    def array(self, value: Value | None) -> Array | None:
+        """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""
+        if value is None:
+            return None
+        found = self._resolve(value)
+        if found is None:
+            return None
+        dtype = dtype_of(value.type)
+        if dtype is not None and dtype is not F64 and found.dtype == np.float64:
+            return round_to(found, dtype)
+        return found
+
+    def tensor(self, value: Value | None) -> Tensor | None:
+        """The payload of a constant value: the node's own where it is a `constant`, a computed one elsewhere."""
+        if value is None:
+            return None
+        node = value.node
+        if node is not None and node.op == "constant":
+            payload = node.attrs.get("value")
+            return payload if isinstance(payload, Tensor) else None
+        array = self.array(value)
+        if array is None:
+            return None
+        dtype = dtype_of(value.type)
+        return ArrayTensor(array, dtype) if dtype is not None else ArrayTensor(array)
+
+    def _resolve(self, value: Value) -> Array | None:
+        from .ops import op_info
+
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if top in self._known:
+                stack.pop()
+                continue
+            node = top.node
+            info = None if node is None else op_info(node.op)
+            if node is None or info is None or info.evaluate is None:
+                self._known[top] = None
+                stack.pop()
+                continue
+            needed = [v for i, v in enumerate(node.inputs) if v is not None and i not in info.by_type]
+            missing = [v for v in needed if v not in self._known]
+            if any(self._known.get(v, ...) is None for v in needed):
+                self._known[top] = None
+            elif missing:
+                stack.extend(missing)
+                continue
+            else:
+                self._evaluate(node, info.evaluate, info.by_type)
+            stack.pop()
+        return self._known[value]
+
+    def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:
+        wide = is_wide(node)
+        arrays: list[Array | None] = []
+        for i, value in enumerate(node.inputs):
+            if value is None or i in by_type:
+                arrays.append(None)
+            else:
+                arrays.append(self._known[value] if wide else self.array(value))
+        try:
+            results: tuple[Array | None, ...] = evaluate(node, arrays)
+        except (NotEvaluable, ValueError, IndexError, TypeError, OSError):
+            results = (None,) * len(node.outputs)
+        for output, result in zip(node.outputs, results, strict=False):
+            small = result is not None and result.size * result.itemsize <= self._max_bytes
+            self._known[output] = result if small or node.op == "constant" else None
+
+
+def constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """The payload's elements."""
+    payload = node.attrs.get("value")
+    if not isinstance(payload, Tensor):
+        raise NotEvaluable("not a dense tensor")
+    return (payload.numpy(),)

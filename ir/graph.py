@@ -1,0 +1,389 @@
+"""The dataflow graph: values, nodes, graphs and modules.
+
+A graph is SSA: every value is defined once, by a node or as a graph input, and knows its readers. Nodes stand in an
+intrusive list that is always in topological order; its last node is `return`, so a graph output is an ordinary use.
+Constants are nodes. The bodies of control flow are regions of a node and read outer values directly.
+
+Passes do not call the mutators here: they go through `irc.ir.rewrite.Rewriter`, which also keeps origins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .types import UNKNOWN, Type
+
+if TYPE_CHECKING:
+    from .attributes import Attribute, SparseTensor
+    from .ledger import Ledger
+    from .tensor import Tensor
+
+Origins = tuple["int | Origins", ...]
+"""Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
+
+
+def flatten_origins(origins: Origins) -> list[int]:
+    """The ids in a rope of origins, each once, in ascending order."""
+    found: set[int] = set()
+    stack: list[int | Origins] = [origins]
+    seen: set[int] = set()
+    while stack:
+        item = stack.pop()
+        if isinstance(item, int):
+            found.add(item)
+        elif id(item) not in seen:
+            seen.add(id(item))
+            stack.extend(item)
+    return sorted(found)
+
+
+class Value:
+    """One SSA value.
+
+    `node` and `index` say which output of which node defines it; for a graph input `node` is None and `owner` the
+    graph. `users` maps each reading node to the number of its inputs that read the value, in the order they came.
+    """
+
+    __slots__ = ("index", "name", "node", "owner", "type", "users")
+
+    def __init__(self, node: Node | None, index: int, type_: Type, name: str, owner: Graph | None = None) -> None:
+        self.node = node
+        self.index = index
+        self.type = type_
+        self.name = name
+        self.owner = owner
+        self.users: dict[Node, int] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """The graph in which the value is defined."""
+        graph = self.owner if self.node is None else self.node.graph
+        assert graph is not None, f"value {self.name!r} belongs to no graph"
+        return graph
+
+    @property
+    def use_count(self) -> int:
+        """Number of inputs that read the value, `return` included."""
+        return sum(self.users.values())
+
+    def sole_user(self) -> Node | None:
+        """The one node that reads the value, once; None where there is no reader or more than one."""
+        if len(self.users) != 1:
+            return None
+        node, count = next(iter(self.users.items()))
+        return node if count == 1 else None
+
+    def __repr__(self) -> str:
+        return f"<Value {self.name!r}: {self.type}>"
+
+
+class Node:
+    """One operation.
+
+    `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default domain);
+    `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input. `source` is what the frontend made the node from: opaque to passes, it lets the backend of
+    the same format write an untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
+    """
+
+    __slots__ = (
+        "attrs", "graph", "inputs", "name", "next", "op", "origins", "outputs", "overload", "prev", "regions",
+        "rewritten", "source",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: str,
+        inputs: Sequence[Value | None] = (),
+        attrs: Mapping[str, Attribute] | None = None,
+        *,
+        outputs: Sequence[tuple[str, Type]] = (),
+        regions: Sequence[Graph] = (),
+        name: str = "",
+        overload: str = "",
+        origins: Origins = (),
+        source: object = None,
+    ) -> None:
+        self.op = op
+        self.inputs = tuple(inputs)
+        self.attrs: dict[str, Attribute] = dict(attrs) if attrs else {}
+        self.outputs = tuple([Value(self, i, type_, name_) for i, (name_, type_) in enumerate(outputs)])
+        self.regions = tuple(regions)
+        self.name = name
+        self.overload = overload
+        self.origins = origins
+        self.source = source
+        self.rewritten = False
+        self.graph: Graph | None = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
+        for region in self.regions:
+            region.parent = self
+        for value in self.inputs:
+            if value is not None:
+                value.users[self] = value.users.get(self, 0) + 1
+
+    @property
+    def output(self) -> Value:
+        """The first output."""
+        return self.outputs[0]
+
+    def input(self, index: int) -> Value | None:
+        """Input number `index`, None where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def set_inputs(self, inputs: Sequence[Value | None]) -> None:
+        """Replace all inputs, keeping the users of old and new values right. O(inputs)."""
+        self._drop_uses()
+        self.inputs = tuple(inputs)
+        for value in self.inputs:
+            if value is not None:
+                value.users[self] = value.users.get(self, 0) + 1
+
+    def replace_input(self, old: Value, new: Value) -> None:
+        """Read `new` wherever `old` was read by this node."""
+        self.set_inputs([new if value is old else value for value in self.inputs])
+
+    def _drop_uses(self) -> None:
+        for value in self.inputs:
+            if value is not None:
+                count = value.users[self] - 1
+                if count:
+                    value.users[self] = count
+                else:
+                    del value.users[self]
+
+    def __repr__(self) -> str:
+        return f"<Node {self.op} {self.name!r}>"
+
+
+class Graph:
+    """A graph or a region: inputs, then nodes in topological order, the last of them `return`.
+
+    `defaults` holds the payload of inputs that carry an initializer which the caller may override (ONNX IR >= 4).
+    `opsets` maps operator domains to versions and is shared with the regions inside. `output_names` are the names that
+    the results have to the outside; they may differ from the names of the returned values. `source` is what the frontend
+    made the graph from; where that was not in topological order, `source_order` has the place that each node had.
+    """
+
+    __slots__ = (
+        "_count", "_first", "defaults", "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
+        "source_order",
+    )  # fmt: skip
+
+    def __init__(self, name: str = "", opsets: dict[str, int] | None = None, source: object = None) -> None:
+        self.name = name
+        self.opsets: dict[str, int] = {} if opsets is None else opsets
+        self.inputs: list[Value] = []
+        self.defaults: dict[Value, Tensor | SparseTensor] = {}
+        self.output_names: tuple[str, ...] = ()
+        self.parent: Node | None = None
+        self.source = source
+        self.source_order: dict[Node, int] = {}
+        self.return_ = Node("return")
+        self.return_.graph = self
+        self._first: Node = self.return_
+        self._count = 0
+
+    def add_input(self, name: str, type_: Type) -> Value:
+        """Append a graph input."""
+        value = Value(None, len(self.inputs), type_, name, owner=self)
+        self.inputs.append(value)
+        return value
+
+    def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
+        """Return `values`, under `names` (by default their own)."""
+        self.return_.set_inputs(values)
+        self.output_names = tuple(value.name for value in values) if names is None else tuple(names)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The returned values."""
+        return tuple(value for value in self.return_.inputs if value is not None)
+
+    def insert_before(self, anchor: Node, node: Node) -> Node:
+        """Insert a detached `node` in front of `anchor`, which stands in this graph. O(1)."""
+        assert node.graph is None, f"{node!r} already stands in a graph"
+        assert anchor.graph is self, f"{anchor!r} does not stand in this graph"
+        node.graph, node.prev, node.next = self, anchor.prev, anchor
+        if anchor.prev is None:
+            self._first = node
+        else:
+            anchor.prev.next = node
+        anchor.prev = node
+        self._count += 1
+        return node
+
+    def append(self, node: Node) -> Node:
+        """Insert a detached `node` at the end, in front of `return`. O(1)."""
+        return self.insert_before(self.return_, node)
+
+    def remove(self, node: Node) -> None:
+        """Take out a node whose outputs nobody reads. O(inputs + size of its regions)."""
+        assert node.graph is self, f"{node!r} does not stand in this graph"
+        assert node is not self.return_, "return cannot be removed"
+        assert not any(value.users for value in node.outputs), f"{node!r} is still read"
+        node._drop_uses()
+        node.inputs = ()
+        for region in node.regions:
+            for inner in list(region.walk()):
+                inner._drop_uses()
+                inner.inputs = ()
+        if node.prev is None:
+            assert node.next is not None
+            self._first = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is not None:
+            node.next.prev = node.prev
+        node.graph = None  # prev and next stay, so that an iteration that holds this node finds its way on
+        self._count -= 1
+
+    def __len__(self) -> int:
+        """Number of nodes, `return` and the inside of regions not counted."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Node]:
+        """The nodes in order, without `return`; the node in hand, and any other, may be removed meanwhile."""
+        node = self._first
+        while node is not self.return_:
+            if node.graph is self:
+                yield node
+            following = node.next
+            assert following is not None
+            node = following
+
+    def walk(self) -> Iterator[Node]:
+        """All nodes with those of nested regions, every node before its regions, each `return` included."""
+        stack: list[Iterator[Node]] = [self._with_return()]
+        while stack:
+            for node in stack[-1]:
+                yield node
+                if node.regions:
+                    stack.extend(region._with_return() for region in reversed(node.regions))
+                    break
+            else:
+                stack.pop()
+
+    def _with_return(self) -> Iterator[Node]:
+        yield from self
+        yield self.return_
+
+    def graphs(self) -> Iterator[Graph]:
+        """This graph and all graphs nested in it, outer ones first."""
+        yield self
+        for node in self.walk():
+            yield from node.regions
+
+    def ancestors(self) -> Iterator[Graph]:
+        """This graph, the graph around it, and so on to the outermost."""
+        graph: Graph | None = self
+        while graph is not None:
+            yield graph
+            graph = None if graph.parent is None else graph.parent.graph
+
+
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a model-local function."""
+
+
+class Function:
+    """A model-local function: `graph` is its body, `attributes` the names its callers may set.
+
+    `defaults` holds the attributes that have a default value.
+    """
+
+    __slots__ = ("attributes", "defaults", "domain", "graph", "name", "overload", "source")
+
+    def __init__(self, domain: str, name: str, graph: Graph, *, overload: str = "", source: object = None) -> None:
+        self.domain = domain
+        self.name = name
+        self.overload = overload
+        self.graph = graph
+        self.attributes: tuple[str, ...] = ()
+        self.defaults: dict[str, Attribute] = {}
+        self.source = source
+
+    @property
+    def key(self) -> FunctionKey:
+        """What a call names."""
+        return (self.domain, self.name, self.overload)
+
+
+class Module:
+    """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
+
+    `ledger` records the affines of the source and what became of them; `dropped` the origins of imported nodes that
+    nothing in the module descends from any more. `redefined` lists names that a source which is not SSA gives to a graph
+    input and to a result of a node: such a module is written as it came, and no pass touches it.
+    """
+
+    def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:
+        from .ledger import Ledger
+
+        self.graph = graph
+        self.ir_version = ir_version
+        self.functions: dict[FunctionKey, Function] = {}
+        self.source = source
+        self.ledger: Ledger = Ledger()
+        self.dropped: list[Origins] = []
+        self.redefined: list[str] = []
+        self.next_origin = 0
+        self._value_names: set[str] | None = None
+        self._node_names: dict[str, int] | None = None
+
+    def top_graphs(self) -> Iterator[Graph]:
+        """The main graph, then the function bodies."""
+        yield self.graph
+        for function in self.functions.values():
+            yield function.graph
+
+    def graphs(self) -> Iterator[Graph]:
+        """Every graph: main, functions, and all regions inside them."""
+        for graph in self.top_graphs():
+            yield from graph.graphs()
+
+    def walk(self) -> Iterator[Node]:
+        """Every node of every graph, each `return` included."""
+        for graph in self.top_graphs():
+            yield from graph.walk()
+
+    def new_origin(self) -> Origins:
+        """A fresh id for an imported node."""
+        self.next_origin += 1
+        return (self.next_origin - 1,)
+
+    def fresh_name(self, hint: str) -> str:
+        """A value name that occurs nowhere in the module: `hint` itself, or `hint.1`, `hint.2`, ..."""
+        if self._value_names is None:
+            self._value_names = {value.name for graph in self.graphs() for value in graph.inputs}
+            self._value_names.update(value.name for node in self.walk() for value in node.outputs)
+            self._value_names.update(name for graph in self.graphs() for name in graph.output_names)
+            self._value_names.add("")
+        name, suffix = hint, 0
+        while name in self._value_names:
+            suffix += 1
+            name = f"{hint}.{suffix}"
+        self._value_names.add(name)
+        return name
+
+    def unique_node_name(self, node: Node, hint: str) -> str:
+        """The name of `node` if no other node bears it, else a fresh one made from it or, where empty, from `hint`."""
+        if self._node_names is None:
+            self._node_names = {}
+            for other in self.walk():
+                self._node_names[other.name] = self._node_names.get(other.name, 0) + 1
+        if node.name and self._node_names[node.name] == 1:
+            return node.name
+        base = node.name or hint or node.op
+        name, suffix = base, 0
+        while name in self._node_names:
+            suffix += 1
+            name = f"{base}.{suffix}"
+        self._node_names[name] = 1
+        return name
+
+    def __str__(self) -> str:
+        from .text import to_text
+
+        return to_text(self)

@@ -1,0 +1,172 @@
+"""Type inference of the in-house operators; each function returns the types of a node's outputs.
+
+What cannot be told is left unknown. Shapes follow the ONNX operator of the same meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .graph import Node, Value
+from .tensor import Tensor
+from .types import F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+
+Infer = Callable[[Node], tuple[Type, ...]]
+
+
+def _dtype(value: Value | None) -> DType | None:
+    return None if value is None else dtype_of(value.type)
+
+
+def _shape(value: Value | None) -> Shape:
+    return None if value is None else shape_of(value.type)
+
+
+def same(node: Node) -> tuple[Type, ...]:
+    """The type of the first input."""
+    first = node.input(0)
+    return (UNKNOWN if first is None else first.type,)
+
+
+def broadcast_dims(a: Dim, b: Dim) -> Dim:
+    """The extent that two extents broadcast to, None where that depends on run time."""
+    if a == 1:
+        return b
+    if b == 1 or a == b:
+        return a
+    if isinstance(a, int) and b is None or isinstance(b, str):
+        return a if isinstance(a, int) else None
+    return b if isinstance(b, int) and not isinstance(a, int) else None
+
+
+def broadcast_shapes(a: Shape, b: Shape) -> Shape:
+    """numpy's broadcast of two shapes; unknown where either rank is."""
+    if a is None or b is None:
+        return None
+    rank = max(len(a), len(b))
+    wide = [(1,) * (rank - len(shape)) + shape for shape in (a, b)]
+    return tuple(broadcast_dims(x, y) for x, y in zip(*wide, strict=True))
+
+
+def elementwise(node: Node) -> tuple[Type, ...]:
+    """Broadcast of two operands, in the first one's dtype; with `axis` the second does not widen the first."""
+    a, b = node.input(0), node.input(1)
+    dtype = _dtype(a) or (_dtype(b) if _dtype(b) is not F64 else None)
+    if "axis" in node.attrs:
+        return (TensorType(dtype, _shape(a)),)
+    return (TensorType(dtype, broadcast_shapes(_shape(a), _shape(b))),)
+
+
+def bias_add(node: Node) -> tuple[Type, ...]:
+    """The data's type."""
+    return same(node)
+
+
+def batch_norm_to_affine(node: Node) -> tuple[Type, ...]:
+    """Scale and shift, f64[C]."""
+    shape = _shape(node.input(0))
+    return (TensorType(F64, shape), TensorType(F64, shape))
+
+
+def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | None:
+    found = node.attrs.get(name)
+    if found is None:
+        return (default,) * count
+    return found if isinstance(found, tuple) and len(found) == count else None  # type: ignore[return-value]
+
+
+def conv(node: Node) -> tuple[Type, ...]:
+    """[N, M, spatial...] with rank and M from the weight [M, C/group, k...] where the data's type is unknown."""
+    x, weight = _shape(node.input(0)), _shape(node.input(1))
+    dtype = _dtype(node.input(1)) or _dtype(node.input(0))
+    if weight is None:
+        return (TensorType(dtype, None),)
+    spatial = len(weight) - 2
+    batch: Dim = x[0] if x is not None and len(x) == spatial + 2 else None
+    dims: list[Dim] = [None] * spatial
+    pads, strides, dilations = (
+        _ints(node, name, default, count)
+        for name, default, count in (("pads", 0, 2 * spatial), ("strides", 1, spatial), ("dilations", 1, spatial))
+    )
+    explicit = node.attrs.get("auto_pad", "NOTSET") == "NOTSET" and pads and strides and dilations
+    if explicit and x is not None and len(x) == spatial + 2:
+        assert pads and strides and dilations
+        for i in range(spatial):
+            extent, kernel = x[2 + i], weight[2 + i]
+            if isinstance(extent, int) and isinstance(kernel, int):
+                padded = extent + pads[i] + pads[spatial + i]
+                dims[i] = (padded - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
+    return (TensorType(dtype, (batch, weight[0], *dims)),)
+
+
+def conv_transpose(node: Node) -> tuple[Type, ...]:
+    """[N, M, spatial...] with rank and M from the weight [C, M/group, k...]; spatial extents are left open."""
+    x, weight = _shape(node.input(0)), _shape(node.input(1))
+    dtype = _dtype(node.input(1)) or _dtype(node.input(0))
+    if weight is None:
+        return (TensorType(dtype, None),)
+    group = node.attrs.get("group", 1)
+    channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
+    batch: Dim = x[0] if x is not None and len(x) == len(weight) else None
+    return (TensorType(dtype, (batch, channels, *[None] * (len(weight) - 2))),)
+
+
+def dense(node: Node) -> tuple[Type, ...]:
+    """[M, N] of Gemm."""
+    a, b = _shape(node.input(0)), _shape(node.input(1))
+    rows = a[1 if node.attrs.get("transA") else 0] if a is not None and len(a) == 2 else None
+    columns = b[0 if node.attrs.get("transB") else 1] if b is not None and len(b) == 2 else None
+    return (TensorType(_dtype(node.input(1)) or _dtype(node.input(0)), (rows, columns)),)
+
+
+def matmul(node: Node) -> tuple[Type, ...]:
+    """numpy.matmul."""
+    a, b = _shape(node.input(0)), _shape(node.input(1))
+    dtype = _dtype(node.input(0)) or _dtype(node.input(1))
+    if a is None or b is None or not a or not b:
+        return (TensorType(dtype, None),)
+    rows: tuple[Dim, ...] = a[-2:-1]
+    columns: tuple[Dim, ...] = b[-1:] if len(b) > 1 else ()
+    batch = broadcast_shapes(a[:-2], b[:-2])
+    return (TensorType(dtype, None if batch is None else batch + rows + columns),)
+
+
+def transpose(node: Node) -> tuple[Type, ...]:
+    """The permuted shape; without `perm` the axes are reversed."""
+    shape = _shape(node.input(0))
+    perm = node.attrs.get("perm")
+    dtype = _dtype(node.input(0))
+    if shape is None:
+        return (TensorType(dtype, (None,) * len(perm) if isinstance(perm, tuple) else None),)
+    axes = perm if isinstance(perm, tuple) else tuple(reversed(range(len(shape))))
+    if sorted(axes) != list(range(len(shape))):  # type: ignore[type-var]
+        return (TensorType(dtype, None),)
+    return (TensorType(dtype, tuple(shape[axis] for axis in axes)),)  # type: ignore[index]
+
+
+def dtype_only(node: Node) -> tuple[Type, ...]:
+    """The first input's dtype, the shape unknown."""
+    return (TensorType(_dtype(node.input(0)), None),)
+
+
+def cast_like(node: Node) -> tuple[Type, ...]:
+    """The first input's shape in the second one's dtype."""
+    return (TensorType(_dtype(node.input(1)), _shape(node.input(0))),)
+
+
+def shape_only(node: Node) -> tuple[Type, ...]:
+    """The first input's shape, the dtype unknown."""
+    return (TensorType(None, _shape(node.input(0))),)
+
+
+def shape_vector(node: Node) -> tuple[Type, ...]:
+    """i64[rank]."""
+    shape = _shape(node.input(0))
+    known = shape is not None and not node.attrs
+    return (TensorType(I64, (len(shape),) if known and shape is not None else (None,)),)
+
+
+def constant(node: Node) -> tuple[Type, ...]:
+    """The payload's type."""
+    payload = node.attrs.get("value")
+    return (payload.type if isinstance(payload, Tensor) else UNKNOWN,)

@@ -1,0 +1,93 @@
+"""What the passes leave behind for the fold map: the affines of the source, and what became of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .graph import Node, Value
+    from .tensor import Array, Tensor
+
+Scope = tuple[tuple[str, str], ...]
+"""Path from the main graph: (node name, attribute) for a region, ("function", "domain::name:overload") for a body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One constant parameter of an affine: the name of the value that feeds it, and its elements if it is constant."""
+
+    name: str
+    tensor: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One affine of the source model, as it stood there.
+
+    `kind` is batch_norm, mul, add, sub, div or neg; `index` the position among the nodes of its graph; `axis` the
+    channel axis counted from the left, None for a uniform affine; `value` its result in the module.
+    """
+
+    origin: int
+    kind: str
+    scope: Scope
+    name: str
+    op_type: str
+    index: int
+    input: str
+    output: str
+    axis: int | None
+    channels: int | None
+    epsilon: float | None
+    params: dict[str, Param]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or []."""
+
+    origin: int
+    direction: str
+    scale: Array
+    shift: Array
+
+
+@dataclass(slots=True)
+class Layer:
+    """A convolution-like node that absorbed affines, and the names that it had before."""
+
+    node: Node
+    original_name: str
+    weight_name: str
+    bias_name: str | None
+    output_names: list[str]
+    folds: list[Fold] = field(default_factory=list)
+    shift_add: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an affine stays: a reason code of the fold map, and a sentence that names what stands in the way."""
+
+    code: str
+    detail: str
+
+
+class Ledger:
+    """The record of one module.
+
+    `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node; `refusals` and `merged`
+    (the name of the rule that consumed an affine other than by folding) by the affine's origin.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[int, Source] | None = None
+        self.layers: dict[Node, Layer] = {}
+        self.refusals: dict[int, Refusal] = {}
+        self.merged: dict[int, str] = {}
+        self.passes: list[str] = []
+
+    def folded_origins(self) -> set[int]:
+        """Origins of the affines that were folded into some layer."""
+        return {fold.origin for layer in self.layers.values() for fold in layer.folds}

@@ -1,0 +1,89 @@
+"""The op table: every in-house operator with its arity, type inference and evaluation.
+
+Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept verbatim, may do
+anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning; three things are
+irc's own:
+
+- `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
+  that axis of the first, counted from the left, so that a per-channel operation needs no rank;
+- their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower data: the exact
+  value of an affine parameter, rounded once where it is used (see `evaluate.is_wide`);
+- `variable` is an initializer that training may change: its payload is kept, and it is no constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import evaluate as ev
+from . import infer
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """What is known of an operator.
+
+    `inputs` are the least and the greatest number of inputs, `outputs` the number of outputs; `infer` gives the types
+    of the outputs and `evaluate` their elements; inputs in `by_type` are needed by type only. `wide` is the input that
+    may be a float64 parameter beside narrower data. A `pure` operator may be erased where nobody reads its results.
+    """
+
+    name: str
+    inputs: tuple[int, int]
+    infer: infer.Infer
+    evaluate: ev.Evaluate | None = None
+    by_type: frozenset[int] = frozenset()
+    outputs: int = 1
+    wide: int | None = None
+    pure: bool = True
+
+
+_MANY = 1 << 30
+
+
+def _table() -> dict[str, OpInfo]:
+    first, second = frozenset({0}), frozenset({1})
+    rows = [
+        OpInfo("constant", (0, 0), infer.constant, ev.constant),
+        OpInfo("variable", (0, 0), infer.constant, pure=False),
+        OpInfo("nn.conv", (2, 3), infer.conv, wide=2),
+        OpInfo("nn.conv_transpose", (2, 3), infer.conv_transpose, wide=2),
+        OpInfo("nn.dense", (2, 3), infer.dense, wide=2),
+        OpInfo("matmul", (2, 2), infer.matmul),
+        OpInfo("nn.bias_add", (2, 2), infer.bias_add, ev.add, wide=1),
+        OpInfo("nn.batch_norm", (5, 5), infer.same),
+        OpInfo("nn.batch_norm_to_affine", (4, 4), infer.batch_norm_to_affine, ev.batch_norm_to_affine, outputs=2),
+        OpInfo("nn.dropout", (1, 3), infer.same, ev.identity),
+        OpInfo("nn.relu", (1, 1), infer.same),
+        OpInfo("multiply", (2, 2), infer.elementwise, ev.multiply, wide=1),
+        OpInfo("add", (2, 2), infer.elementwise, ev.add, wide=1),
+        OpInfo("subtract", (2, 2), infer.elementwise, ev.subtract),
+        OpInfo("divide", (2, 2), infer.elementwise, ev.divide),
+        OpInfo("negative", (1, 1), infer.same, ev.negative),
+        OpInfo("sqrt", (1, 1), infer.same, ev.sqrt),
+        OpInfo("reciprocal", (1, 1), infer.same, ev.reciprocal),
+        OpInfo("identity", (1, 1), infer.same, ev.identity),
+        OpInfo("cast", (1, 1), infer.shape_only, ev.cast),
+        OpInfo("cast_like", (2, 2), infer.cast_like, ev.cast, by_type=second),
+        OpInfo("reshape", (1, 2), infer.dtype_only, ev.reshape),
+        OpInfo("expand_dims", (1, 2), infer.dtype_only, ev.expand_dims),
+        OpInfo("squeeze", (1, 2), infer.dtype_only, ev.squeeze),
+        OpInfo("nn.batch_flatten", (1, 1), infer.dtype_only, ev.flatten),
+        OpInfo("transpose", (1, 1), infer.transpose, ev.transpose),
+        OpInfo("broadcast_to", (2, 2), infer.dtype_only, ev.broadcast_to),
+        OpInfo("full", (1, 1), lambda _: (infer.TensorType(),), ev.full),
+        OpInfo("shape_of", (1, 1), infer.shape_vector, ev.shape, by_type=first),
+        OpInfo("take", (2, 2), infer.dtype_only, ev.take),
+        OpInfo("concatenate", (1, _MANY), infer.dtype_only, ev.concatenate),
+        OpInfo("strided_slice", (1, 5), infer.dtype_only, ev.strided_slice),
+    ]
+    return {row.name: row for row in rows}
+
+
+OPS = _table()
+"""The op table by name."""
+
+
+def op_info(op: str) -> OpInfo | None:
+    """The table's row for `op`, None for a foreign operator."""
+    return OPS.get(op)

@@ -1,0 +1,120 @@
+"""The Rewriter: the only writer that passes use. It keeps users, names and origins right.
+
+Origins: what replaces a node inherits the node's origins, and those of the operands that die with it. What disappears
+without a successor is recorded in `Module.dropped`. So the origins of the nodes that are emitted, and the dropped ones,
+are together all imported ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .attributes import Attribute
+from .graph import Module, Node, Value
+from .ops import op_info
+from .tensor import Tensor
+from .types import UNKNOWN, TensorType, Type
+
+
+def infer_types(node: Node) -> None:
+    """Give the outputs of an in-house node the types that its table row infers, where they are not known yet."""
+    info = op_info(node.op)
+    if info is None:
+        return
+    for output, type_ in zip(node.outputs, info.infer(node), strict=False):
+        if output.type == UNKNOWN or output.type == TensorType():
+            output.type = type_
+
+
+class Rewriter:
+    """Edits one module on behalf of one pass. `changed` tells whether anything was edited."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.changed = False
+
+    def make(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, Attribute] | None = None,
+        *,
+        before: Node,
+        hint: str = "",
+        type_: Type = UNKNOWN,
+    ) -> Node:
+        """Insert a new in-house node in front of `before`; types are inferred, names derived from `hint`. O(inputs)."""
+        info = op_info(op)
+        assert info is not None, f"passes make in-house operators only, not {op}"
+        outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
+        node = Node(op, inputs, attrs, outputs=outputs)
+        assert before.graph is not None
+        before.graph.insert_before(before, node)
+        infer_types(node)
+        self.changed = True
+        return node
+
+    def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
+        """Insert a constant in front of `before`."""
+        return self.make("constant", (), {"value": tensor}, before=before, hint=hint).output
+
+    def replace(self, old: Value, new: Value, *, take_name: bool = False) -> None:
+        """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).
+
+        With `take_name` the value `new`, which a node defines, goes on under the name of `old`.
+        """
+        for user in list(old.users):
+            user.replace_input(old, new)
+        if take_name:
+            assert new.node is not None, "a graph input keeps its name"
+            new.name = old.name
+        node = old.node
+        if node is not None and not any(value.users for value in node.outputs):
+            self.erase(node, heir=new.node)
+        self.changed = True
+
+    def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        """Give `node` other inputs; operands that nobody reads any more are erased into its origins."""
+        before = node.inputs
+        node.set_inputs(inputs)
+        self.sweep(before, heir=node)
+        self.changed = True
+
+    def set_attr(self, node: Node, name: str, value: Attribute) -> None:
+        """Set one attribute."""
+        node.attrs = {**node.attrs, name: value}
+        node.rewritten = True
+        self.changed = True
+
+    def erase(self, node: Node, *, heir: Node | None = None) -> None:
+        """Erase a node that nobody reads, and every pure operand that dies with it; `heir` inherits the origins."""
+        inputs = node.inputs
+        self._bequeath(node, heir)
+        assert node.graph is not None
+        node.graph.remove(node)
+        self.sweep(inputs, heir=heir)
+        self.changed = True
+
+    def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
+        """Erase the producers of those `values` that nobody reads, as far as they are pure. O(erased)."""
+        stack = [value for value in reversed(values) if value is not None]
+        while stack:
+            value = stack.pop()
+            node = value.node
+            if node is None or node.graph is None or any(output.users for output in node.outputs):
+                continue
+            info = op_info(node.op)
+            if info is None or not info.pure:
+                continue
+            stack.extend(operand for operand in reversed(node.inputs) if operand is not None)
+            self._bequeath(node, heir)
+            node.graph.remove(node)
+
+    def _bequeath(self, node: Node, heir: Node | None) -> None:
+        if not node.origins:
+            return
+        if heir is None:
+            self.module.dropped.append(node.origins)
+        else:
+            heir.origins = (heir.origins, node.origins) if heir.origins else node.origins
+

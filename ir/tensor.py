@@ -1,0 +1,149 @@
+"""Constant payloads: tensors held by reference, read when somebody asks, never changed in place."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .types import DTYPES, F64, DType, TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+    "f6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "f6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+    "i2": np.dtype(ml_dtypes.int2),
+    "i4": np.dtype(ml_dtypes.int4),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u2": np.dtype(ml_dtypes.uint2),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+    "bool": np.dtype(np.bool_),
+    "str": np.dtype(object),
+}
+_BY_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy (or ml_dtypes) dtype that stores `dtype`; strings are stored as objects."""
+    return _NUMPY[dtype.name]
+
+
+class Tensor(ABC):
+    """A constant's payload. `shape` is always concrete; `numpy()` reads the elements, `digest()` names them."""
+
+    __slots__ = ()
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def numpy(self) -> Array:
+        """The elements as a read-only array of `shape`."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements when packed, strings counted as zero."""
+        return (self.size * self.dtype.bits + 7) // 8
+
+    @property
+    def type(self) -> TensorType:
+        """The tensor type of the payload."""
+        return TensorType(self.dtype, self.shape)
+
+    def digest(self) -> str:
+        """A short hexadecimal name for dtype, shape and elements; equal for equal payloads however they are stored."""
+        hasher = hashlib.sha256(f"{self.dtype}{self.shape}".encode())
+        array = self.numpy()
+        if array.dtype == object:
+            for item in array.ravel():
+                data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
+                hasher.update(len(data).to_bytes(8, "little") + data)
+        else:
+            hasher.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return hasher.hexdigest()[:16]
+
+
+class ArrayTensor(Tensor):
+    """A payload that is a numpy array."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array: Array, dtype: DType | None = None) -> None:
+        """Hold `array` (made read-only); `dtype` is derived from it unless given.
+
+        Raises KeyError where the array's dtype has no IR counterpart.
+        """
+        self.dtype = dtype if dtype is not None else _BY_NUMPY[array.dtype]
+        self.shape = array.shape
+        self._array = array.view()
+        self._array.flags.writeable = False
+
+    def numpy(self) -> Array:
+        return self._array
+
+
+class OpaqueTensor(Tensor):
+    """A payload known by its type and digest only, as IR text without its side file leaves it."""
+
+    __slots__ = ("_digest", "dtype", "shape")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], digest: str) -> None:
+        self.dtype, self.shape, self._digest = dtype, shape, digest
+
+    def numpy(self) -> Array:
+        """Raises ValueError: there are no elements."""
+        raise ValueError(f"the elements of {self.type} #{self._digest} were not given")
+
+    def digest(self) -> str:
+        return self._digest
+
+
+def round_to(array: Array, dtype: DType) -> Array:
+    """Round a float64 array once, to nearest even, to the floating type `dtype`.
+
+    ml_dtypes converts float64 to bfloat16 through float32, which rounds twice; the detour is made safe by rounding the
+    first step to odd (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if dtype is not DTYPES["bf16"]:
+            return array.astype(numpy_dtype(dtype))
+        narrow = np.atleast_1d(array.astype(np.float32))
+        wide = narrow.astype(np.float64)
+        exact = np.atleast_1d(array)
+        narrow = np.where(np.abs(wide) > np.abs(exact), np.nextafter(narrow, np.float32(0)), narrow)
+        bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
+        return bits.view(np.float32).reshape(array.shape).astype(ml_dtypes.bfloat16)
+
+
+def float64(tensor: Tensor) -> Array:
+    """The elements of a floating or integer tensor as float64 (exact but for 64-bit integers above 2**53)."""
+    array = tensor.numpy()
+    return array if tensor.dtype is F64 else array.astype(np.float64)

@@ -1,0 +1,167 @@
+"""Types of IR values: element types, tensor shapes and ONNX's container types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Dim = int | str | None
+"""One extent: a number, a symbol that stands for the same number wherever it occurs, or None where nothing is known."""
+
+Shape = tuple[Dim, ...] | None
+"""Extents from the outermost axis on; None where even the rank is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as `float` or `int`."""
+
+    name: str
+    bits: int
+    kind: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        """Whether affines are folded in this type: f16, bf16, f32 or f64."""
+        return self.name in ("f16", "bf16", "f32", "f64")
+
+
+def _dtypes() -> dict[str, DType]:
+    rows = [
+        ("float", "f16 16, bf16 16, f32 32, f64 64"),
+        ("float8", "f8e4m3fn 8, f8e4m3fnuz 8, f8e5m2 8, f8e5m2fnuz 8, f8e8m0 8, f4e2m1 4, f6e2m3 6, f6e3m2 6"),
+        ("int", "i2 2, i4 4, i8 8, i16 16, i32 32, i64 64"),
+        ("uint", "u2 2, u4 4, u8 8, u16 16, u32 32, u64 64"),
+        ("complex", "c64 64, c128 128"),
+        ("bool", "bool 8"),
+        ("string", "str 0"),
+    ]
+    table: dict[str, DType] = {}
+    for kind, names in rows:
+        for item in names.split(", "):
+            name, bits = item.split()
+            table[name] = DType(name, int(bits), kind)
+    return table
+
+
+DTYPES = _dtypes()
+"""Every element type by its name in IR text."""
+
+F16, BF16, F32, F64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
+I64, BOOL = DTYPES["i64"], DTYPES["bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Base of all value types; on its own it says that nothing is known (`?` in text)."""
+
+    def __str__(self) -> str:
+        return "?"
+
+
+UNKNOWN = Type()
+
+
+def dim_text(dim: Dim) -> str:
+    """A dimension as IR text: `8`, `N`, `"odd symbol"` or `?`."""
+    if dim is None:
+        return "?"
+    if isinstance(dim, int):
+        return str(dim)
+    return dim if dim.isascii() and dim.isidentifier() else quote(dim)
+
+
+def quote(text: str) -> str:
+    """A double-quoted literal of `text` with every character that could end or split it escaped."""
+    out = ['"']
+    for char in text:
+        if char in '"\\':
+            out.append("\\" + char)
+        elif char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF:
+            out.append(char)
+        else:
+            out.append(f"\\u{{{ord(char):x}}}")
+    out.append('"')
+    return "".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """A dense tensor: `f32[N,3,8]`; `f32[*]` has unknown rank, `?[3]` an unknown element type."""
+
+    dtype: DType | None = None
+    shape: Shape = None
+
+    def __str__(self) -> str:
+        dims = "*" if self.shape is None else ",".join(map(dim_text, self.shape))
+        return f"{self.dtype or '?'}[{dims}]"
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes, or None where it is unknown."""
+        return None if self.shape is None else len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensorType(Type):
+    """A sparse tensor: `sparse<f32[3,4]>`."""
+
+    dtype: DType | None = None
+    shape: Shape = None
+
+    def __str__(self) -> str:
+        return f"sparse<{TensorType(self.dtype, self.shape)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType(Type):
+    """A sequence: `seq<f32[*]>`."""
+
+    element: Type = UNKNOWN
+
+    def __str__(self) -> str:
+        return f"seq<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType(Type):
+    """An optional: `optional<f32[*]>`."""
+
+    element: Type = UNKNOWN
+
+    def __str__(self) -> str:
+        return f"optional<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType(Type):
+    """A map from integers or strings: `map<i64,f32[*]>`."""
+
+    key: DType | None = None
+    value: Type = UNKNOWN
+
+    def __str__(self) -> str:
+        return f"map<{self.key or '?'},{self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueType(Type):
+    """A type known by name only: `opaque<"domain","name">`."""
+
+    domain: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"opaque<{quote(self.domain)},{quote(self.name)}>"
+
+
+def dtype_of(type_: Type) -> DType | None:
+    """The element type of a tensor type, None for anything else."""
+    return type_.dtype if isinstance(type_, TensorType) else None
+
+
+def shape_of(type_: Type) -> Shape:
+    """The shape of a tensor type, None where the rank is unknown or it is no tensor."""
+    return type_.shape if isinstance(type_, TensorType) else None

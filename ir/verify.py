@@ -1,0 +1,158 @@
+"""Structural verification: every invariant of the IR, one message for each breach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .errors import VerifyError
+from .graph import Function, Graph, Module, Node, Value
+from .ops import op_info
+from .types import F64, dtype_of
+
+
+def verify(module: Module) -> None:
+    """Check every invariant of `module`. O(nodes + uses).
+
+    Raises VerifyError with one line for each broken invariant.
+    """
+    problems = list(check(module))
+    if problems:
+        raise VerifyError("\n".join(problems))
+
+
+def check(module: Module) -> Iterator[str]:
+    """The broken invariants of `module`, one sentence each."""
+    for graph in module.top_graphs():
+        if graph.parent is not None:
+            yield f"graph {graph.name!r} is a region and a top-level graph"
+        yield from _check_graph(graph)
+    yield from _check_functions(module)
+    yield from _check_uses(module)
+    yield from _check_origins(module)
+
+
+def _describe(node: Node) -> str:
+    outputs = ", ".join(f"%{value.name}" for value in node.outputs)
+    return f"{node.op} {node.name or outputs or '(nameless)'}"
+
+
+def _check_graph(top: Graph) -> Iterator[str]:
+    """Links, inputs, returns, definitions before uses, and every node, of a graph and everything inside."""
+    for graph in top.graphs():
+        yield from _check_links(graph)
+        if len(graph.output_names) != len(graph.return_.inputs):
+            yield f"graph {graph.name!r} returns {len(graph.return_.inputs)} values under {len(graph.output_names)} names"
+        for i, value in enumerate(graph.inputs):
+            if value.node is not None or value.owner is not graph or value.index != i:
+                yield f"input {i} of graph {graph.name!r} is not its own"
+        for value in graph.defaults:
+            if value.owner is not graph:
+                yield f"graph {graph.name!r} has a default for %{value.name}, which is not its input"
+    visited: set[Node] = set()
+    for node in top.walk():
+        for i, value in enumerate(node.inputs):
+            if value is not None and not _visible(value, node, visited):
+                yield f"{_describe(node)} reads %{value.name} as input {i} before it is defined, or from outside its scope"
+        yield from _check_node(node)
+        visited.add(node)
+
+
+def _visible(value: Value, node: Node, visited: set[Node]) -> bool:
+    """Whether `value` is defined before `node`, in its graph or one around it, and not by a node that holds `node`."""
+    if value.node is not None and value.node not in visited:
+        return False
+    scope = value.owner if value.node is None else value.node.graph
+    graph = node.graph
+    while graph is not None:
+        if graph is scope:
+            return True
+        if graph.parent is None or graph.parent is value.node:
+            return False
+        graph = graph.parent.graph
+    return False
+
+
+def _check_links(graph: Graph) -> Iterator[str]:
+    count, previous = 0, None
+    for node in graph:
+        if node.prev is not previous:
+            yield f"the list of graph {graph.name!r} is broken in front of {_describe(node)}"
+        previous = node
+        count += 1
+    if graph.return_.prev is not previous or graph.return_.graph is not graph:
+        yield f"the list of graph {graph.name!r} does not end in its return"
+    if count != len(graph):
+        yield f"graph {graph.name!r} counts {len(graph)} nodes and holds {count}"
+
+
+def _check_node(node: Node) -> Iterator[str]:
+    for i, value in enumerate(node.outputs):
+        if value.node is not node or value.index != i:
+            yield f"output {i} of {_describe(node)} is not its own"
+    for region in node.regions:
+        if region.parent is not node:
+            yield f"region {region.name!r} of {_describe(node)} does not know its node"
+    if node.op == "return":
+        if any(value is None for value in node.inputs):
+            yield f"graph {node.graph.name if node.graph else '?'!r} returns an absent value"
+        return
+    info = op_info(node.op)
+    if info is None:
+        return
+    low, high = info.inputs
+    if not low <= len(node.inputs) <= high:
+        yield f"{_describe(node)} has {len(node.inputs)} inputs, {low} to {high} are allowed"
+    if any(value is None for value in node.inputs[:low]):
+        yield f"{_describe(node)} lacks a required input"
+    if len(node.outputs) < info.outputs:
+        yield f"{_describe(node)} has {len(node.outputs)} outputs, {info.outputs} are needed"
+    if node.op == "constant" and "value" not in node.attrs:
+        yield f"{_describe(node)} has no payload"
+    yield from _check_widths(node, info.wide)
+
+
+def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
+    """A float64 operand beside narrower data is legal only where the op table says so, and only for constants."""
+    parameter = None if wide is None else node.input(wide)
+    data = node.input(0)
+    if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
+        return
+    if dtype_of(data.type) in (F64, None):
+        return
+    if parameter.node is None or op_info(parameter.node.op) is None:
+        yield f"{_describe(node)} has a float64 operand %{parameter.name} beside {dtype_of(data.type)} that is no parameter"
+
+
+def _check_functions(module: Module) -> Iterator[str]:
+    for key, function in module.functions.items():
+        if function.key != key:
+            yield f"function {_function_name(function)} is filed under {key}"
+
+
+def _function_name(function: Function) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+
+
+def _check_uses(module: Module) -> Iterator[str]:
+    """Users are exactly the nodes that read a value, with their counts."""
+    found: dict[Value, dict[Node, int]] = {}
+    for node in module.walk():
+        for value in node.inputs:
+            if value is not None:
+                users = found.setdefault(value, {})
+                users[node] = users.get(node, 0) + 1
+    values = [value for graph in module.graphs() for value in graph.inputs]
+    values.extend(value for node in module.walk() for value in node.outputs)
+    for value in values:
+        if value.users != found.get(value, {}):
+            yield f"the users of %{value.name} are {_users(value.users)}, its readers {_users(found.get(value, {}))}"
+
+
+def _users(users: dict[Node, int]) -> str:
+    return "[" + ", ".join(f"{_describe(node)} x{count}" for node, count in users.items()) + "]"
+
+
+def _check_origins(module: Module) -> Iterator[str]:
+    for node in module.walk():
+        if any(isinstance(origin, int) and not 0 <= origin < module.next_origin for origin in node.origins):
+            yield f"{_describe(node)} comes from an origin that was never given out"
