@@ -1,1 +1,24 @@
-"""Readers of model formats: each lowers a model to an `irc.ir.Module`."""
+"""Readers of model formats: each makes an `irc.ir.Module`. `load` chooses by the file's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..ir.graph import Module
+
+
+def load(path: str | Path) -> Module:
+    """Read `path` into a module: IR text where the name ends in `.irc`, an ONNX model else; `-` is standard input.
+
+    Raises ModelError where the file cannot be read or is no model, ParseError where IR text does not parse.
+    """
+    if str(path).endswith(".irc"):
+        from .text import load_text
+
+        return load_text(path)
+    from .onnx import load as load_onnx
+
+    return load_onnx(path)
+
+
+__all__ = ["load"]

@@ -1,12 +1,12 @@
 """The exceptions of irc.
 
-    IRError                 everything irc raises on purpose: one clear sentence
-    ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
-    ├── ParseError          IR text does not parse (line, caret, what was expected)
-    ├── VerifyError         a module breaks an invariant of the IR
-    ├── PassError           an unknown pass or option, or a pass that failed
-    ├── EmitError           a module cannot be written as ONNX
-    └── FoldMapError        a fold map cannot be read or does not fit
+IRError                 everything irc raises on purpose: one clear sentence
+├── ModelError          a model file cannot be read, or breaks ONNX's own rules
+├── ParseError          IR text does not parse (line, caret, what was expected)
+├── VerifyError         a module breaks an invariant of the IR
+├── PassError           an unknown pass or option, or a pass that failed
+├── EmitError           a module cannot be written as ONNX
+└── FoldMapError        a fold map cannot be read or does not fit
 """
 
 
@@ -30,7 +30,11 @@ class VerifyError(IRError):
 
 
 class PassError(IRError):
-    """A pass or option is unknown, or a pass failed."""
+    """A pass failed, or (with `usage`) a pass or option is unknown."""
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
 
 
 class EmitError(IRError):

@@ -251,7 +251,7 @@ def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
+    """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
     gamma, beta, mean, var = (_data(inputs, i).astype(np.float64) for i in range(4))
     epsilon = node.attrs.get("epsilon", float(np.float32(1e-5)))
     assert isinstance(epsilon, float)
@@ -345,8 +345,9 @@ class ConstantEvaluator:
         except (NotEvaluable, ValueError, IndexError, TypeError, OSError):
             results = (None,) * len(node.outputs)
         for output, result in zip(node.outputs, results, strict=False):
-            small = result is not None and result.size * result.itemsize <= self._max_bytes
-            self._known[output] = result if small or node.op == "constant" else None
+            array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
+            small = array is not None and array.nbytes <= self._max_bytes
+            self._known[output] = array if small or node.op == "constant" else None
 
 
 def constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .types import UNKNOWN, Type
+from .types import Type
 
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor

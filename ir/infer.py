@@ -34,13 +34,13 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
         return b
     if b == 1 or a == b:
         return a
-    if isinstance(a, int) and b is None or isinstance(b, str):
+    if (isinstance(a, int) and b is None) or isinstance(b, str):
         return a if isinstance(a, int) else None
     return b if isinstance(b, int) and not isinstance(a, int) else None
 
 
 def broadcast_shapes(a: Shape, b: Shape) -> Shape:
-    """numpy's broadcast of two shapes; unknown where either rank is."""
+    """Numpy's broadcast of two shapes; unknown where either rank is."""
     if a is None or b is None:
         return None
     rank = max(len(a), len(b))

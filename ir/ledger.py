@@ -59,6 +59,7 @@ class Layer:
 
     node: Node
     original_name: str
+    weight_index: int
     weight_name: str
     bias_name: str | None
     output_names: list[str]

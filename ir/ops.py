@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from . import evaluate as ev
 from . import infer
+from .graph import Node, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +88,19 @@ OPS = _table()
 def op_info(op: str) -> OpInfo | None:
     """The table's row for `op`, None for a foreign operator."""
     return OPS.get(op)
+
+
+def reads_elements(node: Node, value: Value) -> bool:
+    """Whether `node` reads the elements of `value`, and not only its shape or dtype."""
+    info = op_info(node.op)
+    if info is None or not info.by_type:
+        return True
+    return any(operand is value and i not in info.by_type for i, operand in enumerate(node.inputs))
+
+
+def sole_reader(value: Value) -> Node | None:
+    """The one node that reads the elements of `value`, once; None where there is no such node or more than one."""
+    if len(value.users) == 1:
+        return value.sole_user()
+    readers = [(node, count) for node, count in value.users.items() if reads_elements(node, value)]
+    return readers[0][0] if len(readers) == 1 and readers[0][1] == 1 else None

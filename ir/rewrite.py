@@ -1,16 +1,17 @@
 """The Rewriter: the only writer that passes use. It keeps users, names and origins right.
 
-Origins: what replaces a node inherits the node's origins, and those of the operands that die with it. What disappears
-without a successor is recorded in `Module.dropped`. So the origins of the nodes that are emitted, and the dropped ones,
-are together all imported ones.
+Origins: nodes made while a node is being rewritten come from where it comes from; what replaces a node inherits its
+origins, and those of the operands that die with it. What disappears without a successor is recorded in
+`Module.dropped`. So the origins of the nodes that are emitted, and the dropped ones, are together all imported ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .attributes import Attribute
-from .graph import Module, Node, Value
+from .graph import Module, Node, Origins, Value
 from .ops import op_info
 from .tensor import Tensor
 from .types import UNKNOWN, TensorType, Type
@@ -32,6 +33,16 @@ class Rewriter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.changed = False
+        self._origins: Origins = ()
+
+    @contextmanager
+    def rewriting(self, node: Node) -> Iterator[None]:
+        """While this holds, new nodes come from where `node` comes from."""
+        outer, self._origins = self._origins, node.origins
+        try:
+            yield
+        finally:
+            self._origins = outer
 
     def make(
         self,
@@ -41,13 +52,17 @@ class Rewriter:
         *,
         before: Node,
         hint: str = "",
+        name: str = "",
         type_: Type = UNKNOWN,
     ) -> Node:
-        """Insert a new in-house node in front of `before`; types are inferred, names derived from `hint`. O(inputs)."""
+        """Insert a new in-house node `name` in front of `before`. O(inputs).
+
+        Types are inferred where `type_` is unknown; the results are named after `hint`.
+        """
         info = op_info(op)
         assert info is not None, f"passes make in-house operators only, not {op}"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
-        node = Node(op, inputs, attrs, outputs=outputs)
+        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self._origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
         infer_types(node)
@@ -72,6 +87,20 @@ class Rewriter:
         if node is not None and not any(value.users for value in node.outputs):
             self.erase(node, heir=new.node)
         self.changed = True
+
+    def forward(self, old: Value, new: Value) -> bool:
+        """Let every reader of `old` read `new`, which is equal to it; False, and nothing done, where the interface
+        stands against it: a result cannot be a graph input, a constant, an outer value or a second result at once.
+        """
+        returned = any(user.op == "return" for user in old.users)
+        if returned:
+            producer = new.node
+            if producer is None or old.node is None or producer.graph is not old.node.graph:
+                return False
+            if producer.op in ("constant", "variable") or any(user.op == "return" for user in new.users):
+                return False
+        self.replace(old, new, take_name=returned)
+        return True
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Give `node` other inputs; operands that nobody reads any more are erased into its origins."""
@@ -111,10 +140,11 @@ class Rewriter:
             node.graph.remove(node)
 
     def _bequeath(self, node: Node, heir: Node | None) -> None:
-        if not node.origins:
-            return
-        if heir is None:
-            self.module.dropped.append(node.origins)
-        else:
+        layer = self.module.ledger.layers.pop(node, None)
+        if layer is not None and heir is not None:
+            layer.node = heir
+            self.module.ledger.layers[heir] = layer
+        if not node.origins or heir is None:
+            self.module.dropped.extend([node.origins] if node.origins else [])
+        elif heir.origins is not node.origins:
             heir.origins = (heir.origins, node.origins) if heir.origins else node.origins
-

@@ -236,6 +236,11 @@ RESIZES: list[Case] = [
     ("Resize", [normal(1, 2, 5, 6), None, None, integers(1, 2, 7, 4)], {"mode": "nearest", "nearest_mode": rounding})
     for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 ]
+RECURRENT_VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "RNN": [{}, {"clip": 0.5}],
+    "GRU": [{}, {"clip": 0.5}, {"linear_before_reset": 1}],
+    "LSTM": [{}, {"clip": 0.5}, {"input_forget": 1}],
+}
 RECURRENT: list[Case] = [
     (
         op,
@@ -244,7 +249,7 @@ RECURRENT: list[Case] = [
     )
     for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
     for lengths, state in ((None, ()), (np.array([5, 2, 3], dtype=np.int32), (normal(2, 3, 6),)))
-    for extra in ({}, {"clip": 0.5}, *([{"linear_before_reset": 1}] if op == "GRU" else []))
+    for extra in RECURRENT_VARIANTS[op]
 ] + [
     (
         "LSTM",
@@ -349,6 +354,22 @@ def test_agrees_with_onnxruntime_in_older_opsets(opset: int) -> None:
             assert disagreement(results[name], expected) is None, op_type
 
 
+LIGHT_MODELS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@pytest.mark.parametrize(
+    "name", ["bvlc_alexnet", "densenet121", "inception_v1", "resnet50", "shufflenet", "squeezenet"]
+)
+def test_agrees_with_onnxruntime_on_whole_models(name: str) -> None:
+    model = onnx.load(LIGHT_MODELS / f"light_{name}.onnx")
+    constants = {initializer.name for initializer in model.graph.initializer}
+    (data,) = (value.name for value in model.graph.input if value.name not in constants)
+    feeds = {data: normal(1, 3, 224, 224).astype(np.float32)}
+    (expected,) = session(model).run(None, feeds)
+    (result,) = evaluate(model, feeds).values()
+    assert disagreement(result, expected) is None
+
+
 class TestLegacyForms:
     """Forms that onnxruntime no longer runs, against their definition."""
 
@@ -420,6 +441,19 @@ class TestBatchNormalization:
         if outputs > 1:
             np.testing.assert_allclose(results["y1"], 0.75 * self.parameters[2] + 0.25 * mean, rtol=1e-12)
             np.testing.assert_allclose(results["y2"], 0.75 * self.parameters[3] + 0.25 * variance, rtol=1e-12)
+
+    def test_parameters_must_fit(self) -> None:
+        with pytest.raises(ValueError, match="1 means"):
+            self.run(9, 1, *(np.ones(1),) * 4)
+
+    def test_outputs_may_overwrite_parameters(self) -> None:
+        names = ["x", "s", "b", "m", "v"]
+        feeds = dict(zip(names, (self.x, *self.parameters), strict=True))
+        node = helper.make_node("BatchNormalization", names, ["y", "m", "v"], momentum=0.75)
+        results = evaluate(make_model([node], feeds, ["y", "m", "v"], opset=12), feeds)
+        np.testing.assert_allclose(
+            results["m"], 0.75 * self.parameters[2] + 0.25 * self.x.mean(axis=(0, 2)), rtol=1e-12
+        )
 
     def test_parameters_per_element(self) -> None:
         scale, bias, mean, variance = normal(3, 4), normal(3, 4) + 1, normal(3, 4), positive(3, 4)

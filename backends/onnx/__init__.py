@@ -1,1 +1,75 @@
-"""The ONNX backend."""
+"""The ONNX backend: `emit` and its `Result`."""
+
+from __future__ import annotations
+
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from google.protobuf.message import EncodeError
+from onnx import ModelProto
+
+from ...frontends.onnx.external import all_nodes
+from ...ir.errors import EmitError
+from ...ir.graph import Module
+from ..files import write
+from ..foldmap import FoldMap, build_fold_map
+from .emitter import emit_model
+from .external import place_external_data
+
+
+class Result:
+    """What a compile leaves: `model`, and `fold_map`, which is built when first asked for.
+
+    `warnings` has what the passes had to say; `base_dir` is where the source's external data stands. The model may share messages with the source; do not change it in place.
+    """
+
+    def __init__(self, module: Module, base_dir: str | Path = ".", warnings: list[str] | None = None) -> None:
+        self.module = module
+        self.warnings = warnings if warnings is not None else []
+        self.base_dir = Path(base_dir)
+        self.model, self._layers = emit_model(module)
+
+    @cached_property
+    def fold_map(self) -> FoldMap:
+        """What became of every affine of the source model."""
+        return build_fold_map(self.module, self.model, self._layers)
+
+    @property
+    def operators(self) -> int:
+        """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
+        return sum(node.op_type != "Constant" for node in all_nodes(self.model))
+
+    def save(self, path: str | Path, *, fold_map: str | Path | None = None) -> None:
+        """Write the model, and the fold map where a path is given; each file is complete or not there. `-` is standard
+        output.
+
+        Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB.
+        """
+        map_data = None if fold_map is None else self.fold_map.to_json().encode()
+        model = self.model
+        if str(path) != "-":
+            model = ModelProto()
+            model.CopyFrom(self.model)
+            place_external_data(model, self.base_dir, Path(path))
+        try:
+            data = model.SerializeToString(deterministic=True)
+        except EncodeError:
+            raise EmitError(f"{path}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+        if fold_map is not None and map_data is not None:
+            write(Path(fold_map), map_data)
+        if str(path) == "-":
+            sys.stdout.buffer.write(data)
+        else:
+            write(Path(path), data)
+
+
+def emit(module: Module, *, base_dir: str | Path = ".", warnings: list[str] | None = None) -> Result:
+    """Express `module` in ONNX; `base_dir` is where its external data stands.
+
+    The module is not changed. Raises EmitError where it cannot be expressed.
+    """
+    return Result(module, base_dir, warnings)
+
+
+__all__ = ["Result", "emit"]

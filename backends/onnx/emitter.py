@@ -82,7 +82,15 @@ class _Emitter:
 
     def graph(self, graph: Graph, target: GraphProto) -> None:
         source = graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
-        rebuilt = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")
+        rebuilt = (
+            "node",
+            "initializer",
+            "sparse_initializer",
+            "input",
+            "output",
+            "value_info",
+            "quantization_annotation",
+        )
         copy_fields(source, target, rebuilt)
         writer = _GraphWriter(self, graph, as_nodes=self.module.ir_version < 4 and graph.parent is not None)
         target.node.extend(writer.nodes())
@@ -102,7 +110,7 @@ class _Emitter:
         seen: set[str] = set()
         for info in source.input:
             tensor = listed.get(info.name)
-            if info.name in own or tensor is not None and list(tensor.dims) == _dims(info):
+            if info.name in own or (tensor is not None and list(tensor.dims) == _dims(info)):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():
@@ -179,7 +187,10 @@ class _GraphWriter:
         order = self.graph.source_order
         placed = [node for node in self.graph if node in order]
         if order and len(placed) == len(order) == len(self.protos):
-            self.protos = [proto for _, proto in sorted(zip(map(order.__getitem__, placed), self.protos, strict=True), key=itemgetter(0))]
+            self.protos = [
+                proto
+                for _, proto in sorted(zip(map(order.__getitem__, placed), self.protos, strict=True), key=itemgetter(0))
+            ]
 
     def node(self, node: Node) -> None:
         legal = self.legal
@@ -240,7 +251,9 @@ class _GraphWriter:
         for index in range(len(inputs)):
             narrow = legal.narrowed.get((node, index))
             if narrow is not None:
-                parameter = (fused if fused is not None and index == 2 else node).inputs[1 if fused is not None else index]
+                parameter = (fused if fused is not None and index == 2 else node).inputs[
+                    1 if fused is not None else index
+                ]
                 assert parameter is not None
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.source, NodeProto):

@@ -187,6 +187,3 @@ def _aligned(array: Array, axis: int | None, rank: int | None) -> Array:
     if axis is None or rank is None:
         return array
     return align(array, axis, rank)
-
-
-

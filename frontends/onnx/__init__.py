@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 from ...ir.errors import ModelError
 from ...ir.graph import Module
+from .external import check_external_data
 from .importer import import_model
 
 
@@ -19,7 +20,7 @@ def load(path: str | Path) -> Module:
     Raises ModelError where the file cannot be read or holds no ONNX model.
     """
     if str(path) == "-":
-        return from_model(_parse(sys.stdin.buffer.read(), "standard input"), base_dir=Path())
+        return _checked(_parse(sys.stdin.buffer.read(), "standard input"), Path(), "standard input")
     file = Path(path)
     try:
         data = file.read_bytes()
@@ -29,11 +30,7 @@ def load(path: str | Path) -> Module:
         raise ModelError(f"{path}: this is a folder, not an ONNX file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    model = _parse(data, str(path))
-    try:
-        return import_model(model, file.parent)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
+    return _checked(_parse(data, str(path)), file.parent, str(path))
 
 
 def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
@@ -44,6 +41,14 @@ def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
     return import_model(model, Path(base_dir))
 
 
+def _checked(model: ModelProto, base_dir: Path, name: str) -> Module:
+    try:
+        check_external_data(model, base_dir)
+        return import_model(model, base_dir)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
+
+
 def _parse(data: bytes, name: str) -> ModelProto:
     if not data:
         raise ModelError(f"{name}: the file is empty")
@@ -52,8 +57,6 @@ def _parse(data: bytes, name: str) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError:
         raise ModelError(f"{name}: this is not an ONNX model, or it is truncated") from None
-    if not model.HasField("graph"):
-        raise ModelError(f"{name}: this is not an ONNX model: it holds no graph")
     return model
 
 

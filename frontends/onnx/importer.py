@@ -258,7 +258,11 @@ def constant_payload(form: str, value: Attribute) -> Attribute | None:
         return None
     single = field if field in kinds else field[0]
     if field == single:
-        return ArrayTensor(_array([value], kinds[single]).reshape(())) if isinstance(value, int | float | str | bytes) else None
+        return (
+            ArrayTensor(_array([value], kinds[single]).reshape(()))
+            if isinstance(value, int | float | str | bytes)
+            else None
+        )
     items = list(value) if isinstance(value, tuple) else []
     return ArrayTensor(_array(items, kinds[single]))
 
@@ -308,4 +312,3 @@ def _trained_names(model: ModelProto) -> set[str]:
         for graph in (training.initialization, training.algorithm):
             names.update(name for node in graph.node for name in node.input)
     return names
-

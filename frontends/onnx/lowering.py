@@ -17,7 +17,6 @@ from ...ir.tensor import Tensor
 from ...ir.types import shape_of
 
 
-
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """What a condition may ask about a node that is being imported."""
@@ -144,14 +143,11 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
         return None, None
     if any(isinstance(value, AttributeRef) for value in node.attrs.values()):
         return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
+    refusal = lowering.condition(node)
     info = OPS[lowering.op]
     low, high = info.inputs
     if not low <= len(node.inputs) <= high or any(value is None for value in node.inputs[:low]):
-        return None, Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+        refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     if not node.outputs or not node.outputs[0]:
-        return None, Refusal("unsupported_op", "no output")
-    refusal = lowering.condition(node)
+        refusal = refusal or Refusal("unsupported_op", "its first result has no name")
     return (None, refusal) if refusal else (lowering.op, None)
-
-
-

@@ -38,7 +38,7 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
     for i, node in enumerate(nodes):
         for name in set(reads(node)):
             source = producer.get(name)
-            if source is not None and source != i or source == i and name in node.input:
+            if (source is not None and source != i) or (source == i and name in node.input):
                 assert source is not None
                 readers[source].append(i)
                 missing[i] += 1

@@ -10,7 +10,8 @@ PAYLOAD_LIMIT = 1024
 
 def infer_shapes(model: ModelProto) -> ModelProto | None:
     """A model of the same graphs, nodes and node order as `model` in which value_info is complete as far as onnx can
-    tell; None where inference fails, which an invalid model or an unknown operator version may cause."""
+    tell; None where inference fails, which an invalid model or an unknown operator version may cause.
+    """
     light = ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)

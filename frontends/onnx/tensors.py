@@ -12,6 +12,9 @@ from ...ir.errors import ModelError
 from ...ir.tensor import Array, Tensor
 from .dtypes import export_dtype, import_dtype
 
+_PLAIN = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "i32": "<i4"}
+"""Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
+
 
 class OnnxTensor(Tensor):
     """A TensorProto held by reference; elements are decoded when asked for, external ones read from `base_dir`."""
@@ -31,17 +34,19 @@ class OnnxTensor(Tensor):
 
     def numpy(self) -> Array:
         """Raises ValueError where the elements do not fit the shape or their type is not known, OSError and ModelError
-        where external data cannot be read."""
+        where external data cannot be read.
+        """
         if self.dtype.kind == "unknown":
             raise ValueError(f"element type {self.proto.data_type} is not known")
         if self.proto.data_type == TensorProto.STRING:
             return np.array(list(self.proto.string_data) + [None], object)[:-1].reshape(self.shape)
+        if self.proto.HasField("raw_data") and not self.is_external and self.dtype.name in _PLAIN:
+            return np.frombuffer(self.proto.raw_data, _PLAIN[self.dtype.name]).reshape(self.shape)
         if self.is_external:
             check_location(self.proto, self.base_dir)
         array: Array = numpy_helper.to_array(self.proto, str(self.base_dir))
         array.flags.writeable = False
         return array
-
 
     def digest(self) -> str:
         """As for any payload; elements that cannot be decoded are named by the message."""
@@ -89,5 +94,3 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
     else:
         proto.raw_data = np.ascontiguousarray(array).tobytes()
     return proto
-
-

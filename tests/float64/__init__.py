@@ -2,6 +2,11 @@
 
 Every floating tensor (f16, bf16, f32, f64) is carried as float64, converted exactly from its own type and never
 rounded in between; a cast from float to float keeps the value. Integers and booleans keep their own types.
+
+Where onnxruntime departs from the standard, this keeps to the standard: SAME padding of a dilated pool counts the
+dilation, SAME padding of a ConvTranspose gives size * stride even if the stride exceeds the kernel, and
+tf_crop_and_resize crops axes of scale 1 and counts the region of interest in the output size. BatchNormalization of
+one output is inference even where opset 1 and 6 say `is_test` 0. Gelu's constants are exact, not float32.
 """
 
 from __future__ import annotations

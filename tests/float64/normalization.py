@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .call import Call, Op
@@ -31,6 +33,8 @@ def _batch_normalization(call: Call) -> tuple[Value, ...]:
     x, scale, bias, mean, variance = (call.tensor(index) for index in range(5))
     channels = x.shape[1] if x.ndim > 1 else 1
     spatial = call.version >= 9 or bool(call.integer("spatial", 1)) or mean.size == channels
+    if mean.size != (channels if spatial else math.prod(x.shape[1:])):
+        raise ValueError(f"BatchNormalization: {mean.size} means for an input of shape {x.shape}")
     training = _is_training(call)
     running: tuple[Value, ...] = (mean, variance, mean, variance)
     if training:

@@ -79,8 +79,8 @@ def _decode_body(
     constants: dict[str, Tensor],
     base_dir: Path | None,
 ) -> Graph:
-    decoded = _ordered([(node, *_decode_attributes(node, base_dir)) for node in nodes])
     local = {*inputs, *constants}
+    decoded = _ordered([(node, *_decode_attributes(node, base_dir)) for node in nodes], local)
     last_use: dict[str, int] = {}
     for index, (node, attributes, _) in enumerate(decoded):
         local.update(filter(None, node.output))
@@ -108,9 +108,13 @@ def _decode_body(
     return Graph(tuple(inputs), tuple(outputs), constants, steps, captures)
 
 
-def _ordered(nodes: list[_Decoded]) -> list[_Decoded]:
-    """Producers before consumers, otherwise as the file has them: some files are not sorted."""
-    producers = {name: index for index, (node, *_) in enumerate(nodes) for name in node.output if name}
+def _ordered(nodes: list[_Decoded], given: set[str]) -> list[_Decoded]:
+    """Producers before consumers, otherwise as the file has them: some files are not sorted.
+
+    A node that overwrites a given value, as old training BatchNormalization does, is not its producer.
+    """
+    outputs = ((name, index) for index, (node, *_) in enumerate(nodes) for name in node.output)
+    producers = {name: index for name, index in outputs if name and name not in given}
     needs = [
         {producers[name] for name in _reads(node, attributes) if name in producers} for node, attributes, _ in nodes
     ]

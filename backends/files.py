@@ -1,0 +1,46 @@
+"""Files that are either there in full or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..ir.errors import EmitError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which takes its place when the block ends well and goes when it does not.
+
+    Raises EmitError where the folder is missing or cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise EmitError(f"{path}: cannot be written: {error.strerror}") from None
+    temporary = Path(name)
+    try:
+        temporary.chmod(0o666 & ~_umask())
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise EmitError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write `data` to `path` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,44 @@
+"""External data of a model that is about to be written."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from pathlib import Path
+
+from onnx import ModelProto
+
+from ...frontends.onnx.external import external_tensors
+from ...frontends.onnx.tensors import check_location, external_location
+from ..files import replacing
+
+
+def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> None:
+    """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
+
+    A file that is already there with the same content stays; beside one with other content the data goes by the name of
+    `target`, and the model's tensors are pointed there.
+    """
+    folder = target.parent
+    if base_dir.resolve() == folder.resolve():
+        return
+    moved: dict[str, str] = {}
+    for tensor in external_tensors(model):
+        location = external_location(tensor)
+        if location not in moved:
+            moved[location] = _place(check_location(tensor, base_dir), folder, location, target.stem)
+        if moved[location] != location:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = moved[location]
+
+
+def _place(source: Path, folder: Path, location: str, stem: str) -> str:
+    destination = folder / location
+    if destination.exists() and not filecmp.cmp(source, destination, shallow=False):
+        destination = destination.with_name(f"{stem}.{destination.name}")
+    if not destination.exists() or not filecmp.cmp(source, destination, shallow=False):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(destination) as temporary:
+            shutil.copyfile(source, temporary)
+    return destination.relative_to(folder).as_posix()

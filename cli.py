@@ -1,0 +1,175 @@
+"""The `irc` command. Exit status: 0 done, 1 the model or a check failed, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .backends.onnx import Result
+    from .ir.graph import Module
+    from .passes import Instrument, Timing
+
+EPILOG = """\
+passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
+`irc passes` lists them."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command-line grammar."""
+    root = argparse.ArgumentParser(
+        prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
+    )
+    root.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = root.add_subparsers(dest="command", metavar="COMMAND")
+    _compile_parser(commands)
+    dump = commands.add_parser("dump", help="print the IR of a model", description="Print the IR text of MODEL.")
+    dump.add_argument("model", metavar="MODEL", help="an ONNX file, an .irc text file, or - for ONNX on standard input")
+    dump.add_argument("--passes", default="none", metavar="PASSES", help="run these first (default: none)")
+    dump.add_argument("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
+    commands.add_parser("passes", help="list the passes and their options", description="List the passes.")
+    return root
+
+
+def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "compile",
+        help="run passes on a model and write it",
+        description="Run passes on MODEL and write it.",
+        epilog=EPILOG,
+    )
+    add = command.add_argument
+    add("model", metavar="MODEL", help="an ONNX file, an .irc text file, or - for ONNX on standard input")
+    add("-o", "--output", metavar="OUT", help="where to write, - is standard output (default: MODEL with .irc.onnx)")
+    add("--passes", default="default", metavar="PASSES", help="the passes to run (default: default)")
+    add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
+    add("--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs")
+    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print how long every pass took")
+    add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
+    add("--explain", action="store_true", help="print for every affine where it went or why it stays")
+    add("-q", "--quiet", action="store_true", help="print no summary")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    grammar = parser()
+    options = grammar.parse_args(argv)
+    if options.version:
+        from . import __version__
+
+        sys.stdout.write(f"irc {__version__}\n")
+        return 0
+    command = {"compile": _compile, "dump": _dump, "passes": _passes}.get(options.command)
+    if command is None:
+        grammar.print_help(sys.stderr)
+        return 2
+    from .ir.errors import IRError, PassError
+
+    gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
+    try:
+        return command(options)
+    except IRError as error:
+        sys.stderr.write(f"irc: {error}\n")
+        return 2 if isinstance(error, PassError) and error.usage else 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from time import perf_counter
+
+    from .backends.driver import compile as compile_model
+    from .backends.driver import read
+    from .passes import DumpIR, PassContext, PrintIR, Timing, Verify, parse_pipeline
+
+    start = perf_counter()
+    pipeline = parse_pipeline(options.passes)
+    instruments: list[Instrument] = []
+    timing = Timing() if options.time_passes else None
+    if timing is not None:
+        instruments.append(timing)
+    instruments.extend(PrintIR(name) for name in options.print_after)
+    module, _ = read(options.model)
+    if options.dump_ir:
+        instruments.append(DumpIR(options.dump_ir))
+    if options.verify_ir:
+        instruments.append(Verify())
+    before = count_nodes(module)
+    context = PassContext(instruments)
+    result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+    result.base_dir = Path() if options.model == "-" else Path(options.model).parent
+    output = options.output or default_output(options.model)
+    result.save(output, fold_map=options.fold_map)
+    _report(options, result, before, timing, perf_counter() - start)
+    return 0
+
+
+def default_output(model: str) -> str:
+    """`model.irc.onnx` beside `model.onnx`; standard output for standard input."""
+    return "-" if model == "-" else str(Path(model).with_suffix(".irc.onnx"))
+
+
+def count_nodes(module: Module) -> int:
+    """Operators of a module, its constants and returns not counted."""
+    return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
+
+
+def _report(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
+    lines = [f"warning: {warning}" for warning in result.warnings]
+    if timing is not None:
+        lines.append(timing.render())
+    if options.explain:
+        lines.extend(explain(result))
+    if not options.quiet:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.fold_map.count().items()))
+        lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+
+
+def explain(result: Result) -> list[str]:
+    """A line for every affine of the source: where it went, or why it stays."""
+    names = {layer["id"]: layer["node"]["name"] for layer in result.fold_map.layers}
+    lines = []
+    for source in result.fold_map.sources:
+        name = source["node"]["name"] or f"%{source['output']}"
+        what = f"{source['node']['op_type']} {name}"
+        if source["status"] == "folded":
+            lines.append(f"{what}: folded into {', '.join(names[layer] for layer in source['layers'])}")
+        elif source["status"] == "kept":
+            lines.append(f"{what}: kept ({source['reason']}): {source['detail']}")
+        else:
+            lines.append(f"{what}: {source['status']}: {source['detail']}")
+    return lines
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from .backends.driver import read
+    from .ir.text import to_text
+    from .passes import FreezeInitializers, parse_pipeline
+
+    pipeline = parse_pipeline(options.passes)
+    module, _ = read(options.model)
+    if options.freeze_initializers:
+        FreezeInitializers()(module)
+    sys.stdout.write(to_text(pipeline(module)))
+    return 0
+
+
+def _passes(options: argparse.Namespace) -> int:
+    from .passes import DEFAULT_PIPELINE, PASSES
+    from .passes.infra import fields_of, format_option
+
+    sys.stdout.write(f"default pipeline: {','.join(pass_.name for pass_ in DEFAULT_PIPELINE)}\n")
+    for name, pass_ in sorted(PASSES.items()):
+        text = (pass_.__doc__ or "").strip().split("\n")[0]
+        sys.stdout.write(f"\n{name}\n    {text}\n")
+        for option in fields_of(pass_):
+            sys.stdout.write(f"    {option.name}={format_option(option.default)}\n")
+    return 0

@@ -1,0 +1,67 @@
+"""External data: files beside a model that hold its large tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from .tensors import check_location, external_location
+
+
+def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The main graph and every graph in an attribute, at any depth."""
+    graphs: list[GraphProto] = [model.graph]
+    functions = [node for function in model.functions for node in function.node]
+    graphs.extend(graph for node in functions for graph in _graphs(node))
+    while graphs:
+        graph = graphs.pop()
+        yield graph
+        graphs.extend(inner for node in graph.node for inner in _graphs(node))
+
+
+def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Every node of every graph and function."""
+    for function in model.functions:
+        yield from function.node
+    for graph in all_graphs(model):
+        yield from graph.node
+
+
+def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of the model, in any graph, function or attribute, whose elements stand in another file."""
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    for graph in all_graphs(model):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in all_nodes(model):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+
+
+def check_external_data(model: ModelProto, base_dir: Path) -> None:
+    """Raises ModelError where a file of external data is missing or lies outside `base_dir`."""
+    seen: set[str] = set()
+    for tensor in external_tensors(model):
+        location = external_location(tensor)
+        if location not in seen:
+            seen.add(location)
+            check_location(tensor, base_dir)

@@ -1,0 +1,23 @@
+"""The text frontend: files of IR text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..ir.errors import ModelError
+from ..ir.graph import Module
+from ..ir.parse import parse
+
+
+def load_text(path: str | Path) -> Module:
+    """Parse the IR text in the file at `path`.
+
+    Raises ModelError where the file cannot be read, ParseError where it does not parse.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: this is not text") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse(text, name=str(path))

@@ -1,0 +1,182 @@
+"""Recognising affines: operations y = scale * x + shift with constants per channel.
+
+A constant aligned by broadcasting is per channel only if that is certain for every shape the data may have: `[C]`
+against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and a dimension of 1 that the constant stretches makes
+the result larger than the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.evaluate import ConstantEvaluator
+from ..ir.graph import Node, Value, flatten_origins
+from ..ir.ledger import Refusal
+from ..ir.tensor import Array, numpy_dtype
+from ..ir.types import BF16, F16, F32, F64, dtype_of, shape_of
+
+_FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
+
+ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One affine as it stands in the graph: nodes that turn `data` into `result`.
+
+    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where `axis` is None and
+    they are the same for every channel. A BatchNormalization is two nodes, and keeps its `mean` and `beta` because
+    (x - mean) * scale + beta does not cancel where scale * x + shift would.
+    """
+
+    nodes: tuple[Node, ...]
+    data: Value
+    result: Value
+    axis: int | None
+    scale: Array
+    shift: Array
+    parameter: Value | None = None
+    mean: Array | None = None
+    beta: Array | None = None
+
+    def apply(self, x: Array) -> Array:
+        """The affine of float64 `x`, whose last axis has the channels."""
+        with np.errstate(all="ignore"):
+            if self.mean is not None and self.beta is not None:
+                return np.asarray((x - self.mean) * self.scale + self.beta)
+            return np.asarray(x * self.scale + self.shift)
+
+    @property
+    def origins(self) -> list[int]:
+        """The imported nodes that the step comes from."""
+        return flatten_origins(tuple(node.origins for node in self.nodes))
+
+
+def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+    """The affine that begins at `node`; a refusal where it is one but for a condition; None where it is something else.
+
+    The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
+    """
+    if node.op not in ARITHMETIC:
+        return None
+    if dtype_of(node.output.type) is not None and not dtype_of(node.output.type).is_float:  # type: ignore[union-attr]
+        return None
+    if node.op == "negative":
+        data = node.inputs[0]
+        assert data is not None
+        if evaluator.array(data) is not None:
+            return None
+        return Step((node,), data, node.output, None, np.float64(-1).reshape(()), np.zeros(()))
+    return _batch_norm(node, evaluator) or _binary(node, evaluator)
+
+
+def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
+    data, scale = node.inputs
+    assert data is not None and scale is not None
+    affine = scale.node
+    if node.op != "multiply" or affine is None or affine.op != "nn.batch_norm_to_affine" or scale.index != 0:
+        return None
+    add = node.output.sole_user()
+    if add is None or add.op != "add" or add.graph is not node.graph or add.inputs[1] is not affine.outputs[1]:
+        return None
+    s, t, beta, mean = (evaluator.array(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
+    if s is None or t is None or beta is None or mean is None:
+        return None
+    axis = node.attrs.get("axis")
+    assert isinstance(axis, int) and add.attrs.get("axis") == axis
+    wide = [part.astype(np.float64) for part in (mean, beta)]
+    return Step((node, add), data, add.output, axis, s, t, None, wide[0], wide[1])
+
+
+def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+    operands = [(value, evaluator.array(value)) for value in node.inputs]
+    constants = [i for i, (_, array) in enumerate(operands) if array is not None]
+    if len(constants) != 1:
+        return None if constants else _overridable(node)
+    side = constants[0]
+    parameter, array = operands[side]
+    data = operands[1 - side][0]
+    assert parameter is not None and array is not None and data is not None
+    half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
+    if array.dtype not in _FLOATS or half_of_batch_norm:
+        return None
+    if side == 0 and ("axis" in node.attrs or node.op == "divide"):
+        return None
+    placed = _channel_axis(node, data, array)
+    if isinstance(placed, Refusal):
+        return placed
+    axis, constant = placed
+    with np.errstate(all="ignore"):
+        pair = _scale_and_shift(node.op, constant, left=side == 0)
+    if isinstance(pair, Refusal):
+        return pair
+    return Step((node,), data, node.output, axis, *pair, parameter)
+
+
+def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array] | Refusal:
+    one, zero = np.ones_like(constant), np.zeros_like(constant)
+    if op == "multiply":
+        return constant, zero
+    if op == "divide":
+        if not constant.all():
+            return Refusal("nonfinite", "the divisor has a zero")
+        return one / constant, zero
+    if op == "subtract":
+        return (-one, constant) if left else (one, -constant)
+    return one, constant
+
+
+def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array] | Refusal:
+    """The axis of `data` along which `array` varies, and its values there in float64."""
+    wide = array.astype(np.float64)
+    shape = shape_of(data.type)
+    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+    if isinstance(axis, int):
+        if array.ndim != 1:
+            return Refusal("axis_mismatch", f"%{node.output.name}: a parameter of rank {array.ndim} at an axis")
+        if axis < 0 and shape is None:
+            return Refusal("unknown_rank", f"%{node.output.name}: axis {axis} of data of unknown rank")
+        return axis + (len(shape or ()) if axis < 0 else 0), wide
+    if array.ndim == 0:
+        return None, wide
+    if shape is None:
+        return Refusal("unknown_rank", f"%{node.output.name}: the rank of %{data.name} is unknown")
+    if array.ndim > len(shape):
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
+    if array.size == 1:
+        return None, wide.reshape(())
+    first = len(shape) - array.ndim
+    axes = [first + i for i, extent in enumerate(array.shape) if extent != 1]
+    if any(shape[axis] != array.shape[axis - first] for axis in axes):
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant may stretch %{data.name}")
+    varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis - first)).any()]
+    if len(varying) > 1:
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant varies along more than one axis")
+    axis = varying[0] if varying else axes[0]
+    keep = tuple(slice(None) if i == axis - first else slice(0, 1) for i in range(array.ndim))
+    return axis, wide[keep].reshape(-1)
+
+
+def _overridable(node: Node) -> Refusal | None:
+    for value in node.inputs:
+        reason = not_constant(value)
+        if reason is not None and reason.code == "overridable_initializer":
+            return reason
+    return None
+
+
+def not_constant(value: Value | None) -> Refusal:
+    """Why a value is not a constant: the code tells an overridable initializer from anything computed at run time."""
+    leaf, name = value, "" if value is None else value.name
+    for _ in range(64):  # far longer than any chain that exporters put before a parameter
+        if leaf is None or leaf.node is None or not leaf.node.inputs:
+            break
+        leaf = leaf.node.inputs[0]
+    if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
+        return Refusal("overridable_initializer", f"%{leaf.name} is an initializer that callers may override")
+    producer = value.node if value is not None else None
+    if producer is not None and producer.op.endswith("::DequantizeLinear"):
+        return Refusal("quantized_weight", f"%{name} is dequantized at run time")
+    return Refusal("non_constant_params", f"%{name} is no constant")

@@ -1,0 +1,45 @@
+"""FreezeInitializers: initializers that callers could override become constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.graph import Module, Node
+from ..ir.tensor import Tensor
+from .infra import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class FreezeInitializers(Pass):
+    """Make constants of the initializers that a model of IR version 4 or later lists among its inputs.
+
+    1. Every graph input with an initializer becomes a `constant` and leaves the inputs; callers can no longer override it.
+    """
+
+    name: ClassVar[str] = "FreezeInitializers"
+    prepares: ClassVar[bool] = True
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        changed = False
+        for graph in module.graphs():
+            frozen = {value: payload for value, payload in graph.defaults.items() if isinstance(payload, Tensor)}
+            if not frozen:
+                continue
+            changed = True
+            first = next(iter(graph), graph.return_)
+            for value, payload in frozen.items():
+                del graph.defaults[value]
+                node = Node(
+                    "constant",
+                    attrs={"value": payload},
+                    outputs=[(value.name, payload.type)],
+                    origins=module.new_origin(),
+                )
+                graph.insert_before(first, node)
+                for user in list(value.users):
+                    user.replace_input(value, node.output)
+            graph.inputs = [value for value in graph.inputs if value not in frozen]
+            for index, value in enumerate(graph.inputs):
+                value.index = index
+        return changed

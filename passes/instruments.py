@@ -1,0 +1,109 @@
+"""Instruments: timing, printing, dumping and structural verification of passes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+from ..ir.errors import PassError, VerifyError
+from ..ir.graph import Module
+from ..ir.text import to_text
+from ..ir.verify import verify
+from .infra import Pass
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+class Timing:
+    """Wall-clock time of every pass, in seconds; `render` makes a table of them."""
+
+    def __init__(self) -> None:
+        self.seconds: list[tuple[str, float]] = []
+        self._start = 0.0
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Start the clock."""
+        self._start = perf_counter()
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Stop the clock."""
+        self.seconds.append((str(pass_), perf_counter() - self._start))
+
+    def render(self) -> str:
+        """A line for each pass, and the sum."""
+        total = sum(seconds for _, seconds in self.seconds)
+        width = max((len(name) for name, _ in self.seconds), default=5)
+        rows = [f"{name:<{width}}  {seconds * 1e3:9.2f} ms" for name, seconds in self.seconds]
+        return "\n".join([*rows, f"{'total':<{width}}  {total * 1e3:9.2f} ms"])
+
+
+class PrintIR:
+    """Prints the IR after the named passes, or with `all` after every pass that changed something."""
+
+    def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
+        """Raises PassError where `name` is neither a pass nor `all`."""
+        if name != "all":
+            from .registry import lookup
+
+            lookup(name)
+        self._name = name
+        self._write = write
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Nothing."""
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Print."""
+        if self._name == pass_.name or (self._name == "all" and changed):
+            note = "" if changed else " (unchanged)"
+            self._write(f"// IR after {pass_}{note}\n{to_text(module)}")
+
+
+class DumpIR:
+    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, which is made if needed."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises PassError where the folder cannot be made."""
+        self._folder = Path(folder)
+        self._count = 0
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PassError(f"{folder}: the folder for IR dumps cannot be made: {error.strerror}") from None
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Write the source, once."""
+        if not self._count:
+            self._write("source", module)
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Write what the pass left."""
+        self._write(pass_.name, module)
+
+    def _write(self, name: str, module: Module) -> None:
+        (self._folder / f"{self._count:02}-{name}.irc").write_text(to_text(module), encoding="utf-8")
+        self._count += 1
+
+
+class Verify:
+    """Structural verification after every pass, and that a pass which says it changed nothing did not."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Remember the module."""
+        self._text = to_text(module)
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Raises PassError that names the pass."""
+        try:
+            verify(module)
+        except VerifyError as error:
+            raise PassError(f"{pass_} broke the IR:\n{error}") from None
+        if not changed and to_text(module) != self._text:
+            raise PassError(f"{pass_} changed the IR and said it did not")

@@ -1,0 +1,92 @@
+"""The passes by name, and pipelines written as text: `A,B{x=1},C`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from ..ir.errors import PassError
+from .canonicalize_ops import CanonicalizeOps
+from .fold_constant import FoldConstant
+from .fold_scale_axis import FoldScaleAxis
+from .freeze_initializers import FreezeInitializers
+from .infra import Pass, Sequential, fields_of
+from .simplify_expr import SimplifyExpr
+from .simplify_inference import SimplifyInference
+from .unfuse_bias import UnfuseBias
+
+DEFAULT_PIPELINE: tuple[type[Pass], ...] = (
+    SimplifyInference,
+    FoldScaleAxis,
+    CanonicalizeOps,
+    SimplifyExpr,
+    FoldConstant,
+)
+"""The passes of the default pipeline, in order."""
+
+PASSES: dict[str, type[Pass]] = {pass_.name: pass_ for pass_ in (*DEFAULT_PIPELINE, FreezeInitializers, UnfuseBias)}
+"""Every pass by its name."""
+
+_ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
+
+
+def default_pipeline() -> Sequential:
+    """The default pipeline with default options."""
+    return Sequential(pass_() for pass_ in DEFAULT_PIPELINE)
+
+
+def lookup(name: str) -> type[Pass]:
+    """The pass of that name.
+
+    Raises PassError that lists the known names, and the nearest, where there is none.
+    """
+    if name in PASSES:
+        return PASSES[name]
+    near = difflib.get_close_matches(name, PASSES, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise PassError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})", usage=True)
+
+
+def parse_pipeline(spec: str) -> Sequential:
+    """The pipeline that `spec` describes; `default` stands for the default pipeline, `none` for no pass.
+
+    Raises PassError where the text does not parse, or names an unknown pass or option.
+    """
+    passes: list[Pass] = []
+    position = 0
+    while position < len(spec.rstrip()):
+        match = _ITEM.match(spec, position)
+        if match is None:
+            message = f"cannot read the passes from {spec[position:]!r}: expected Name or Name{{option=value,...}}"
+            raise PassError(message, usage=True)
+        name, options = match.groups()
+        position = match.end()
+        if name == "default" and not options:
+            passes.extend(default_pipeline().passes)
+        elif name != "none" or options:
+            passes.append(_instantiate(lookup(name), options or ""))
+    return Sequential(passes)
+
+
+def _instantiate(pass_: type[Pass], options: str) -> Pass:
+    known = {option.name: option for option in fields_of(pass_)}
+    values: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in options.split(","))):
+        name, _, text = (part.strip() for part in item.partition("="))
+        if name not in known:
+            have = ", ".join(known) or "it has none"
+            raise PassError(f"{pass_.name} has no option {name!r} (options: {have})", usage=True)
+        values[name] = _value(pass_, name, text, type(known[name].default))
+    return pass_(**values)
+
+
+def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
+    if type_ is bool and text in ("true", "false"):
+        return text == "true"
+    try:
+        if type_ is not bool:
+            return type_(text)
+    except ValueError:
+        pass
+    raise PassError(f"{pass_.name}: option {name} takes a {type_.__name__}, not {text!r}", usage=True)

@@ -1,0 +1,99 @@
+"""SimplifyInference: what only training needs becomes plain arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.evaluate import ConstantEvaluator
+from ..ir.graph import Module, Node
+from ..ir.ledger import Refusal
+from ..ir.rewrite import Rewriter
+from .affine import not_constant
+from .infra import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class SimplifyInference(Pass):
+    """Turn inference-mode BatchNormalization into arithmetic, and drop Dropout.
+
+    1. `nn.batch_norm(x, gamma, beta, mean, var)` becomes `add(multiply(x, scale), shift)` along axis 1, where
+       `scale, shift = nn.batch_norm_to_affine(gamma, beta, mean, var)` are float64 and never rounded. The parameters must
+       be constant floating vectors of one length, finite, with var + epsilon > 0 and a finite result.
+    2. `nn.dropout(x)` becomes `x`, if nobody reads the mask and the result is not returned in place of a graph input.
+
+    A BatchNormalization that stays as rule 1 left it is written to ONNX as the node it was, bit for bit.
+    """
+
+    name: ClassVar[str] = "SimplifyInference"
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        rewriter = Rewriter(module)
+        evaluator = ConstantEvaluator()
+        for graph in module.graphs():
+            for node in graph:
+                if node.op == "nn.batch_norm":
+                    refusal = lower_batch_norm(node, rewriter, evaluator)
+                    if refusal is not None:
+                        for origin in node.origins:
+                            if isinstance(origin, int):
+                                module.ledger.refusals[origin] = refusal
+                elif node.op == "nn.dropout":
+                    drop(node, rewriter)
+        return rewriter.changed
+
+
+def lower_batch_norm(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> Refusal | None:
+    """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
+    data, *params = node.inputs
+    refusal = check_parameters(node, evaluator)
+    if refusal is not None:
+        return refusal
+    hint = node.output.name
+    with rewriter.rewriting(node):
+        affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
+        affine.source = node.source
+        scale, shift = affine.outputs
+        type_ = node.output.type
+        product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
+        result = rewriter.make(
+            "add", [product.output, shift], {"axis": 1}, before=node, hint=hint, name=node.name, type_=type_
+        )
+    rewriter.replace(node.output, result.output, take_name=True)
+    return None
+
+
+def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None:
+    """Why the parameters of a BatchNormalization do not make an affine, None where they do."""
+    arrays = []
+    for value in node.inputs[1:]:
+        array = evaluator.array(value)
+        if array is None:
+            return not_constant(value)
+        arrays.append(array.astype(np.float64))
+    label = node.name or f"%{node.output.name}"
+    if any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+        shapes = ", ".join(str(list(array.shape)) for array in arrays)
+        return Refusal("channel_mismatch", f"{label}: parameters of shapes {shapes}")
+    if not all(np.isfinite(array).all() for array in arrays):
+        return Refusal("nonfinite", f"{label}: a parameter is infinite or not a number")
+    epsilon = node.attrs.get("epsilon", float(np.float32(1e-5)))
+    if not isinstance(epsilon, float) or not (arrays[3] + epsilon > 0).all():
+        return Refusal("non_positive_variance", f"{label}: var + epsilon is not positive in every channel")
+    with np.errstate(all="ignore"):
+        scale = arrays[0] / np.sqrt(arrays[3] + epsilon)
+        shift = arrays[1] - arrays[2] * scale
+    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+        return Refusal("overflow", f"{label}: gamma / sqrt(var + epsilon) is not finite in every channel")
+    return None
+
+
+def drop(node: Node, rewriter: Rewriter) -> None:
+    """dropout(x) -> x"""
+    data = node.inputs[0]
+    assert data is not None
+    if any(value.users for value in node.outputs[1:]):
+        return
+    rewriter.forward(node.output, data)

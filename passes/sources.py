@@ -1,0 +1,123 @@
+"""The affines of a source model, recorded before the first pass changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..ir.attributes import RegionRef
+from ..ir.evaluate import ConstantEvaluator
+from ..ir.graph import Graph, Module, Node
+from ..ir.ledger import Param, Scope, Source
+from ..ir.types import shape_of
+from .affine import Step, recognise
+
+KINDS = {"multiply": "mul", "add": "add", "subtract": "sub", "divide": "div", "negative": "neg", "nn.bias_add": "add"}
+BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
+BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
+DEFAULT_EPSILON = 9.999999747378752e-06  # 1e-5 as the float32 that the attribute is
+
+
+def collect_sources(module: Module) -> None:
+    """Fill `module.ledger.sources` if that has not been done yet. O(nodes)."""
+    if module.ledger.sources is not None:
+        return
+    sources: dict[int, Source] = {}
+    evaluator = ConstantEvaluator()
+    for graph, scope in scopes(module):
+        index = 0
+        for node in graph:
+            if node.op in BATCH_NORMS and len(node.inputs) >= 5:
+                source = _batch_norm(node, scope, index, evaluator)
+            elif node.op in KINDS and node.origins:
+                source = _arithmetic(node, scope, index, evaluator)
+            else:
+                source = None
+            if source is not None:
+                sources[source.origin] = source
+            index += node.op != "constant" or "form" in node.attrs
+    module.ledger.sources = sources
+
+
+def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
+    """Every graph of the module with its path."""
+    stack: list[tuple[Graph, Scope]] = [(module.graph, ())]
+    for function in module.functions.values():
+        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        stack.append((function.graph, (("function", name),)))
+    while stack:
+        graph, scope = stack.pop()
+        yield graph, scope
+        for node in graph:
+            for i, region in enumerate(node.regions):
+                stack.append((region, (*scope, (node.name or node.output.name, _attribute(node, i)))))
+
+
+def _attribute(node: Node, region: int) -> str:
+    """The attribute that holds a region, with a number behind it where it holds several."""
+    for name, value in node.attrs.items():
+        if value == RegionRef(region):
+            return name
+        if isinstance(value, tuple) and RegionRef(region) in value:
+            return f"{name}.{value.index(RegionRef(region))}"
+    return str(region)
+
+
+def _origin(node: Node) -> int:
+    origin = node.origins[0]
+    assert isinstance(origin, int)
+    return origin
+
+
+def _name(node: Node, index: int) -> str:
+    value = node.input(index)
+    return "" if value is None else value.name
+
+
+def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+    if not node.origins or not node.outputs:
+        return None
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
+    params = {
+        key: Param(_name(node, i), evaluator.tensor(node.inputs[i])) for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
+    }
+    gamma = node.inputs[1]
+    shape = None if gamma is None else shape_of(gamma.type)
+    channels = shape[0] if shape and isinstance(shape[0], int) else None
+    return Source(
+        origin=_origin(node),
+        kind="batch_norm",
+        scope=scope,
+        name=node.name,
+        op_type="BatchNormalization",
+        index=index,
+        input=_name(node, 0),
+        output=node.output.name,
+        axis=1,
+        channels=channels,
+        epsilon=epsilon if isinstance(epsilon, float) else None,
+        params=params,
+    )
+
+
+def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+    step = recognise(node, evaluator)
+    if not isinstance(step, Step):
+        return None
+    params: dict[str, Param] = {}
+    if step.parameter is not None:
+        key = "scale" if node.op in ("multiply", "divide") else "shift"
+        params[key] = Param(step.parameter.name, evaluator.tensor(step.parameter))
+    return Source(
+        origin=_origin(node),
+        kind=KINDS[node.op],
+        scope=scope,
+        name=node.name,
+        op_type=KINDS[node.op].capitalize(),
+        index=index,
+        input=step.data.name,
+        output=node.output.name,
+        axis=step.axis,
+        channels=step.scale.shape[0] if step.axis is not None else None,
+        epsilon=None,
+        params=params,
+    )

@@ -1,0 +1,111 @@
+"""What the tests share: models, inputs, the runtime oracle and error bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto
+
+Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "models"
+ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
+
+onnxruntime.set_default_logger_severity(4)
+
+
+def shared_models(folder: str = "*") -> list[Path]:
+    """The real models beside the checkout; skips the test with a reason where they are missing."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder of shared models is not beside the checkout")
+    return sorted(SHARED.glob(f"{folder}/*.onnx"))
+
+
+def onnx_files() -> list[Path]:
+    """The models that the onnx wheel carries for backend tests."""
+    return sorted([*ONNX_DATA.glob("*/*/model.onnx"), *ONNX_DATA.glob("light/*.onnx")])
+
+
+def load(path: Path) -> ModelProto:
+    """A model with its external data left where it is."""
+    return onnx.load(str(path), load_external_data=False)
+
+
+def session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """onnxruntime without graph optimisations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays:
+    """All outputs by name, by onnxruntime without graph optimisations."""
+    runtime = session(model)
+    names = [output.name for output in runtime.get_outputs()]
+    wanted = {value.name for value in runtime.get_inputs()}
+    values = runtime.run(names, {name: array for name, array in inputs.items() if name in wanted})
+    return dict(zip(names, values, strict=True))
+
+
+def required_inputs(model: ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """The inputs that a caller has to give."""
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    return (info for info in model.graph.input if info.name not in initialized)
+
+
+def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: int = 8) -> Arrays:
+    """Seeded inputs of the declared shapes: a leading symbolic dimension is `batch`, any other `other`.
+
+    Floats are normal, integers 0 or 1. Raises ValueError for an input that is no tensor of numbers.
+    """
+    rng = np.random.default_rng(seed)
+    arrays: Arrays = {}
+    for info in required_inputs(model):
+        tensor = info.type.tensor_type
+        if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (0, TensorProto.STRING):
+            raise ValueError(f"input {info.name!r} is no tensor of numbers")
+        shape = [dim.dim_value or (batch if i == 0 else other) for i, dim in enumerate(tensor.shape.dim)]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+            arrays[info.name] = rng.integers(0, 2, shape).astype(dtype)
+        else:
+            arrays[info.name] = rng.standard_normal(shape).astype(dtype)
+    return arrays
+
+
+def operators(model: ModelProto) -> list[str]:
+    """Operator types of the main graph in order, Constant left out."""
+    return [node.op_type for node in model.graph.node if node.op_type != "Constant"]
+
+
+def batch_norms(model: ModelProto) -> int:
+    """BatchNormalization nodes in the main graph."""
+    return sum(node.op_type == "BatchNormalization" for node in model.graph.node)
+
+
+def worst(found: Arrays, expected: Arrays) -> float:
+    """The largest difference between corresponding results, relative to the largest magnitude in each expected one.
+
+    Where `expected` is not finite, or overflows the type of `found`, there is nothing to compare.
+    """
+    error = 0.0
+    assert set(found) == set(expected)
+    for name, array in found.items():
+        want = np.asarray(expected[name])
+        assert array.shape == want.shape, name
+        if want.size == 0 or (want.dtype.kind not in "fV" and want.dtype != np.float64):
+            continue
+        wide, want = array.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(want) & np.isfinite(wide)
+        if finite.any():
+            scale = np.abs(want[finite]).max() or 1.0
+            error = max(error, float(np.abs(wide[finite] - want[finite]).max() / scale))
+    return error
