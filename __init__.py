@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import ir, passes
-    from .backends.driver import compile
+    from .backends.driver import compile  # noqa: A004
     from .backends.foldmap import FoldMap
     from .backends.onnx import Result, emit
     from .frontends import load

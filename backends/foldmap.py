@@ -114,7 +114,7 @@ def build_fold_map(module: Module, model: ModelProto, protos: Mapping[Node, Node
         for fold in layer.folds:
             where.setdefault(fold.origin, []).append(numbers[layer.node])
     alive = _alive(module, set(sources) - set(where) - set(ledger.merged))
-    scope_of = {graph: scope for graph, scope in scopes(module)}
+    scope_of = dict(scopes(module))
     source_model = module.source if isinstance(module.source, ModelProto) else None
     return FoldMap(
         {

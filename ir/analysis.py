@@ -8,9 +8,9 @@ from .graph import Graph, Node
 
 
 def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:
-    """The dataflow between the nodes of `graph`, `return` included: an edge for each use, with the `value` and the reader's
-    `input` number. Uses inside a region count as uses by the node that holds the region; values that no node of this graph
-    defines have no edge. O(nodes + uses).
+    """The dataflow between the nodes of `graph`, `return` included: an edge for each use, with the `value` and the
+    reader's `input` number. Uses inside a region count as uses by the node that holds the region; values that no node
+    of this graph defines have no edge. O(nodes + uses).
     """
     result: networkx.MultiDiGraph[Node] = networkx.MultiDiGraph(name=graph.name)
     result.add_nodes_from([*graph, graph.return_])

@@ -158,14 +158,14 @@ def convert(array: Array, dtype: DType) -> Array:
         return array
     floats = ("f16", "bf16", "f32", "f64")
     is_float = any(source == numpy_dtype(DTYPES[name]) for name in floats)
-    if source == object or not (is_float or source.kind in "iub"):
+    if source.kind == "O" or not (is_float or source.kind in "iub"):
         raise NotEvaluable(f"cast from {source}")
     if dtype.name in floats:
         if source.kind in "iu" and source.itemsize == 8 and (np.abs(array.astype(np.float64)) > 2.0**53).any():
             raise NotEvaluable("a cast of an integer above 2**53 to floating point")
         return round_to(array.astype(np.float64), dtype)
     if dtype.kind == "bool":
-        return array != 0
+        return np.asarray(array != 0)
     if dtype.kind not in ("int", "uint") or dtype.bits < 8:
         raise NotEvaluable(f"cast to {dtype}")
     info = np.iinfo(target)
@@ -174,7 +174,8 @@ def convert(array: Array, dtype: DType) -> Array:
         raise NotEvaluable(f"a value out of the range of {dtype}")
     if is_float and array.size and float(high) >= 2.0 ** (dtype.bits - (dtype.kind == "int")):
         raise NotEvaluable(f"a value out of the range of {dtype}")
-    return array.astype(target)
+    result: Array = array.astype(target)
+    return result
 
 
 def cast(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -211,7 +212,8 @@ def shape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     if dims is None:
         raise NotEvaluable("the rank is unknown")
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
-    wanted = dims[slice(start, end)]  # type: ignore[misc]
+    assert isinstance(start, int) and isinstance(end, int | None)
+    wanted = dims[start:end]
     if not all(isinstance(dim, int) for dim in wanted):
         raise NotEvaluable("an extent is not static")
     return (np.array(wanted, np.int64),)

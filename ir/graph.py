@@ -81,9 +81,10 @@ class Value:
 class Node:
     """One operation.
 
-    `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default domain);
-    `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input. `source` is what the frontend made the node from: opaque to passes, it lets the backend of
-    the same format write an untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
+    `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default
+    domain); `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input.
+    `source` is what the frontend made the node from: opaque to passes, it lets the backend of the same format write an
+    untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
     """
 
     __slots__ = (
@@ -162,8 +163,9 @@ class Graph:
 
     `defaults` holds the payload of inputs that carry an initializer which the caller may override (ONNX IR >= 4).
     `opsets` maps operator domains to versions and is shared with the regions inside. `output_names` are the names that
-    the results have to the outside; they may differ from the names of the returned values. `source` is what the frontend
-    made the graph from; where that was not in topological order, `source_order` has the place that each node had.
+    the results have to the outside; they may differ from the names of the returned values. `source` is what the
+    frontend made the graph from; where that was not in topological order, `source_order` has the place that each node
+    had.
     """
 
     __slots__ = (
@@ -270,13 +272,13 @@ class Graph:
         yield self.return_
 
     def graphs(self) -> Iterator[Graph]:
-        """This graph and all graphs nested in it, outer ones first."""
+        """The graph itself and all graphs nested in it, outer ones first."""
         yield self
         for node in self.walk():
             yield from node.regions
 
     def ancestors(self) -> Iterator[Graph]:
-        """This graph, the graph around it, and so on to the outermost."""
+        """The graph itself, the graph around it, and so on to the outermost."""
         graph: Graph | None = self
         while graph is not None:
             yield graph
@@ -314,8 +316,8 @@ class Module:
     """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
 
     `ledger` records the affines of the source and what became of them; `dropped` the origins of imported nodes that
-    nothing in the module descends from any more. `redefined` lists names that a source which is not SSA gives to a graph
-    input and to a result of a node: such a module is written as it came, and no pass touches it.
+    nothing in the module descends from any more. `redefined` lists names that a source which is not SSA gives to a
+    graph input and to a result of a node: such a module is written as it came, and no pass touches it.
     """
 
     def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:

@@ -1,8 +1,8 @@
 """The op table: every in-house operator with its arity, type inference and evaluation.
 
 Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept verbatim, may do
-anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning; three things are
-irc's own:
+anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning; three things
+are irc's own:
 
 - `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
   that axis of the first, counted from the left, so that a per-channel operation needs no rank;
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from . import evaluate as ev
 from . import infer
 from .graph import Node, Value
+from .types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("nn.batch_flatten", (1, 1), infer.dtype_only, ev.flatten),
         OpInfo("transpose", (1, 1), infer.transpose, ev.transpose),
         OpInfo("broadcast_to", (2, 2), infer.dtype_only, ev.broadcast_to),
-        OpInfo("full", (1, 1), lambda _: (infer.TensorType(),), ev.full),
+        OpInfo("full", (1, 1), lambda _: (TensorType(),), ev.full),
         OpInfo("shape_of", (1, 1), infer.shape_vector, ev.shape, by_type=first),
         OpInfo("take", (2, 2), infer.dtype_only, ev.take),
         OpInfo("concatenate", (1, _MANY), infer.dtype_only, ev.concatenate),

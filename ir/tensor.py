@@ -134,13 +134,15 @@ def round_to(array: Array, dtype: DType) -> Array:
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if dtype is not DTYPES["bf16"]:
-            return array.astype(numpy_dtype(dtype))
+            rounded: Array = array.astype(numpy_dtype(dtype))
+            return rounded
         narrow = np.atleast_1d(array.astype(np.float32))
         wide = narrow.astype(np.float64)
         exact = np.atleast_1d(array)
         narrow = np.where(np.abs(wide) > np.abs(exact), np.nextafter(narrow, np.float32(0)), narrow)
         bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
-        return bits.view(np.float32).reshape(array.shape).astype(ml_dtypes.bfloat16)
+        odd: Array = bits.view(np.float32).reshape(array.shape)
+        return odd.astype(ml_dtypes.bfloat16)
 
 
 def float64(tensor: Tensor) -> Array:

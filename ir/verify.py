@@ -41,18 +41,20 @@ def _check_graph(top: Graph) -> Iterator[str]:
     for graph in top.graphs():
         yield from _check_links(graph)
         if len(graph.output_names) != len(graph.return_.inputs):
-            yield f"graph {graph.name!r} returns {len(graph.return_.inputs)} values under {len(graph.output_names)} names"
-        for i, value in enumerate(graph.inputs):
-            if value.node is not None or value.owner is not graph or value.index != i:
+            values, names = len(graph.return_.inputs), len(graph.output_names)
+            yield f"graph {graph.name!r} returns {values} values under {names} names"
+        for i, argument in enumerate(graph.inputs):
+            if argument.node is not None or argument.owner is not graph or argument.index != i:
                 yield f"input {i} of graph {graph.name!r} is not its own"
-        for value in graph.defaults:
-            if value.owner is not graph:
-                yield f"graph {graph.name!r} has a default for %{value.name}, which is not its input"
+        for overridable in graph.defaults:
+            if overridable.owner is not graph:
+                yield f"graph {graph.name!r} has a default for %{overridable.name}, which is not its input"
     visited: set[Node] = set()
     for node in top.walk():
         for i, value in enumerate(node.inputs):
             if value is not None and not _visible(value, node, visited):
-                yield f"{_describe(node)} reads %{value.name} as input {i} before it is defined, or from outside its scope"
+                what = "before it is defined, or from outside its scope"
+                yield f"{_describe(node)} reads %{value.name} as input {i} {what}"
         yield from _check_node(node)
         visited.add(node)
 
@@ -120,7 +122,8 @@ def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
     if dtype_of(data.type) in (F64, None):
         return
     if parameter.node is None or op_info(parameter.node.op) is None:
-        yield f"{_describe(node)} has a float64 operand %{parameter.name} beside {dtype_of(data.type)} that is no parameter"
+        what = f"beside {dtype_of(data.type)} that is no parameter"
+        yield f"{_describe(node)} has a float64 operand %{parameter.name} {what}"
 
 
 def _check_functions(module: Module) -> Iterator[str]:

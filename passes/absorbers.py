@@ -22,8 +22,8 @@ from .affine import Step, not_constant
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a fold writes: the weight is multiplied by `factor` (float64, broadcast against it; None leaves it alone) and
-    the bias becomes `bias` (float64; None where the layer has no slot for it, or needs none).
+    """What a fold writes: the weight is multiplied by `factor` (float64, broadcast against it; None leaves it alone)
+    and the bias becomes `bias` (float64; None where the layer has no slot for it, or needs none).
     """
 
     factor: Array | None
@@ -94,7 +94,8 @@ def describe(node: Node) -> str:
 
 def to_float64(array: Array) -> Array:
     """`array` in float64."""
-    return array.astype(np.float64)
+    wide: Array = array.astype(np.float64)
+    return wide
 
 
 def smallest_normal(dtype: DType) -> float:
@@ -107,7 +108,8 @@ def smallest_normal(dtype: DType) -> float:
 def magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     """The greatest absolute value over `axes`, NaN where there is one; in float64."""
     wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
-    return np.maximum(wide.max(axis=axes).astype(np.float64), -wide.min(axis=axes).astype(np.float64))
+    largest: Array = np.maximum(to_float64(wide.max(axis=axes)), -to_float64(wide.min(axis=axes)))
+    return largest
 
 
 def _weight(node: Node, index: int, evaluator: ConstantEvaluator) -> tuple[Value, Tensor, Array] | Refusal:
@@ -171,7 +173,7 @@ def conv_transpose(node: Node, evaluator: ConstantEvaluator) -> Absorber | Refus
     value, tensor, array = weight
     group = node.attrs.get("group", 1)
     if array.ndim < 3 or not isinstance(group, int) or group < 1 or array.shape[0] % group:
-        return Refusal("channel_mismatch", f"{describe(node)}: weight {list(array.shape)} does not fit {group} groups")
+        return Refusal("channel_mismatch", f"{describe(node)}: weight {list(array.shape)} does not fit its groups")
     rows, columns = array.shape[0] // group, array.shape[1]
     channels = columns * group
     if bias is not None and bias.shape != (channels,):

@@ -68,7 +68,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
         assert data is not None
         if evaluator.array(data) is not None:
             return None
-        return Step((node,), data, node.output, None, np.float64(-1).reshape(()), np.zeros(()))
+        return Step((node,), data, node.output, None, np.array(-1.0), np.zeros(()))
     return _batch_norm(node, evaluator) or _binary(node, evaluator)
 
 

@@ -23,12 +23,12 @@ KEPT = ("constant", "nn.batch_norm_to_affine")
 class FoldConstant(Pass):
     """Compute constant regions.
 
-    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to w's dtype. It
-       takes over the name of w where nothing else reads w.
+    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to w's
+       dtype. It takes over the name of w where nothing else reads w.
     2. A float64 parameter beside narrower data is rounded once to the data's dtype.
-    3. Any other operator of the op table whose operands are all constant is computed, as part of the largest such region,
-       if the result has at most `max_bytes`, or no more than the constants that die with the region. Results of the graph
-       are left alone, and so is what the op table cannot compute exactly.
+    3. Any other operator of the op table whose operands are all constant is computed, as part of the largest such
+       region, if the result has at most `max_bytes`, or no more than the constants that die with the region. Results
+       of the graph are left alone, and so is what the op table cannot compute exactly.
     """
 
     name: ClassVar[str] = "FoldConstant"

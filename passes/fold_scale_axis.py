@@ -4,7 +4,8 @@ Invariant: for a value v and an affine A = (scale, shift) along an axis, `plan(v
 A(v) wherever it computed v, without an operator for A. It exists if v has no other reader and
 
 - v is the result of a layer whose weight and bias are constant and can take A (the table in `absorbers`), or
-- v is the result of an operator that A passes through (the table of carriers below), and there is a plan for its operand.
+- v is the result of an operator that A passes through (the table of carriers below), and there is a plan for its
+operand.
 
 Two phases. Planning asks every question that can fail, on the actual numbers, and changes nothing. Committing cannot
 fail: it leaves the weight as `multiply(w, factor)` with a float64 factor and the bias as a float64 constant, which
@@ -37,19 +38,19 @@ CARRIERS: tuple[str, ...] = ("identity", "nn.dropout")
 class FoldScaleAxis(Pass):
     """Fold chains of constant per-channel affines backward into the layer that produces their data.
 
-    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or `nn.bias_add` with a constant that varies along
-       at most one axis and does not change the data's shape, or the two nodes of a lowered BatchNormalization.
+    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or `nn.bias_add` with a constant that varies
+       along at most one axis and does not change the data's shape, or the two nodes of a lowered BatchNormalization.
     2. Consecutive affines along one axis form a chain; each link has no reader but the next.
-    3. The data of a chain must have no reader but the chain, in the same graph, and be no result of the graph. Readers of
-       the shape or dtype alone do not count.
-    4. `nn.conv`, `nn.conv_transpose`, `nn.dense` and `matmul` with a constant weight, and a constant bias or none, absorb a
-       chain along their channel axis: W' = scale * W on the output channels and b' = the chain applied to b, a bias
-       being made where there was none and the shift is not zero. `matmul` leaves the shift behind as one `add`.
+    3. The data of a chain must have no reader but the chain, in the same graph, and be no result of the graph. Readers
+       of the shape or dtype alone do not count.
+    4. `nn.conv`, `nn.conv_transpose`, `nn.dense` and `matmul` with a constant weight, and a constant bias or none,
+       absorb a chain along their channel axis: W' = scale * W on the output channels and b' = the chain applied to b,
+       a bias being made where there was none and the shift is not zero. `matmul` leaves the shift behind as one `add`.
     5. Identity and inference-mode Dropout in between are passed over.
-    6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel would
-       vanish; a shorter chain is tried then, one BatchNormalization never being cut in two.
-    7. The number of operators never rises, and a fold that adds a copy of a weight, because others read it or because it
-       was computed from less, adds at most `max_growth` bytes.
+    6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
+       would vanish; a shorter chain is tried then, one BatchNormalization never being cut in two.
+    7. The number of operators never rises, and a fold that adds a copy of a weight, because others read it or because
+       it was computed from less, adds at most `max_growth` bytes.
     8. What stays is recorded with the reason.
     """
 

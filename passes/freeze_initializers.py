@@ -14,7 +14,8 @@ from .infra import Pass, PassContext
 class FreezeInitializers(Pass):
     """Make constants of the initializers that a model of IR version 4 or later lists among its inputs.
 
-    1. Every graph input with an initializer becomes a `constant` and leaves the inputs; callers can no longer override it.
+    1. Every graph input with an initializer becomes a `constant` and leaves the inputs; callers can no longer override
+       it.
     """
 
     name: ClassVar[str] = "FreezeInitializers"

@@ -45,7 +45,9 @@ class PassContext:
 
 
 class Pass:
-    """Base of all passes. A subclass is a frozen dataclass with a `name` and a `run`; its docstring states its rules."""
+    """Base of all passes. A subclass is a frozen dataclass with a `name` and a `run`; its docstring states its
+    rules.
+    """
 
     name: ClassVar[str]
     prepares: ClassVar[bool] = False

@@ -25,7 +25,9 @@ DEFAULT_PIPELINE: tuple[type[Pass], ...] = (
 )
 """The passes of the default pipeline, in order."""
 
-PASSES: dict[str, type[Pass]] = {pass_.name: pass_ for pass_ in (*DEFAULT_PIPELINE, FreezeInitializers, UnfuseBias)}
+_ALL: tuple[type[Pass], ...] = (*DEFAULT_PIPELINE, FreezeInitializers, UnfuseBias)
+
+PASSES: dict[str, type[Pass]] = {pass_.name: pass_ for pass_ in _ALL}
 """Every pass by its name."""
 
 _ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")

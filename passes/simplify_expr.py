@@ -32,10 +32,13 @@ class SimplifyExpr(Pass):
 
     1. `identity(x)` and a `cast` to the type x has become x, where x may stand in the interface in their place.
     2. A floating `multiply` by ones, `add` of zeros and the like become x, where they leave x's shape alone.
-    3. `transpose(transpose(x))` becomes one transpose, or x where the two cancel; the inner one must have no other reader.
-    4. Two shifts by constants in a row, and two scales, become one: the first must have no other reader, the result must
-       be finite in the data's dtype, and the constants must not cancel (shifts) or leave the normal range (scales).
-    5. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` where both operands have rank 2 and b is a constant per column.
+    3. `transpose(transpose(x))` becomes one transpose, or x where the two cancel; the inner one must have no other
+       reader.
+    4. Two shifts by constants in a row, and two scales, become one: the first must have no other reader, the result
+       must be finite in the data's dtype, and the constants must not cancel (shifts) or leave the normal range
+       (scales).
+    5. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` where both operands have rank 2 and b is a constant per
+       column.
     """
 
     name: ClassVar[str] = "SimplifyExpr"

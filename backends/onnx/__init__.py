@@ -21,7 +21,8 @@ from .external import place_external_data
 class Result:
     """What a compile leaves: `model`, and `fold_map`, which is built when first asked for.
 
-    `warnings` has what the passes had to say; `base_dir` is where the source's external data stands. The model may share messages with the source; do not change it in place.
+    `warnings` has what the passes had to say; `base_dir` is where the source's external data stands. The model may
+    share messages with the source; do not change it in place.
     """
 
     def __init__(self, module: Module, base_dir: str | Path = ".", warnings: list[str] | None = None) -> None:

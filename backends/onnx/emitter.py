@@ -39,7 +39,7 @@ def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto]]:
 def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
     """Copy every field of `source` that is set, but those in `leave`; fields newer than this program are kept."""
     left = set(leave)
-    if len(UnknownFieldSet(source)):  # type: ignore[no-untyped-call]
+    if len(UnknownFieldSet(source)):
         target.CopyFrom(source)
         for name in left:
             target.ClearField(name)
@@ -230,7 +230,7 @@ class _GraphWriter:
         self.protos.append(node)
 
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
-        inputs = [self.names.of(data), *(self.names.of(value) for value in affine.inputs)]
+        inputs = [self.names.of(value) for value in (data, *affine.inputs) if value is not None]
         outputs = [self.names.of(add.output)]
         if isinstance(affine.source, NodeProto):
             outputs += [""] * (len(affine.source.output) - 1)

@@ -106,7 +106,8 @@ def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto])
     """The ONNX attribute of a value; `regions` are the node's, already exported."""
     proto = AttributeProto(name=name)
     if isinstance(value, AttributeRef):
-        proto.ref_attr_name, proto.type = value.name, _KINDS.Value(value.kind)
+        proto.ref_attr_name = value.name
+        proto.type = AttributeProto.AttributeType.Value(value.kind)  # type: ignore[assignment]
         return proto
     if isinstance(value, EmptyList):
         proto.type = _KIND_OF_FIELD[value.kind]

@@ -267,7 +267,7 @@ def constant_payload(form: str, value: Attribute) -> Attribute | None:
     return ArrayTensor(_array(items, kinds[single]))
 
 
-def _array(items: list[object], dtype: type) -> Array:
+def _array(items: Sequence[object], dtype: type) -> Array:
     array: Array = np.empty(len(items), dtype)
     array[:] = items
     return array

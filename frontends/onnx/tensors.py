@@ -39,7 +39,7 @@ class OnnxTensor(Tensor):
         if self.dtype.kind == "unknown":
             raise ValueError(f"element type {self.proto.data_type} is not known")
         if self.proto.data_type == TensorProto.STRING:
-            return np.array(list(self.proto.string_data) + [None], object)[:-1].reshape(self.shape)
+            return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
         if self.proto.HasField("raw_data") and not self.is_external and self.dtype.name in _PLAIN:
             return np.frombuffer(self.proto.raw_data, _PLAIN[self.dtype.name]).reshape(self.shape)
         if self.is_external:
