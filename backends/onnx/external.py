@@ -37,8 +37,9 @@ def _place(source: Path, folder: Path, location: str, stem: str) -> str:
     destination = folder / location
     if destination.exists() and not filecmp.cmp(source, destination, shallow=False):
         destination = destination.with_name(f"{stem}.{destination.name}")
+        location = destination.relative_to(folder).as_posix()
     if not destination.exists() or not filecmp.cmp(source, destination, shallow=False):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with replacing(destination) as temporary:
             shutil.copyfile(source, temporary)
-    return destination.relative_to(folder).as_posix()
+    return location

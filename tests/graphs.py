@@ -1,0 +1,561 @@
+"""Models for the tests of passes, and what has to hold of every compiled model.
+
+`Graph` grows a model node by node; `check` compiles it and holds the result against the invariants of the package:
+same interface, same numbers in float64, no operator more, nothing stale, every affine accounted for, idempotent.
+
+The numerical bound. Both models are evaluated in float64, so what remains of their difference is the one rounding of
+each folded constant: with unit roundoff u of its dtype, |fl(c) - c| <= u |fl(c)| / (1 - u). A layer y = sum W'x + b'
+is therefore off by at most u (sum |W'||x| + |b'|), and k layers in a row by k times that. `magnitudes` evaluates the
+compiled model with every constant and input replaced by its absolute value, which gives those sums at every output;
+float64 arithmetic itself adds 1e-12 of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from float64 import evaluate
+from irc.backends.driver import compile as compile_model
+from irc.backends.onnx import Result
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Shape = Sequence[int | str | None] | None
+
+F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+ROUNDOFF = {F16: 2.0**-11, BF16: 2.0**-8, F32: 2.0**-24, F64: 0.0}
+"""Half the distance between 1 and the next number; folding in float64 rounds no more than arithmetic does."""
+ARITHMETIC = 1e-12
+NEWEST = int(onnx.defs.onnx_opset_version())
+TUNABLE = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def onnx_dtype(dtype: np.dtype[Any]) -> int:
+    """The ONNX element type of a numpy dtype."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+@dataclass
+class Graph:
+    """A model in the making. Values are known by name; `rng` makes its constants."""
+
+    opset: int = 21
+    ir: int = 10
+    dtype: np.dtype[Any] = F32
+    seed: int = 0
+    nodes: list[NodeProto] = field(default_factory=list)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    initializers: list[TensorProto] = field(default_factory=list)
+    functions: list[onnx.FunctionProto] = field(default_factory=list)
+    domains: dict[str, int] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def fresh(self, stem: str) -> str:
+        """A name not given out before."""
+        self.count += 1
+        return f"{stem}_{self.count}"
+
+    def random(self, *shape: int) -> Array:
+        """Standard normal numbers in the dtype of the graph."""
+        return np.asarray(self.rng.standard_normal(shape)).astype(self.dtype)
+
+    def positive(self, *shape: int) -> Array:
+        """Numbers between 0.5 and 2 in the dtype of the graph."""
+        return np.asarray(self.rng.uniform(0.5, 2, shape)).astype(self.dtype)
+
+    def input(self, name: str, shape: Shape, dtype: np.dtype[Any] | None = None) -> str:
+        """A graph input."""
+        self.inputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
+        return name
+
+    def output(self, name: str, shape: Shape = None, dtype: np.dtype[Any] | None = None) -> str:
+        """A graph output, by default of unknown rank."""
+        self.outputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
+        return name
+
+    def initializer(self, array: Any, name: str = "") -> str:
+        """An initializer; lists become arrays of the graph's dtype."""
+        array = np.asarray(array) if isinstance(array, np.ndarray | np.generic) else np.asarray(array).astype(self.dtype)
+        name = name or self.fresh("c")
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return name
+
+    def constant(self, array: Any, how: str = "initializer", name: str = "") -> str:
+        """A constant in one of the disguises of `DISGUISES`, or as an initializer."""
+        return self.initializer(array, name) if how == "initializer" else DISGUISES[how](self, np.asarray(array), name)
+
+    def node(
+        self, op: str, inputs: Sequence[str], out: str | Sequence[str] = "", name: str = "", domain: str = "", **attrs: Any
+    ) -> str:
+        """Append a node and return its first output; a node is nameless unless `name` is given."""
+        outputs = [out] if isinstance(out, str) else list(out)
+        outputs[0] = outputs[0] or self.fresh("t")
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, domain=domain, **attrs))
+        return outputs[0]
+
+    def batch_norm(
+        self,
+        x: str,
+        params: BatchNorm,
+        out: str | Sequence[str] = "",
+        name: str = "",
+        how: str = "initializer",
+        names: Sequence[str] = (),
+        **attrs: Any,
+    ) -> str:
+        """A BatchNormalization in inference mode, whatever the opset takes for that."""
+        names = names or [self.constant(array, how) for array in params.arrays]
+        if params.epsilon is not None:
+            attrs = {"epsilon": params.epsilon, **attrs}
+        if self.opset < 7:
+            attrs = {"is_test": 1, **attrs}
+        if self.opset < 6:
+            attrs = {"consumed_inputs": [0, 0, 0, 1, 1], **attrs}
+        return self.node("BatchNormalization", [x, *names], out, name, **{k: v for k, v in attrs.items() if v is not None})
+
+    def model(self) -> ModelProto:
+        """The model; below IR version 4 the initializers are listed among the inputs."""
+        listed = []
+        if self.ir < 4:
+            listed = [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in self.initializers]
+        graph = helper.make_graph(
+            copy.deepcopy(self.nodes), "main", [*self.inputs, *listed], self.outputs, copy.deepcopy(self.initializers)
+        )
+        imports = [helper.make_opsetid(domain, version) for domain, version in {"": self.opset, **self.domains}.items()]
+        return helper.make_model(graph, opset_imports=imports, ir_version=self.ir, functions=self.functions)
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """The parameters of a BatchNormalization; `epsilon` is None where the attribute is left out."""
+
+    gamma: Array
+    beta: Array
+    mean: Array
+    var: Array
+    epsilon: float | None = None
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """The parameters in the order of the inputs."""
+        return self.gamma, self.beta, self.mean, self.var
+
+    @property
+    def scale(self) -> Array:
+        """gamma / sqrt(var + epsilon) in float64, epsilon being the float32 that the attribute is."""
+        epsilon = float(np.float32(1e-5 if self.epsilon is None else self.epsilon))
+        return np.asarray(wide(self.gamma) / np.sqrt(wide(self.var) + epsilon))
+
+    def bias(self, bias: Array | float = 0.0) -> Array:
+        """(bias - mean) * scale + beta in float64."""
+        return np.asarray((wide(np.asarray(bias)) - wide(self.mean)) * self.scale + wide(self.beta))
+
+    def astype(self, first: np.dtype[Any], second: np.dtype[Any]) -> BatchNorm:
+        """Gamma and beta in one dtype, mean and variance in another."""
+        return BatchNorm(
+            self.gamma.astype(first), self.beta.astype(first), self.mean.astype(second), self.var.astype(second),
+            self.epsilon,
+        )  # fmt: skip
+
+
+def batch_norm(channels: int, seed: int = 1, dtype: np.dtype[Any] = F32, epsilon: float | None = None) -> BatchNorm:
+    """Parameters with gammas of both signs."""
+    rng = np.random.default_rng(seed)
+    gamma, beta, mean = (rng.standard_normal(channels).astype(dtype) for _ in range(3))
+    gamma = np.where(np.abs(gamma) < 0.25, gamma + gamma.dtype.type(0.5), gamma).astype(dtype)
+    return BatchNorm(gamma, beta, mean, rng.uniform(0.5, 2, channels).astype(dtype), epsilon)
+
+
+def wide(array: Array) -> Array:
+    """The same numbers in float64."""
+    return np.asarray(array).astype(np.float64)
+
+
+def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Float64 numbers correctly rounded, ties to even, to `dtype`."""
+    with np.errstate(over="ignore"):
+        if dtype != BF16:
+            return np.asarray(array, np.float64).astype(dtype)
+        exponent = np.maximum(np.frexp(np.asarray(array, np.float64))[1], -125)
+        unit = np.ldexp(1.0, exponent - 8)
+        return (np.rint(array / unit) * unit).astype(np.float32).astype(BF16)
+
+
+def _via(op: str, **attrs: Any) -> Callable[[Graph, Array, str], str]:
+    def build(graph: Graph, array: Array, name: str) -> str:
+        return graph.node(op, [graph.initializer(array)], name, **attrs)
+
+    return build
+
+
+def _value(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Constant", [], name, value=numpy_helper.from_array(array))
+
+
+def _value_floats(graph: Graph, array: Array, name: str) -> str:
+    if array.ndim != 1:
+        flat = graph.node("Constant", [], value_floats=wide(array).ravel().tolist())
+        return graph.node("Reshape", [flat, _ints(graph, array.shape)], name)
+    return graph.node("Constant", [], name, value_floats=wide(array).tolist())
+
+
+def _ints(graph: Graph, items: Sequence[int]) -> str:
+    return graph.node("Constant", [], value_ints=list(items))
+
+
+def _reshape(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Reshape", [graph.initializer(array.reshape(1, -1)), _ints(graph, array.shape)], name)
+
+
+def _unsqueeze(graph: Graph, array: Array, name: str) -> str:
+    assert array.shape[0] > 1 or array.ndim == 1
+    wider = graph.node("Unsqueeze", [graph.initializer(array), _ints(graph, [0])])
+    return graph.node("Squeeze", [wider, _ints(graph, [0])], name)
+
+
+def _cast(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Cast", [graph.initializer(wide(array))], name, to=onnx_dtype(array.dtype))
+
+
+def _cast_like(graph: Graph, array: Array, name: str) -> str:
+    like = graph.initializer(np.zeros(1, array.dtype))
+    return graph.node("CastLike", [graph.initializer(wide(array)), like], name)
+
+
+def _transpose(graph: Graph, array: Array, name: str) -> str:
+    perm = list(range(array.ndim))[::-1]
+    return graph.node("Transpose", [graph.initializer(np.ascontiguousarray(array.T))], name, perm=perm)
+
+
+def _expand(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Expand", [graph.initializer(array), _ints(graph, array.shape)], name)
+
+
+def _twice(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Identity", [graph.node("Identity", [graph.initializer(array)])], name)
+
+
+def _concat(graph: Graph, array: Array, name: str) -> str:
+    parts = [graph.initializer(part) for part in (array[:1], array[1:])]
+    return graph.node("Concat", parts, name, axis=0)
+
+
+def _slice(graph: Graph, array: Array, name: str) -> str:
+    longer = graph.initializer(np.concatenate([array, array]))
+    return graph.node("Slice", [longer, _ints(graph, [0]), _ints(graph, array.shape[:1])], name)
+
+
+def _gather(graph: Graph, array: Array, name: str) -> str:
+    return graph.node("Gather", [graph.initializer(array[::-1]), _ints(graph, range(len(array))[::-1])], name, axis=0)
+
+
+DISGUISES: dict[str, Callable[[Graph, Array, str], str]] = {
+    "value": _value,
+    "value_floats": _value_floats,
+    "identity": _via("Identity"),
+    "identity twice": _twice,
+    "reshape": _reshape,
+    "unsqueeze, squeeze": _unsqueeze,
+    "cast": _cast,
+    "cast like": _cast_like,
+    "transpose": _transpose,
+    "expand": _expand,
+    "concat": _concat,
+    "slice": _slice,
+    "gather": _gather,
+}
+"""Ways in which exporters hide a constant of rank 1 or more, of more than one element."""
+
+
+# what a model says
+
+
+def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The main graph and every body inside, those of functions left out."""
+    stack = [model.graph]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                stack.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
+
+
+def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Every node of every graph and function."""
+    stack: list[Any] = [model.graph, *model.functions]
+    while stack:
+        for node in stack.pop().node:
+            yield node
+            for attribute in node.attribute:
+                stack.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
+
+
+def size(model: ModelProto) -> int:
+    """Operators that do something at run time."""
+    return sum(node.op_type != "Constant" for node in all_nodes(model))
+
+
+def operators(model: ModelProto) -> list[str]:
+    """Operator types of the main graph in order, Constant left out."""
+    return [node.op_type for node in model.graph.node if node.op_type != "Constant"]
+
+
+def the(model: ModelProto, op: str, index: int = 0) -> NodeProto:
+    """The node of that operator in the main graph."""
+    return [node for node in model.graph.node if node.op_type == op][index]
+
+
+def constants(model: ModelProto) -> dict[str, Array]:
+    """Initializers and Constant values of the main graph."""
+    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return found
+
+
+def operand(model: ModelProto, node: NodeProto, index: int) -> Array:
+    """The constant that a node reads."""
+    return constants(model)[node.input[index]]
+
+
+def same_bits(found: Array, expected: Array) -> bool:
+    """Equal in dtype, shape and every bit."""
+    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+
+
+def reasons(result: Result) -> dict[str, str]:
+    """Status of every affine by its output, with the reason where it is kept."""
+    return {
+        source["output"]: source["status"] if source["reason"] is None else f"{source['status']}: {source['reason']}"
+        for source in result.fold_map.sources
+    }
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """The value of an attribute."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+# what holds of every result
+
+
+def is_valid(model: ModelProto) -> str | None:
+    """None where onnx's checker accepts the model with strict shape inference, else what it says."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return str(error)
+    return None
+
+
+def stimuli(model: ModelProto, batch: int = 2, other: int = 4) -> Iterator[dict[str, Array]]:
+    """Random numbers, zeros, and ones, which bring out what happens at borders."""
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    rng = np.random.default_rng(5)
+    for kind in ("random", "zeros", "ones"):
+        arrays: dict[str, Array] = {}
+        for info in model.graph.input:
+            if info.name in initialized:
+                continue
+            tensor = info.type.tensor_type
+            dims = [dim.dim_value or (batch if i == 0 else other) for i, dim in enumerate(tensor.shape.dim)]
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            numbers = {"random": rng.standard_normal(dims), "zeros": np.zeros(dims), "ones": np.ones(dims)}[kind]
+            arrays[info.name] = numbers > 0 if dtype == np.bool_ else np.asarray(numbers).astype(dtype)
+        yield arrays
+
+
+def absolute(model: ModelProto) -> ModelProto:
+    """The model whose value at every point bounds the sum of magnitudes there, given magnitudes as inputs."""
+    bound = copy.deepcopy(model)
+    means = {node.input[3] for node in all_nodes(model) if node.op_type == "BatchNormalization"}
+    variances = {node.input[4] for node in all_nodes(model) if node.op_type == "BatchNormalization"}
+
+    def flip(name: str, tensor: TensorProto) -> None:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype not in ROUNDOFF or name in variances:
+            return
+        positive = -np.abs(array) if name in means else np.abs(array)
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(positive), tensor.name))
+
+    for graph in all_graphs(bound):
+        for tensor in graph.initializer:
+            flip(tensor.name, tensor)
+    for node in all_nodes(bound):
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            flip(node.output[0], node.attribute[0].t)
+        if node.op_type == "Neg":
+            node.op_type = "Identity"
+        if node.op_type == "Sub":
+            node.op_type = "Add"
+        for item in node.attribute:
+            if item.name in ("alpha", "beta") and node.op_type == "Gemm":
+                item.f = abs(item.f)
+            if item.name == "value_float":
+                item.f = abs(item.f)
+            if item.name == "value_floats":
+                floats = [abs(number) for number in item.floats]
+                del item.floats[:]
+                item.floats.extend(floats)
+    return bound
+
+
+def tolerance(model: ModelProto) -> float:
+    """The share of the magnitudes by which one rounding of each folded constant may move a result."""
+    dtypes = {helper.tensor_dtype_to_np_dtype(t.data_type) for graph in all_graphs(model) for t in graph.initializer}
+    dtypes |= {
+        helper.tensor_dtype_to_np_dtype(n.attribute[0].t.data_type)
+        for n in all_nodes(model)
+        if n.op_type == "Constant" and n.attribute[0].name == "value"
+    }
+    depth = sum(node.op_type in (*TUNABLE, "Mul", "Add") for node in all_nodes(model))
+    unit = max((ROUNDOFF.get(np.dtype(dtype), 0.0) for dtype in dtypes), default=0.0)
+    return max(depth, 1) * unit * (1 + 4 * unit) + ARITHMETIC
+
+
+def assert_equivalent(before: ModelProto, after: ModelProto) -> None:
+    """Equal in float64 but for one rounding of the folded constants (see the module's docstring)."""
+    share = tolerance(after)
+    bound = absolute(after)
+    for inputs in stimuli(before):
+        expected, found = evaluate(before, inputs), evaluate(after, inputs)
+        limits = evaluate(bound, {k: v if v.dtype == np.bool_ else np.abs(v) for k, v in inputs.items()})
+        assert set(found) == set(expected)
+        for name, want in expected.items():
+            assert found[name].shape == want.shape, name
+            assert found[name].dtype == want.dtype, name
+            if want.size:
+                excess = np.abs(wide(found[name]) - wide(want)) - share * np.abs(wide(limits[name])) - 1e-300
+                assert excess.max() <= 0, f"{name} is off by {excess.max()} more than the bound"
+
+
+def assert_interface(before: ModelProto, after: ModelProto) -> None:
+    """Inputs and outputs keep name, order and type; initializers count as inputs only where they may be overridden."""
+
+    def required(model: ModelProto) -> list[onnx.ValueInfoProto]:
+        optional = {t.name for t in model.graph.initializer} if model.ir_version < 4 else set()
+        return [info for info in model.graph.input if info.name not in optional]
+
+    assert required(after) == required(before)
+    assert list(after.graph.output) == list(before.graph.output)
+    assert after.opset_import == before.opset_import
+    assert after.ir_version == before.ir_version
+
+
+def unread(model: ModelProto) -> set[str]:
+    """Initializers that nothing reads."""
+    read = {name for node in all_nodes(model) for name in node.input}
+    for graph in all_graphs(model):
+        read.update(info.name for info in graph.output)
+        read.update(e.value for q in graph.quantization_annotation for e in q.quant_parameter_tensor_names)
+    return {tensor.name for graph in all_graphs(model) for tensor in graph.initializer} - read
+
+
+def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
+    """No initializer without a reader, no note on a value that is gone, no name defined twice, but what was so before."""
+    assert unread(after) <= unread(before)
+    assert dangling(after) <= dangling(before)
+    for graph in all_graphs(after):
+        defined = [info.name for info in graph.input]
+        defined += [tensor.name for tensor in graph.initializer if tensor.name not in defined]
+        defined += [name for node in graph.node for name in node.output if name]
+        assert len(set(defined)) == len(defined), [name for name, n in Counter(defined).items() if n > 1]
+
+
+def dangling(model: ModelProto) -> set[str]:
+    """Names in value_info and quantization_annotation that nothing defines."""
+    found: set[str] = set()
+    for graph in all_graphs(model):
+        defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+        defined |= {name for node in graph.node for name in node.output}
+        found |= {info.name for info in graph.value_info} - defined
+        found |= {note.tensor_name for note in graph.quantization_annotation} - defined
+    return found
+
+
+def assert_accounted(result: Result) -> None:
+    """Every affine that stays has a reason and a detail; every layer a name that is its own."""
+    for source in result.fold_map.sources:
+        if source["status"] == "kept":
+            assert source["reason"], source
+            assert source["detail"], source
+        else:
+            assert source["status"] in ("folded", "merged", "dead"), source
+    names = Counter(node.name for node in all_nodes(result.model))
+    for layer in result.fold_map.layers:
+        assert layer["node"]["name"]
+        assert names[layer["node"]["name"]] == 1, layer["node"]
+
+
+def compiled(model: ModelProto, passes: Any = None, **options: Any) -> Result:
+    """Compile a copy of `model`, and see that the model given to the compiler stays as it was."""
+    given = copy.deepcopy(model)
+    result = compile_model(given, passes, **options)
+    result.fold_map  # noqa: B018 - it must be possible to build
+    assert given == model, "the compiler changed its input"
+    return result
+
+
+def check(model: ModelProto, expected: Sequence[str] | None = None, passes: Any = None, **options: Any) -> Result:
+    """Compile, and hold the result against every invariant; `expected` are the operators left in the main graph."""
+    result = compiled(model, passes, **options)
+    after = result.model
+    if expected is not None:
+        assert operators(after) == list(expected), reasons(result)
+    if not options.get("freeze_initializers"):
+        assert_interface(model, after)
+    assert size(after) <= size(model)
+    assert_nothing_stale(model, after)
+    assert_accounted(result)
+    if is_valid(model) is None:
+        assert is_valid(after) is None
+    if after != model:
+        assert_equivalent(model, after)
+        again = compiled(after, passes)
+        assert again.model == after, "compiling the compiled model changes it"
+    return result
+
+
+def check_unchanged(model: ModelProto, reason: str | None = None, passes: Any = None, **options: Any) -> Result:
+    """Nothing can be done for the model: it comes back as it was; every affine is kept, for `reason` if given."""
+    result = check(model, passes=passes, **options)
+    assert result.model == model, operators(result.model)
+    assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+    if reason is not None:
+        assert set(reasons(result).values()) == {f"kept: {reason}"}, reasons(result)
+    return result
+
+
+def simple(op: str, x: Mapping[str, Any] | None = None, **options: Any) -> Graph:
+    """A graph with input `x` of shape [2, 3, 4, 4], for models of one layer."""
+    graph = Graph(**options)
+    graph.input("x", (x or {}).get("shape", [2, 3, 4, 4]))
+    return graph
+
+
+def conv_bn(
+    *, name: str = "conv", bias: str | None = None, how: str = "initializer", channels: int = 4, **options: Any
+) -> tuple[Graph, Array, BatchNorm]:
+    """x -> Conv -> BatchNormalization -> y, with the weight and the parameters; the graph can still be added to."""
+    graph = Graph(**options)
+    graph.input("x", [2, 3, 4, 4])
+    weight = graph.random(channels, 3, 3, 3)
+    params = batch_norm(channels, dtype=graph.dtype)
+    inputs = ["x", graph.initializer(weight, "w"), *([bias] if bias is not None else [])]
+    hidden = graph.node("Conv", inputs, "h", name, pads=[1, 1, 1, 1])
+    graph.batch_norm(hidden, params, "y", "bn", how)
+    return graph, weight, params

@@ -1,0 +1,211 @@
+"""The command line, from outside: exit codes, messages, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from irc.cli import main
+
+EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+
+
+def irc(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "irc", *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, check=False
+    )
+
+
+def one_sentence(stderr: str) -> str:
+    """The message, which must be a single line without a traceback."""
+    assert "Traceback" not in stderr
+    assert stderr.count("\n") == 1, stderr
+    assert stderr.startswith("irc: ")
+    return stderr
+
+
+def test_compile_writes_the_model_and_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, fold_map = tmp_path / "out.onnx", tmp_path / "map.json"
+    assert main(["compile", str(EXAMPLE), "-o", str(output), "--fold-map", str(fold_map)]) == 0
+    assert harness.batch_norms(onnx.load(output)) == 0
+    assert len(json.loads(fold_map.read_text())["sources"]) == 8
+    summary = capsys.readouterr().err
+    assert "27 -> 19 operators; affines: 8 folded" in summary
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.json", "out.onnx"]
+
+
+def test_compile_from_standard_input_to_standard_output() -> None:
+    done = irc("compile", "-", "-o", "-", "-q", stdin=EXAMPLE.read_bytes())
+    assert done.returncode == 0, done.stderr
+    assert harness.batch_norms(onnx.load_model_from_string(done.stdout)) == 0
+
+
+def test_the_default_output_stands_beside_the_model(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(EXAMPLE.read_bytes())
+    assert main(["compile", str(model), "-q"]) == 0
+    assert (tmp_path / "net.irc.onnx").exists()
+
+
+def test_compiling_in_place(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(EXAMPLE.read_bytes())
+    assert main(["compile", str(model), "-o", str(model), "-q"]) == 0
+    assert harness.batch_norms(onnx.load(model)) == 0
+
+
+def broken_files(folder: Path) -> dict[str, Path]:
+    data = EXAMPLE.read_bytes()
+    contents = {"empty": b"", "truncated": data[: len(data) // 2], "text": b"hello", "png": b"\x89PNG\r\n\x1a\n" * 9}
+    files = {name: folder / f"{name}.onnx" for name in contents}
+    for name, path in files.items():
+        path.write_bytes(contents[name])
+    (folder / "folder.onnx").mkdir()
+    external = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    external.ClearField("raw_data")
+    external.data_location = onnx.TensorProto.EXTERNAL
+    external.external_data.add(key="location", value="gone.bin")
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [], [external])
+    graph.output.append(helper.make_tensor_value_info("y", 1, [4, 4]))
+    (folder / "external.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    named = {"missing": "no_such", "directory": "folder", "external": "external"}
+    return files | {name: folder / f"{file}.onnx" for name, file in named.items()}
+
+
+EXPECTED = {
+    "empty": "the file is empty",
+    "truncated": "not an ONNX model, or it is truncated",
+    "text": "not an ONNX model",
+    "png": "not an ONNX model",
+    "missing": "there is no such file",
+    "directory": "is a folder",
+    "external": "external data 'gone.bin' is missing",
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_a_file_that_is_no_model_gives_one_sentence(kind: str, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    path = broken_files(source)[kind]
+    output = tmp_path / "out.onnx"
+    done = irc("compile", path, "-o", output, "--fold-map", tmp_path / "map.json")
+    assert done.returncode == 1
+    message = one_sentence(done.stderr.decode())
+    assert EXPECTED[kind] in message
+    assert str(path) in message
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--passes", "FoldScaleAxes"], "did you mean FoldScaleAxis?"),
+        (["--passes", "FoldConstant{limit=1}"], "options: max_bytes"),
+        (["--passes", "FoldConstant{max_bytes=many}"], "takes a int"),
+        (["--passes", "A{"], "cannot read the passes"),
+        (["--print-after", "Nothing"], "there is no pass 'Nothing'"),
+    ],
+)
+def test_usage_errors_exit_with_2_and_write_nothing(arguments: list[str], expected: str, tmp_path: Path) -> None:
+    done = irc("compile", EXAMPLE, "-o", tmp_path / "out.onnx", *arguments)
+    assert done.returncode == 2
+    assert expected in one_sentence(done.stderr.decode())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["compile"], ["compile", "a", "--no-such-option"]])
+def test_what_argparse_refuses_exits_with_2(arguments: list[str]) -> None:
+    done = irc(*arguments)
+    assert done.returncode == 2
+    assert b"usage: irc" in done.stderr
+
+
+def test_an_output_folder_that_is_missing_is_an_error_not_a_traceback(tmp_path: Path) -> None:
+    done = irc("compile", EXAMPLE, "-o", tmp_path / "no" / "out.onnx")
+    assert done.returncode == 1
+    assert "cannot be written" in one_sentence(done.stderr.decode())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_write_permission_is_an_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    done = irc("compile", EXAMPLE, "-o", tmp_path / "out.onnx")
+    assert done.returncode == 1
+    assert "cannot be written" in one_sentence(done.stderr.decode())
+
+
+def test_dump_prints_text_that_dump_reads_again(tmp_path: Path) -> None:
+    text = irc("dump", EXAMPLE).stdout
+    assert b"nn.conv" in text
+    assert b"nn.batch_norm" in text
+    (tmp_path / "net.irc").write_bytes(text)
+    assert irc("dump", tmp_path / "net.irc").stdout == text
+
+
+def test_dump_runs_passes_and_shows_bias_add() -> None:
+    text = irc("dump", EXAMPLE, "--passes", "default,UnfuseBias").stdout.decode()
+    assert text.count("nn.bias_add") == 9
+    assert "nn.batch_norm" not in text
+
+
+def test_passes_lists_every_pass_with_its_options() -> None:
+    from irc.passes import PASSES
+
+    text = irc("passes").stdout.decode()
+    assert all(name in text for name in PASSES)
+    assert "max_bytes=65536" in text
+
+
+def test_instruments_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--print-after", "SimplifyInference", "--dump-ir", str(tmp_path / "ir"), "--time-passes", "--verify-ir"]
+    assert main(["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), *options, "--explain"]) == 0
+    error = capsys.readouterr().err
+    assert "// IR after SimplifyInference" in error
+    assert "FoldScaleAxis" in error
+    assert " ms" in error
+    assert "BatchNormalization stem/bn: folded into stem/conv" in error
+    names = sorted(path.name for path in (tmp_path / "ir").iterdir())
+    assert names[:2] == ["00-source.irc", "01-SimplifyInference.irc"]
+    assert len(names) == 6
+
+
+def test_overridable_initializers_give_one_warning_and_an_option(tmp_path: Path) -> None:
+    model = onnx.load(EXAMPLE)
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    onnx.save(model, tmp_path / "net.onnx")
+    kept = irc("compile", tmp_path / "net.onnx", "-o", tmp_path / "a.onnx").stderr.decode()
+    assert kept.count("warning: ") == 1
+    assert "8 folds are held back" in kept
+    assert "--freeze-initializers" in kept
+    assert len(onnx.load(tmp_path / "a.onnx").graph.input) == len(model.graph.input)
+    frozen = irc("compile", tmp_path / "net.onnx", "-o", tmp_path / "b.onnx", "--freeze-initializers").stderr.decode()
+    assert "warning" not in frozen
+    assert "8 folded" in frozen
+    assert [info.name for info in onnx.load(tmp_path / "b.onnx").graph.input] == ["image"]
+
+
+def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
+    outputs = []
+    for seed in ("0", "1", "4711"):
+        output, fold_map = tmp_path / f"{seed}.onnx", tmp_path / f"{seed}.json"
+        command = [sys.executable, "-m", "irc", "compile", EXAMPLE, "-o", output, "--fold-map", fold_map, "-q"]
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True)
+        outputs.append((output.read_bytes(), fold_map.read_bytes()))
+    assert len(set(outputs)) == 1
+
+
+def test_version() -> None:
+    import irc as package
+
+    assert irc("--version").stdout.decode() == f"irc {package.__version__}\n"

@@ -1,0 +1,135 @@
+"""The default pipeline on real models: what is left, and whether it computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import harness
+import numpy as np
+import onnx
+import pytest
+from float64 import UnsupportedOp, evaluate
+from onnx import ModelProto
+
+import irc
+
+LEFT = {
+    "CenterPoint__pfe.onnx": (2, "behind Transpose"),
+    "Marabou__batchnorm.onnx": (1, "on the graph's input"),
+    "RITnet__RITnet_best_model.onnx": (5, "behind LeakyRelu"),
+    "burn__batch_norm.onnx": (2, "on the graph's input, and behind Reshape of it"),
+    "burn__mnist.onnx": (1, "behind Relu"),
+    "burn__model1.onnx": (1, "behind Relu"),
+    "onnxruntime__fuse-matmul-bn-directly-dont-fuse.onnx": (1, "its channels are not the MatMul's columns"),
+    "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (1, "behind Reshape"),
+    "onnxruntime__fuse-matmul-bn-only-transpose.onnx": (1, "behind Transpose"),
+    "onnxruntime__fuse-matmul-bn-with-reshape.onnx": (1, "behind Transpose and Reshape"),
+}
+"""BatchNormalization nodes that stay in the real models with initializers frozen, and where they stand."""
+
+NOISE = 4.0
+"""Bound on the error against the float64 evaluator: this many times the original's own, or of 2**-22 if that is more."""
+
+
+def model_files() -> list[Path]:
+    shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
+    return [*shared, *harness.onnx_files()]
+
+
+def inputs_of(model: ModelProto) -> dict[str, Any]:
+    try:
+        return harness.random_inputs(model, other=32)
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+def results(model: ModelProto, inputs: dict[str, Any]) -> harness.Arrays | None:
+    """The outputs by onnxruntime, None where it cannot run the model."""
+    try:
+        return harness.run(model, inputs)
+    except Exception:  # onnxruntime raises types of its own for every kind of failure
+        return None
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("path", model_files(), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_compiled_model_computes_the_same(path: Path) -> None:
+    model = harness.load(path)
+    compiled = irc.compile(path, freeze_initializers=True).model
+    assert len(compiled.graph.node) <= len(model.graph.node)
+    assert [o.SerializeToString() for o in compiled.graph.output] == [o.SerializeToString() for o in model.graph.output]
+    check_well_formed(model, compiled)
+    inputs = inputs_of(model)
+    before = results(model, inputs)
+    if before is not None:
+        after = results(compiled, inputs)
+        assert after is not None, "onnxruntime runs the source and not the compiled model"
+    try:
+        exact = evaluate(model, inputs)
+        folded = evaluate(compiled, inputs)
+    except (UnsupportedOp, ValueError) as error:
+        if before is None:
+            pytest.skip(f"neither onnxruntime nor the evaluator runs it: {str(error)[:80]}")
+        assert harness.worst(after, before) < 1e-5
+        return
+    largest_rounding = 2.0**-9 if has_half(model) else 2.0**-17  # of a folded weight, through the depth of the nets here
+    assert harness.worst(folded, exact) < largest_rounding
+    if before is not None:
+        noise = max(harness.worst(before, exact), 2.0**-22)
+        assert harness.worst(after, exact) <= NOISE * noise
+
+
+def has_half(model: ModelProto) -> bool:
+    return any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in model.graph.initializer)
+
+
+def check_well_formed(model: ModelProto, compiled: ModelProto) -> None:
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception:  # onnx raises types of its own; such a source promises nothing
+        return
+    onnx.checker.check_model(compiled, full_check=True)
+
+
+def test_batch_norms_left_in_the_real_models() -> None:
+    paths = harness.shared_models("real")
+    before = sum(harness.batch_norms(harness.load(path)) for path in paths)
+    left: dict[str, int] = {}
+    for path in paths:
+        result = irc.compile(path, freeze_initializers=True)
+        count = harness.batch_norms(result.model)
+        if count:
+            left[path.name] = count
+        kept = [s for s in result.fold_map.sources if s["kind"] == "batch_norm" and s["status"] == "kept"]
+        assert len(kept) == count
+        assert all(source["reason"] and source["detail"] for source in kept)
+    print(f"BatchNormalization nodes in {len(paths)} real models: {before} -> {sum(left.values())}")
+    assert before == 460
+    assert left == {name: count for name, (count, _) in LEFT.items()}
+
+
+def test_what_stays_comes_back_bit_for_bit() -> None:
+    for path in harness.shared_models("real"):
+        model, compiled = harness.load(path), irc.compile(path).model
+        source = {node.output[0]: node for node in model.graph.node if node.op_type == "BatchNormalization"}
+        weights = {tensor.name: tensor for tensor in model.graph.initializer}
+        emitted = {tensor.name: tensor for tensor in compiled.graph.initializer}
+        for node in compiled.graph.node:
+            if node.op_type == "BatchNormalization":
+                assert node.attribute == source[node.output[0]].attribute
+                assert [weights.get(name) for name in node.input[1:]] == [emitted.get(name) for name in node.input[1:]]
+
+
+def test_compiling_twice_changes_nothing() -> None:
+    for path in harness.shared_models():
+        once = irc.compile(path).model
+        twice = irc.compile(once).model
+        assert twice == once, path.name
+
+
+def test_a_result_is_the_last_folded_one_by_name() -> None:
+    result = irc.compile(harness.ROOT / "examples" / "digits_cnn.onnx")
+    conv = next(node for node in result.model.graph.node if node.name == "stem/conv")
+    assert list(conv.output) == ["stem/bn:0"]
+    assert np.asarray(conv.input[1:]).tolist() == ["stem/conv.weight", "stem/conv.bias"]

@@ -1,0 +1,73 @@
+"""The package as it is installed: what is in it, and its public face."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import harness
+
+import irc
+
+FOLDERS = ("backends", "frontends", "ir", "passes")
+PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
+
+
+def test_packages_are_the_folders_on_disk() -> None:
+    found = {"irc"}
+    for folder in FOLDERS:
+        for init in (harness.ROOT / folder).rglob("__init__.py"):
+            found.add("irc." + ".".join(init.parent.relative_to(harness.ROOT).parts))
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == found
+
+
+def test_only_the_face_stands_at_the_root() -> None:
+    assert sorted(path.name for path in harness.ROOT.glob("*.py")) == ["__init__.py", "__main__.py", "cli.py"]
+
+
+def test_version_is_stated_once_and_the_same() -> None:
+    assert PROJECT["project"]["version"] == irc.__version__
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert irc.__all__ == sorted(irc.__all__)
+    assert all(getattr(irc, name) is not None for name in irc.__all__)
+
+
+def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path]
+    source = tmp_path / "source"
+    subprocess.run(["git", "clone", "--quiet", harness.ROOT, source], check=True)
+    subprocess.run([*command, source], check=True, capture_output=True)
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
+    assert "irc/py.typed" in names
+    assert "irc/backends/fold_map.schema.json" in names
+    assert not any("test" in name for name in names)
+
+
+def test_importing_irc_imports_nothing_heavy() -> None:
+    code = "import irc, sys; print([m for m in ('numpy', 'onnx', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None:
+    model = harness.ROOT / "examples" / "digits_cnn.onnx"
+    code = (
+        f"import irc, sys; irc.compile({str(model)!r}).save({str(tmp_path / 'o.onnx')!r});"
+        "print([m for m in ('networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_module_imports_on_its_own() -> None:
+    for folder in FOLDERS:
+        for path in (harness.ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(harness.ROOT).with_suffix("").parts
+            importlib.import_module("irc." + ".".join(part for part in parts if part != "__init__"))
