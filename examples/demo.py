@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import irc
 import numpy as np
 import onnx
 import onnxruntime
+from irc.backends.foldmap import decode_array
 from rich.console import Console
 from rich.table import Table
-
-import irc
-from irc.backends.foldmap import decode_array
 
 HERE = Path(__file__).parent
 

@@ -315,9 +315,10 @@ class Function:
 class Module:
     """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
 
-    `ledger` records the affines of the source and what became of them; `dropped` the origins of imported nodes that
-    nothing in the module descends from any more. `redefined` lists names that a source which is not SSA gives to a
-    graph input and to a result of a node: such a module is written as it came, and no pass touches it.
+    `changed` tells whether a pass changed anything. `ledger` records the affines of the source and what became of
+    them; `dropped` the origins of imported nodes that nothing in the module descends from any more. `redefined` lists
+    names that a source which is not SSA gives to a graph input and to a result of a node: such a module is written as
+    it came, and no pass touches it.
     """
 
     def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:
@@ -329,6 +330,7 @@ class Module:
         self.source = source
         self.ledger: Ledger = Ledger()
         self.dropped: list[Origins] = []
+        self.changed = False
         self.redefined: list[str] = []
         self.next_origin = 0
         self._value_names: set[str] | None = None

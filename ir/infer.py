@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .tensor import Tensor
 from .types import F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
@@ -72,7 +73,9 @@ def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | 
     found = node.attrs.get(name)
     if found is None:
         return (default,) * count
-    return found if isinstance(found, tuple) and len(found) == count else None  # type: ignore[return-value]
+    if not isinstance(found, tuple) or len(found) != count or not all(isinstance(item, int) for item in found):
+        return None
+    return found  # type: ignore[return-value]
 
 
 def conv(node: Node) -> tuple[Type, ...]:
@@ -91,6 +94,8 @@ def conv(node: Node) -> tuple[Type, ...]:
     explicit = node.attrs.get("auto_pad", "NOTSET") == "NOTSET" and pads and strides and dilations
     if explicit and x is not None and len(x) == spatial + 2:
         assert pads and strides and dilations
+        if not all(strides):
+            return (TensorType(dtype, (batch, weight[0], *dims)),)
         for i in range(spatial):
             extent, kernel = x[2 + i], weight[2 + i]
             if isinstance(extent, int) and isinstance(kernel, int):
@@ -142,6 +147,17 @@ def transpose(node: Node) -> tuple[Type, ...]:
     if sorted(axes) != list(range(len(shape))):  # type: ignore[type-var]
         return (TensorType(dtype, None),)
     return (TensorType(dtype, tuple(shape[axis] for axis in axes)),)  # type: ignore[index]
+
+
+def reshape(node: Node) -> tuple[Type, ...]:
+    """The first input's dtype; the rank, and the extents above 0, of a target that is constant."""
+    dtype, target = _dtype(node.input(0)), node.attrs.get("shape")
+    if not isinstance(target, tuple):
+        array = ConstantEvaluator().array(node.input(1))
+        target = None if array is None else tuple(int(dim) for dim in array.ravel())
+    if target is None:
+        return (TensorType(dtype, None),)
+    return (TensorType(dtype, tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in target)),)
 
 
 def dtype_only(node: Node) -> tuple[Type, ...]:

@@ -67,7 +67,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("identity", (1, 1), infer.same, ev.identity),
         OpInfo("cast", (1, 1), infer.shape_only, ev.cast),
         OpInfo("cast_like", (2, 2), infer.cast_like, ev.cast, by_type=second),
-        OpInfo("reshape", (1, 2), infer.dtype_only, ev.reshape),
+        OpInfo("reshape", (1, 2), infer.reshape, ev.reshape),
         OpInfo("expand_dims", (1, 2), infer.dtype_only, ev.expand_dims),
         OpInfo("squeeze", (1, 2), infer.dtype_only, ev.squeeze),
         OpInfo("nn.batch_flatten", (1, 1), infer.dtype_only, ev.flatten),

@@ -14,16 +14,16 @@ from .attributes import Attribute
 from .graph import Module, Node, Origins, Value
 from .ops import op_info
 from .tensor import Tensor
-from .types import UNKNOWN, TensorType, Type
+from .types import UNKNOWN, TensorType, Type, shape_of
 
 
 def infer_types(node: Node) -> None:
-    """Give the outputs of an in-house node the types that its table row infers, where they are not known yet."""
+    """Give the outputs of an in-house node the types that its table row infers, where their rank is not known yet."""
     info = op_info(node.op)
-    if info is None:
+    if info is None or all(isinstance(v.type, TensorType) and v.type.shape is not None for v in node.outputs):
         return
     for output, type_ in zip(node.outputs, info.infer(node), strict=False):
-        if output.type == UNKNOWN or output.type == TensorType():
+        if output.type == UNKNOWN or (shape_of(output.type) is None and shape_of(type_) is not None):
             output.type = type_
 
 

@@ -19,6 +19,9 @@ from ..ir.types import BF16, F16, F32, F64, dtype_of, shape_of
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
 
+_MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
+"""What exporters put between an initializer and the operator that it is a parameter of."""
+
 ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add")
 
 
@@ -170,9 +173,7 @@ def _overridable(node: Node) -> Refusal | None:
 def not_constant(value: Value | None) -> Refusal:
     """Why a value is not a constant: the code tells an overridable initializer from anything computed at run time."""
     leaf, name = value, "" if value is None else value.name
-    for _ in range(64):  # far longer than any chain that exporters put before a parameter
-        if leaf is None or leaf.node is None or not leaf.node.inputs:
-            break
+    while leaf is not None and leaf.node is not None and leaf.node.op in _MOVES:
         leaf = leaf.node.inputs[0]
     if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
         return Refusal("overridable_initializer", f"%{leaf.name} is an initializer that callers may override")

@@ -70,6 +70,7 @@ class Pass:
         for instrument in ctx.instruments:
             instrument.before(self, module)
         changed = self.run(module, ctx)
+        module.changed |= changed
         module.ledger.passes.append(str(self))
         for instrument in ctx.instruments:
             instrument.after(self, module, changed)

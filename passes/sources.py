@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..ir.attributes import RegionRef
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
-from ..ir.ledger import Param, Scope, Source
+from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.types import shape_of
 from .affine import Step, recognise
 
@@ -101,6 +101,8 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
     step = recognise(node, evaluator)
+    if isinstance(step, Refusal) and step.code in ("unknown_rank", "overridable_initializer"):
+        return _undecided(node, scope, index)
     if not isinstance(step, Step):
         return None
     params: dict[str, Param] = {}
@@ -120,4 +122,23 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         channels=step.scale.shape[0] if step.axis is not None else None,
         epsilon=None,
         params=params,
+    )
+
+
+def _undecided(node: Node, scope: Scope, index: int) -> Source:
+    """An operation that is an affine if only its constant, or the rank of its data, were certain."""
+    kind = KINDS[node.op]
+    return Source(
+        origin=_origin(node),
+        kind=kind,
+        scope=scope,
+        name=node.name,
+        op_type=kind.capitalize(),
+        index=index,
+        input=_name(node, 0),
+        output=node.output.name,
+        axis=None,
+        channels=None,
+        epsilon=None,
+        params={},
     )

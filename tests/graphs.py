@@ -5,9 +5,9 @@ same interface, same numbers in float64, no operator more, nothing stale, every 
 
 The numerical bound. Both models are evaluated in float64, so what remains of their difference is the one rounding of
 each folded constant: with unit roundoff u of its dtype, |fl(c) - c| <= u |fl(c)| / (1 - u). A layer y = sum W'x + b'
-is therefore off by at most u (sum |W'||x| + |b'|), and k layers in a row by k times that. `magnitudes` evaluates the
-compiled model with every constant and input replaced by its absolute value, which gives those sums at every output;
-float64 arithmetic itself adds 1e-12 of them.
+is therefore off by at most u (sum |W'||x| + |b'|), and k layers in a row by k times that. `absolute` makes of the
+compiled model one with the absolute value of every constant, which, given magnitudes as inputs, has those sums as
+outputs; float64 arithmetic itself adds 1e-12 of them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ ROUNDOFF = {F16: 2.0**-11, BF16: 2.0**-8, F32: 2.0**-24, F64: 0.0}
 """Half the distance between 1 and the next number; folding in float64 rounds no more than arithmetic does."""
 ARITHMETIC = 1e-12
 NEWEST = int(onnx.defs.onnx_opset_version())
+INFERRED = ("as inferred",)
 TUNABLE = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -80,14 +81,16 @@ class Graph:
         self.inputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
         return name
 
-    def output(self, name: str, shape: Shape = None, dtype: np.dtype[Any] | None = None) -> str:
-        """A graph output, by default of unknown rank."""
+    def output(self, name: str, shape: Shape = INFERRED, dtype: np.dtype[Any] | None = None) -> str:
+        """A graph output, by default of the shape that onnx infers; None is an unknown rank."""
         self.outputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
         return name
 
     def initializer(self, array: Any, name: str = "") -> str:
         """An initializer; lists become arrays of the graph's dtype."""
-        array = np.asarray(array) if isinstance(array, np.ndarray | np.generic) else np.asarray(array).astype(self.dtype)
+        array = (
+            np.asarray(array) if isinstance(array, np.ndarray | np.generic) else np.asarray(array).astype(self.dtype)
+        )
         name = name or self.fresh("c")
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
@@ -97,7 +100,13 @@ class Graph:
         return self.initializer(array, name) if how == "initializer" else DISGUISES[how](self, np.asarray(array), name)
 
     def node(
-        self, op: str, inputs: Sequence[str], out: str | Sequence[str] = "", name: str = "", domain: str = "", **attrs: Any
+        self,
+        op: str,
+        inputs: Sequence[str],
+        out: str | Sequence[str] = "",
+        name: str = "",
+        domain: str = "",
+        **attrs: Any,
     ) -> str:
         """Append a node and return its first output; a node is nameless unless `name` is given."""
         outputs = [out] if isinstance(out, str) else list(out)
@@ -123,7 +132,9 @@ class Graph:
             attrs = {"is_test": 1, **attrs}
         if self.opset < 6:
             attrs = {"consumed_inputs": [0, 0, 0, 1, 1], **attrs}
-        return self.node("BatchNormalization", [x, *names], out, name, **{k: v for k, v in attrs.items() if v is not None})
+        return self.node(
+            "BatchNormalization", [x, *names], out, name, **{k: v for k, v in attrs.items() if v is not None}
+        )
 
     def model(self) -> ModelProto:
         """The model; below IR version 4 the initializers are listed among the inputs."""
@@ -134,7 +145,15 @@ class Graph:
             copy.deepcopy(self.nodes), "main", [*self.inputs, *listed], self.outputs, copy.deepcopy(self.initializers)
         )
         imports = [helper.make_opsetid(domain, version) for domain, version in {"": self.opset, **self.domains}.items()]
-        return helper.make_model(graph, opset_imports=imports, ir_version=self.ir, functions=self.functions)
+        model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir, functions=self.functions)
+        open_ = [i for i in model.graph.output if [d.dim_param for d in i.type.tensor_type.shape.dim] == list(INFERRED)]
+        if open_:
+            for info in open_:
+                info.type.tensor_type.ClearField("shape")
+            inferred = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.output}
+            for info in open_:
+                info.CopyFrom(inferred[info.name])
+        return model
 
 
 @dataclass(frozen=True)
@@ -466,7 +485,7 @@ def unread(model: ModelProto) -> set[str]:
 
 
 def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
-    """No initializer without a reader, no note on a value that is gone, no name defined twice, but what was so before."""
+    """No initializer without a reader, no note on a value that is gone, but what was so before; no name twice."""
     assert unread(after) <= unread(before)
     assert dangling(after) <= dangling(before)
     for graph in all_graphs(after):

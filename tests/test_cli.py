@@ -12,9 +12,8 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
-
 from irc.cli import main
+from onnx import helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 
 import harness
-
 import irc
 
 FOLDERS = ("backends", "frontends", "ir", "passes")
@@ -51,7 +50,9 @@ def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_importing_irc_imports_nothing_heavy() -> None:
-    code = "import irc, sys; print([m for m in ('numpy', 'onnx', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+    code = (
+        "import irc, sys; print([m for m in ('numpy', 'onnx', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import harness
+import irc
 import onnx
 import pytest
 import zoo
-from onnx import ModelProto
-
-import irc
 from irc.backends.onnx.emitter import emit_model
 from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir.errors import ModelError
+from onnx import ModelProto
 
 REFUSED = {
     "odd/empty/model_of_nothing": "holds no graph",

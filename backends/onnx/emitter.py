@@ -18,7 +18,7 @@ from ...frontends.onnx.attributes import export_attribute, export_sparse
 from ...frontends.onnx.dtypes import value_info
 from ...frontends.onnx.lowering import OP_TYPES
 from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
-from ...ir.attributes import SparseTensor
+from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.tensor import Tensor
@@ -100,6 +100,9 @@ class _Emitter:
         self.inputs(graph, source, target)
         self.outputs(graph, source, target)
         _keep_annotations(source, target, writer)
+        if self.module.changed:
+            for info in (*target.output, *target.value_info):
+                _forget_negative_extents(info)
 
     def inputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
         """The graph's own inputs; where the model lists its initializers, as before IR version 4, those too."""
@@ -207,11 +210,23 @@ class _GraphWriter:
         payload, name = node.attrs["value"], self.names.of(node.output)
         if isinstance(node.source, NodeProto) and not node.rewritten:
             self.protos.append(self.renamed(node, [], [name]))
+        elif "form" in node.attrs:
+            self.protos.append(self.constant_node(node, name))
         elif isinstance(payload, SparseTensor):
             unchanged = isinstance(node.source, SparseTensorProto) and node.source.values.name == name
             self.sparse.append(node.source if unchanged else export_sparse(payload, name))  # type: ignore[arg-type]
         elif isinstance(payload, Tensor):
             self.payload(name, payload, new=node.source is None)
+
+    def constant_node(self, node: Node, name: str) -> NodeProto:
+        """A Constant node of the form that the constant was given in."""
+        payload, form = node.attrs["value"], node.attrs["form"]
+        assert isinstance(form, str)
+        value = payload
+        if isinstance(payload, Tensor) and form != "value":
+            items = tuple(payload.numpy().ravel().tolist())
+            value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
+        return self.made("Constant", node, [], [name], {form: value})
 
     def payload(self, name: str, tensor: Tensor, *, new: bool = True) -> None:
         """Write a constant."""
@@ -362,6 +377,13 @@ def _lists_initializers(source: ModelProto | None) -> bool:
         return True
     inputs = {info.name for info in source.graph.input}
     return all(tensor.name in inputs for tensor in source.graph.initializer)
+
+
+def _forget_negative_extents(info: ValueInfoProto) -> None:
+    """Leave an extent open that some exporters declare as -1: a checker would hold what is now known against it."""
+    for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+        if dim.dim_value < 0:
+            dim.ClearField("dim_value")
 
 
 def _dims(info: ValueInfoProto) -> list[int]:

@@ -117,7 +117,8 @@ class _Sweep:
 
     def visit_affine(self, node: Node) -> None:
         wide = is_wide(node)
-        if not wide and ("axis" not in node.attrs or (node.source is not None and not node.rewritten)):
+        legacy = self.opset(node.graph) < 7
+        if not wide and ("axis" not in node.attrs or (node.op != "nn.bias_add" and legacy)):
             return
         data, parameter = node.inputs
         assert data is not None and parameter is not None
@@ -129,7 +130,6 @@ class _Sweep:
             return
         rank = len(shape) if (shape := shape_of(data.type)) is not None else None
         axis = node.attrs.get("axis")
-        legacy = self.opset(node.graph) < 7
         if isinstance(axis, int) and not legacy:
             if rank is None:
                 raise EmitError(f"{node.op} %{node.output.name}: the rank of its data is unknown")

@@ -78,7 +78,8 @@ class _Importer:
 
     def run(self) -> Module:
         model, module = self.model, self.module
-        inferred = infer_shapes(model)
+        given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
+        inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
         opsets = _opsets(model.opset_import)
         module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
         for proto in model.functions:
@@ -118,8 +119,12 @@ class _Importer:
     ) -> None:
         """Append the nodes; those of a graph that is not sorted come in a stable topological order."""
         order = topological_order(protos, scope.lookup)
-        for i in range(len(protos)) if order is None else order:
-            self.node(graph, protos[i], scope, types, None if inferred is None else inferred[i])
+        sorted_mirror = (
+            scope.outer is None
+        )  # shape inference has seen the main graph in this order, regions in their own
+        for place, i in enumerate(range(len(protos)) if order is None else order):
+            mirror = None if inferred is None else inferred[place if sorted_mirror else i]
+            self.node(graph, protos[i], scope, types, mirror)
         if order is not None:
             placed = [node for node in graph if isinstance(node.source, NodeProto)]
             graph.source_order = dict(zip(placed, order, strict=True))

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
 
 
-def infer_shapes(model: ModelProto) -> ModelProto | None:
-    """A model of the same graphs, nodes and node order as `model` in which value_info is complete as far as onnx can
-    tell; None where inference fails, which an invalid model or an unknown operator version may cause.
+def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> ModelProto | None:
+    """A model of the same graphs as `model` in which value_info is complete as far as onnx can tell.
+
+    The nodes of the main graph come in `order`, if given: onnx wants them sorted. None where inference fails, which an
+    invalid model or an unknown operator version may cause.
     """
-    light = ModelProto(ir_version=model.ir_version)
+    light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
-    _strip_graph(model.graph, light.graph)
+    _strip_graph(model.graph, light.graph, order)
+    if model.ir_version < 4:
+        constants = {tensor.name for tensor in model.graph.initializer}
+        inputs = [info for info in light.graph.input if info.name not in constants]
+        del light.graph.input[:]
+        light.graph.input.extend(inputs)
     try:
         return shape_inference.infer_shapes(light)
     except Exception:  # whatever onnx raises, the model is imported without these types
         return None
 
 
-def _strip_graph(source: GraphProto, target: GraphProto) -> None:
+def _strip_graph(source: GraphProto, target: GraphProto, order: Sequence[int] | None = None) -> None:
     target.name = source.name
     target.input.extend(source.input)
     target.output.extend(source.output)
@@ -30,8 +39,8 @@ def _strip_graph(source: GraphProto, target: GraphProto) -> None:
     for tensor in source.initializer:
         _strip_tensor(tensor, target.initializer.add())
     target.sparse_initializer.extend(source.sparse_initializer)
-    for node in source.node:
-        _strip_node(node, target.node.add())
+    for i in range(len(source.node)) if order is None else order:
+        _strip_node(source.node[i], target.node.add())
 
 
 def _strip_node(source: NodeProto, target: NodeProto) -> None:

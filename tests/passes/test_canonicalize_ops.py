@@ -1,0 +1,133 @@
+"""CanonicalizeOps and UnfuseBias: one form inwards, another outwards, the same model in ONNX."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import Graph, batch_norm, check, check_unchanged, compiled, conv_bn, operators
+from irc.backends.driver import compile as compile_model
+from irc.backends.onnx import emit
+from irc.frontends.onnx import from_model
+from irc.ir.text import to_text
+from irc.ir.verify import verify
+from irc.passes import CanonicalizeOps, Sequential, UnfuseBias, default_pipeline
+from onnx import ModelProto
+
+
+def ops(model_or_module: object) -> list[str]:
+    """The in-house operators of a module, constants left out."""
+    return [node.op for node in model_or_module.walk() if node.op not in ("constant", "return")]  # type: ignore[attr-defined]
+
+
+def layer(op: str, *, bias: bool = True, **attrs: object) -> ModelProto:
+    """One layer with or without bias, and Relu."""
+    graph = Graph()
+    graph.input("x", [2, 4] if op == "Gemm" else [2, 4, 4, 4])
+    weight = graph.random(4, 4) if op == "Gemm" else graph.random(4, 4, 1, 1)
+    extra = [graph.initializer(graph.random(4), "b")] if bias else []
+    graph.node("Relu", [graph.node(op, ["x", graph.initializer(weight, "w"), *extra], "h", "layer", **attrs)], "y")
+    graph.output("y")
+    return graph.model()
+
+
+IN_HOUSE = {"Conv": "nn.conv", "ConvTranspose": "nn.conv_transpose", "Gemm": "nn.dense"}
+
+
+@pytest.mark.parametrize("op", IN_HOUSE)
+def test_unfuse_bias_shows_the_pair_and_emits_one_node(op: str) -> None:
+    model = layer(op)
+    module = from_model(model)
+    assert UnfuseBias().run(module, None)  # type: ignore[arg-type]
+    verify(module)
+    assert ops(module) == [IN_HOUSE[op], "nn.bias_add", "nn.relu"]
+    text = to_text(module)
+    assert f"{IN_HOUSE[op]}(%x, %w)" in text
+    assert emit(module).model == model
+    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("op", IN_HOUSE)
+def test_unfuse_bias_without_a_bias_does_nothing(op: str) -> None:
+    module = from_model(layer(op, bias=False))
+    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
+    assert ops(module) == [IN_HOUSE[op], "nn.relu"]
+
+
+@pytest.mark.parametrize("attrs", [{"beta": 0.5}, {"beta": 0.0}])
+def test_unfuse_bias_leaves_a_scaled_bias(attrs: dict[str, float]) -> None:
+    module = from_model(layer("Gemm", **attrs))
+    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
+
+
+def test_unfuse_bias_of_a_result_of_the_graph() -> None:
+    graph = Graph()
+    graph.input("x", [2, 3, 4, 4])
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(graph.random(4))], "y", "conv"
+    )
+    graph.output("y", [2, 4, 4, 4])
+    model = graph.model()
+    module = from_model(model)
+    UnfuseBias()(module)
+    verify(module)
+    assert ops(module) == ["nn.conv", "nn.bias_add"]
+    assert emit(module).model == model
+
+
+def test_unfuse_bias_behind_the_default_pipeline() -> None:
+    graph, _, _ = conv_bn()
+    flat, weight, bias = graph.node("Flatten", ["y"]), graph.random(64, 5), graph.random(5)
+    graph.node("Gemm", [flat, graph.initializer(weight), graph.initializer(bias)], "z", "fc")
+    graph.output("z", [2, 5])
+    model = graph.model()
+    plain = compiled(model)
+    module = Sequential([*default_pipeline().passes, UnfuseBias()])(from_model(model))
+    verify(module)
+    assert [op for op in ops(module) if op.startswith("nn.")] == [
+        "nn.conv", "nn.bias_add", "nn.batch_flatten", "nn.dense", "nn.bias_add",
+    ]  # fmt: skip
+    assert emit(module).model == plain.model
+
+
+def test_unfused_layers_still_fold() -> None:
+    """UnfuseBias first: the pair is an affine behind the layer like any other."""
+    graph, _, _ = conv_bn(bias="b")
+    graph.initializer(graph.random(4), "b")
+    graph.output("y", [2, 4, 4, 4])
+    result = check(graph.model(), ["Conv"], passes="UnfuseBias,default")
+    assert result.model == compiled(graph.model()).model
+
+
+def test_canonicalize_writes_add() -> None:
+    module = from_model(layer("Conv"))
+    UnfuseBias()(module)
+    before = to_text(module)
+    assert not CanonicalizeOps(bias_add=False).run(module, None)  # type: ignore[arg-type]
+    assert to_text(module) == before
+    assert CanonicalizeOps().run(module, None)  # type: ignore[arg-type]
+    verify(module)
+    assert ops(module) == ["nn.conv", "add", "nn.relu"]
+    assert not CanonicalizeOps().run(module, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("op", IN_HOUSE)
+def test_what_canonicalize_leaves_is_the_same_function(op: str) -> None:
+    """An `add` of a vector along axis 1 goes out as Add of a constant that broadcasts there."""
+    from graphs import assert_equivalent, is_valid
+
+    model = layer(op)
+    result = compile_model(layer(op), "UnfuseBias,CanonicalizeOps")
+    assert operators(result.model) == [op, "Add", "Relu"]
+    assert is_valid(result.model) is None
+    assert_equivalent(model, result.model)
+    again = compiled(result.model)
+    assert operators(again.model) == [op, "Relu"]
+    assert_equivalent(model, again.model)
+
+
+def test_alone_they_change_nothing_that_has_no_bias_add() -> None:
+    graph = Graph()
+    graph.input("x", [2, 3, 4, 4])
+    graph.node("Add", [graph.batch_norm("x", batch_norm(3)), graph.initializer(graph.random(3, 1, 1))], "y")
+    graph.output("y", [2, 3, 4, 4])
+    check_unchanged(graph.model(), passes="CanonicalizeOps")
+    check_unchanged(graph.model(), passes="UnfuseBias")
