@@ -224,7 +224,7 @@ class Grower:
         self.captured += 1
         outer, branches = graph.nodes, []
         for kind in ("then", "else"):
-            graph.nodes = []
+            graph.nodes, self.weights = [], {}  # a Constant node of a branch is not visible outside of it
             slot = (name, shape)
             for _ in range(self.draw(st.integers(0, 2))):
                 slot = self.affine(slot)
@@ -232,7 +232,6 @@ class Grower:
             info = helper.make_tensor_value_info(out, 11, list(shape))
             branches.append(helper.make_graph(graph.nodes, f"{kind}_{self.captured}", [], [info]))
         graph.nodes = outer
-        # constants of a branch that other values share must be initializers of the main graph
         self.weights = {}
         return graph.node("If", ["condition"], then_branch=branches[0], else_branch=branches[1])
 
