@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import harness
+import irc
 import jsonschema
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, numpy_helper
-
-import irc
 from irc.backends.foldmap import FORMAT, FoldMap, decode_array, encode_array, graph_digest
 from irc.frontends.onnx.external import all_nodes
 from irc.ir.errors import EmitError, FoldMapError
+from onnx import ModelProto, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 SCHEMA = json.loads((harness.ROOT / "backends" / "fold_map.schema.json").read_text())

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from irc.ir import Graph, Module, Node, Rewriter, TensorType, to_networkx, to_text, verify
 from irc.ir.errors import VerifyError
 from irc.ir.parse import parse
@@ -154,7 +153,7 @@ def test_verify_names_what_is_broken(kind: str) -> None:
     verify(module)
     break_it, message = BREAKAGES[kind]
     break_it(module)
-    with pytest.raises(VerifyError, match=".*") as error:
+    with pytest.raises(VerifyError) as error:
         verify(module)
     assert message in str(error.value)
 

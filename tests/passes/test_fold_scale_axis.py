@@ -234,10 +234,10 @@ def fold_case(which: Layer, chain: Sequence[Affine], bias: str, dtype: np.dtype[
     start = given if bias == "present" else np.zeros(which.channels, dtype)
     scale, moved = expected_fold(chain, start, weight)
     assert same_bits(operand(result.model, node, 1), rounded(which.scaled(weight, scale), dtype))
-    if len(node.input) > 2 and node.input[2]:
+    if bias == "present" or moved.any():
         assert same_bits(operand(result.model, node, 2), rounded(moved + 0.0, dtype))
     else:
-        assert not moved.any()
+        assert not any(node.input[2:]), "a bias of zeros was made"
     assert set(reasons(result).values()) == {"folded"}
 
 
@@ -333,6 +333,19 @@ def test_gemm_with_a_full_bias_below_opset_7_needs_broadcast() -> None:
     graph.batch_norm("h", batch_norm(4), "y")
     graph.output("y", [2, 4])
     check(graph.model(), ["Gemm"])
+
+
+def test_gemm_below_opset_7_whose_bias_becomes_a_vector_broadcasts() -> None:
+    """beta is 0, so C does not count; the new C has one value per column."""
+    graph = Graph(opset=6)
+    graph.input("x", [2, 3])
+    inputs = ["x", graph.initializer(graph.random(3, 4)), graph.initializer(graph.random(2, 4))]
+    graph.node("Gemm", inputs, "h", beta=0.0)
+    graph.batch_norm("h", batch_norm(4), "y")
+    graph.output("y", [2, 4])
+    result = check(graph.model(), ["Gemm"])
+    node = the(result.model, "Gemm")
+    assert operand(result.model, node, 2).shape == (2, 4) or attribute(node, "broadcast", 0) == 1
 
 
 # MatMul
@@ -469,6 +482,19 @@ def test_the_axis_of_a_constant(case: str) -> None:
         return
     result = check_unchanged(graph.model())
     assert set(reasons(result).values()) <= {f"kept: {reason}"}
+
+
+@pytest.mark.parametrize("second", [[4], [4, 1], [4, 1, 1, 1]])
+def test_a_chain_ends_where_the_axis_changes(second: list[int]) -> None:
+    graph = Graph()
+    graph.input("x", [4, 4, 4, 4])
+    graph.node("Conv", ["x", graph.initializer(graph.random(4, 4, 1, 1))], "h", "conv")
+    graph.node("Mul", ["h", graph.initializer(graph.positive(4, 1, 1))], "t")
+    graph.node("Mul", ["t", graph.initializer(graph.positive(*second))], "u")
+    graph.node("Mul", ["u", graph.initializer(2.0)], "y")
+    graph.output("y", [4, 4, 4, 4])
+    result = check(graph.model(), ["Conv", "Mul"])
+    assert reasons(result)["t"] == "folded"
 
 
 def test_a_full_constant_that_varies_along_channels_only_is_per_channel() -> None:

@@ -180,6 +180,19 @@ def test_one_reader_that_is_inside_is_a_boundary() -> None:
     check_unchanged(graph.model())
 
 
+def test_a_chain_does_not_reach_into_a_body() -> None:
+    graph, _, _ = conv_bn()
+    graph.input("c", [], np.dtype(np.bool_))
+    then = body(graph, lambda: graph.node("Mul", ["y", graph.initializer(2.0)]), "then")
+    sizes = np.asarray([2, 4, 4, 4], np.int64)
+    other = body(graph, lambda: graph.node("ConstantOfShape", [graph.initializer(sizes)]), "else")
+    graph.node("If", ["c"], "z", then_branch=then, else_branch=other)
+    graph.output("z", [2, 4, 4, 4])
+    result = check(graph.model(), ["Conv", "If"])
+    assert inner_operators(result.model).count("Mul") == 1
+    assert reasons(result)["y"] == "folded"
+
+
 def test_names_of_a_body_do_not_hide_what_it_reads() -> None:
     """The body defines `w.folded`, `w.scale`, `conv.bias`, which folding in the main graph might make."""
     graph = Graph()

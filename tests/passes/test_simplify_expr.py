@@ -146,6 +146,16 @@ def test_what_links_an_input_to_an_output_stays(op: str) -> None:
     check_unchanged(graph.model())
 
 
+def test_a_cast_behind_a_reshape_whose_target_is_computed() -> None:
+    """The type of the cast's result is known from its attribute, whatever is known of the shape."""
+    graph = Graph()
+    graph.input("x", [2, 3])
+    reshaped = graph.node("Reshape", ["x", graph.node("Shape", ["x"])])
+    graph.node("Relu", [graph.node("Cast", [reshaped], to=1)], "y")
+    graph.output("y", [2, 3])
+    check(graph.model(), ["Reshape", "Relu"])
+
+
 def test_two_outputs_of_one_value() -> None:
     graph = Graph()
     graph.input("x", [2, 3])
