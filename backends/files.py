@@ -34,12 +34,6 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def write(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
-
-
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -277,10 +277,17 @@ def magnitude_share(before: ModelProto, after: ModelProto) -> float:
     return worst
 
 
-@settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 150, print_blob=False, database=None,
+LONG = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES <= 150,
+    database=None,
+    print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)  # fmt: skip
+)
+
+
+@LONG
 @given(models())
 def test_random_graphs(model: ModelProto) -> None:
     note(printer.to_text(model))
@@ -295,5 +302,11 @@ def test_random_graphs(model: ModelProto) -> None:
     assert is_valid(after) is None
     assert size(after) <= size(model)
     assert magnitude_share(model, after) <= 1e-10
-    again = compile_model(copy.deepcopy(after))
-    assert again.model == after, "compiling the compiled model changes it"
+
+
+@LONG
+@given(models())
+def test_compiling_a_compiled_random_graph_changes_nothing(model: ModelProto) -> None:
+    note(printer.to_text(model))
+    after = compile_model(copy.deepcopy(model)).model
+    assert compile_model(copy.deepcopy(after)).model == after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import harness
@@ -52,21 +52,20 @@ def assert_equal(name: str, model: ModelProto) -> None:
 
 
 @pytest.mark.parametrize("corpus", corpora())
-def test_models_come_back_equal(corpus: str, record_property: pytest.RecordProperty) -> None:
+def test_models_come_back_equal(corpus: str, record_property: Callable[[str, object], None]) -> None:
     count = 0
     for name, model in corpora()[corpus]:
         assert_equal(name, model)
         count += 1
-    record_property("models", count)
-    print(f"{corpus}: {count} models round-tripped")
+    record_property("compared", f"{corpus}: {count} models come back equal")
     assert count >= {"node cases of onnx": 1500, "files of onnx": 140, "zoo": 900}[corpus]
 
 
-def test_shared_models_come_back_equal() -> None:
+def test_shared_models_come_back_equal(record_property: Callable[[str, object], None]) -> None:
     paths = harness.shared_models()
     for path in paths:
         assert_equal(path.name, harness.load(path))
-    print(f"shared models: {len(paths)} round-tripped")
+    record_property("compared", f"shared models: {len(paths)} models come back equal")
     assert len(paths) >= 90
 
 
@@ -93,7 +92,9 @@ def external_models(folder: Path) -> list[tuple[str, Path]]:
     return [(name, path) for name, path in zoo.external_models(folder) if not name.startswith("odd/")]
 
 
-def test_external_data_stays_in_place_beside_its_model(tmp_path: Path) -> None:
+def test_external_data_stays_in_place_beside_its_model(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     models = external_models(tmp_path)
     for name, path in models:
         files = {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()}
@@ -102,7 +103,7 @@ def test_external_data_stays_in_place_beside_its_model(tmp_path: Path) -> None:
         assert harness.load(output) == harness.load(path), name
         assert external_bytes(output) == external_bytes(path)
         assert all(file.read_bytes() == data for file, data in files.items()), name
-    print(f"external data: {len(models)} models round-tripped")
+    record_property("compared", f"models with external data: {len(models)} come back equal")
     assert len(models) >= 25
 
 

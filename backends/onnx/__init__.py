@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from onnx import ModelProto
 from ...frontends.onnx.external import all_nodes
 from ...ir.errors import EmitError
 from ...ir.graph import Module
-from ..files import write
+from ..files import replacing
 from ..foldmap import FoldMap, build_fold_map
 from .emitter import emit_model
 from .external import place_external_data
@@ -47,22 +48,24 @@ class Result:
 
         Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB.
         """
-        map_data = None if fold_map is None else self.fold_map.to_json().encode()
-        model = self.model
-        if str(path) != "-":
-            model = ModelProto()
-            model.CopyFrom(self.model)
-            place_external_data(model, self.base_dir, Path(path))
+        map_data = b"" if fold_map is None else self.fold_map.to_json().encode()
+        with ExitStack() as files:
+            if fold_map is not None:
+                files.enter_context(replacing(Path(fold_map))).write_bytes(map_data)
+            if str(path) == "-":
+                sys.stdout.buffer.write(self.serialized(self.model, "standard output"))
+                return
+            target = files.enter_context(replacing(Path(path)))
+            model = place_external_data(self.model, self.base_dir, Path(path))
+            target.write_bytes(self.serialized(model, str(path)))
+
+    @staticmethod
+    def serialized(model: ModelProto, name: str) -> bytes:
+        """The bytes of `model`; raises EmitError, with the file's `name`, where it is too large for protobuf."""
         try:
-            data = model.SerializeToString(deterministic=True)
+            return model.SerializeToString(deterministic=True)
         except EncodeError:
-            raise EmitError(f"{path}: the model is larger than the 2 GiB that one ONNX file can hold") from None
-        if fold_map is not None and map_data is not None:
-            write(Path(fold_map), map_data)
-        if str(path) == "-":
-            sys.stdout.buffer.write(data)
-        else:
-            write(Path(path), data)
+            raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
 
 
 def emit(module: Module, *, base_dir: str | Path = ".", warnings: list[str] | None = None) -> Result:

@@ -13,15 +13,17 @@ from ...frontends.onnx.tensors import check_location, external_location
 from ..files import replacing
 
 
-def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> None:
+def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> ModelProto:
     """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
 
     A file that is already there with the same content stays; beside one with other content the data goes by the name of
-    `target`, and the model's tensors are pointed there.
+    `target`, and a copy of the model that points there is returned.
     """
     folder = target.parent
-    if base_dir.resolve() == folder.resolve():
-        return
+    if base_dir.resolve() == folder.resolve() or next(external_tensors(model), None) is None:
+        return model
+    source, model = model, ModelProto()
+    model.CopyFrom(source)
     moved: dict[str, str] = {}
     for tensor in external_tensors(model):
         location = external_location(tensor)
@@ -31,6 +33,7 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> None
             for entry in tensor.external_data:
                 if entry.key == "location":
                     entry.value = moved[location]
+    return model
 
 
 def _place(source: Path, folder: Path, location: str, stem: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_every_affine_of_every_shared_model_is_accounted_for() -> None:
+def test_every_affine_of_every_shared_model_is_accounted_for(record_property: Callable[[str, object], None]) -> None:
     statuses: Counter[str] = Counter()
     for path in harness.shared_models():
         result = irc.compile(path, freeze_initializers=True)
@@ -47,7 +48,7 @@ def test_every_affine_of_every_shared_model_is_accounted_for() -> None:
             assert names[layer["node"]["name"]] == 1, path.name
             assert all(layer["id"] in sources[fold["source"]]["layers"] for fold in layer["folds"])
         statuses.update(source["status"] for source in sources.values())
-    print(f"affines of the shared models: {dict(statuses)}")
+    record_property("compared", f"affines of the shared models: {dict(statuses)}")
     assert statuses["folded"] > 1000
 
 
@@ -98,7 +99,7 @@ def test_a_module_from_text_has_a_map_too() -> None:
 
 
 def test_text_without_its_payloads_cannot_be_emitted() -> None:
-    with pytest.raises(EmitError, match="stem/conv.weight: the elements of .* were not given"):
+    with pytest.raises(EmitError, match=r"stem/conv\.weight: the elements of .* were not given"):
         irc.compile(irc.parse(str(irc.load(EXAMPLE))), "none")
 
 

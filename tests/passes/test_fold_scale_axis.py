@@ -694,6 +694,39 @@ def test_identity_in_between_is_passed_over() -> None:
     check(graph.model(), ["Conv"])
 
 
+GOES: dict[str, Callable[[Graph], str]] = {
+    "cast to the same type": lambda graph: graph.node("Cast", ["h"], to=1),
+    "transposes that cancel": lambda graph: graph.node(
+        "Transpose", [graph.node("Transpose", ["h"], perm=[0, 2, 3, 1])], perm=[0, 3, 1, 2]
+    ),
+    "times one": lambda graph: graph.node("Mul", ["h", graph.initializer(1.0)]),
+    "identities": lambda graph: graph.node("Identity", [graph.node("Identity", ["h"])]),
+}
+
+
+@pytest.mark.parametrize("case", GOES)
+def test_what_goes_anyway_does_not_stand_in_the_way(case: str) -> None:
+    """Else a second compile would fold what the first did not."""
+    graph = Graph()
+    graph.input("x", [2, 3, 4, 4])
+    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
+    graph.batch_norm(GOES[case](graph), batch_norm(4), "y", "bn")
+    graph.output("y", [2, 4, 4, 4])
+    check(graph.model(), ["Conv"])
+
+
+@pytest.mark.parametrize("op", ["Identity", "Dropout", "Relu"])
+def test_a_reader_whose_result_nobody_reads(op: str) -> None:
+    """Whatever becomes of the dead node, compiling once more must not fold what compiling once did not."""
+    graph = Graph()
+    graph.input("x", [2, 3, 4, 4])
+    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
+    graph.node(op, ["h"], "dead")
+    graph.batch_norm("h", batch_norm(4), "y", "bn")
+    graph.output("y", [2, 4, 4, 4])
+    check(graph.model())
+
+
 BETWEEN: dict[str, Callable[[Graph], str]] = {
     "Relu": lambda graph: graph.node("Relu", ["h"]),
     "Sigmoid": lambda graph: graph.node("Sigmoid", ["h"]),

@@ -148,7 +148,7 @@ def test_what_links_an_input_to_an_output_stays(op: str) -> None:
 
 def test_a_cast_behind_a_reshape_whose_target_is_computed() -> None:
     """The type of the cast's result is known from its attribute, whatever is known of the shape."""
-    graph = Graph()
+    graph = Graph(opset=13)
     graph.input("x", [2, 3])
     reshaped = graph.node("Reshape", ["x", graph.node("Shape", ["x"])])
     graph.node("Relu", [graph.node("Cast", [reshaped], to=1)], "y")

@@ -259,6 +259,19 @@ def test_one_rounding_where_two_would_differ() -> None:
         assert (found != naive).any()
 
 
+def test_bfloat16_is_not_rounded_through_float32() -> None:
+    """1 + 2**-8 + 2**-30 is above the middle of 1 and 1 + 2**-7; float32 puts it on the middle, which is even below."""
+    graph = Graph(dtype=BF16, opset=22)
+    graph.input("x", [1, 1, 2, 2])
+    graph.node("Conv", ["x", graph.initializer([[[[1.0]]]])], "h")
+    gamma, one = np.asarray([1 + 2.0**-8 + 2.0**-30]), np.ones(1)
+    graph.batch_norm("h", BatchNorm(gamma, gamma, one - 1, one, 0.0), "y")
+    graph.output("y", [1, 1, 2, 2])
+    result = check(graph.model(), ["Conv"])
+    for index in (1, 2):
+        assert operand(result.model, the(result.model, "Conv"), index).astype(np.float64).ravel() == [1 + 2.0**-7]
+
+
 def test_a_large_mean_close_to_the_bias_does_not_cancel() -> None:
     """(b - mean) * s + beta: with b*s + (beta - mean*s) the digits of b - mean are lost."""
     graph = Graph()
