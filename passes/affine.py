@@ -150,6 +150,8 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
         return Refusal("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
     if array.size == 1:
         return None, wide.reshape(())
+    if array.size == 0:
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant is empty")
     first = len(shape) - array.ndim
     axes = [first + i for i, extent in enumerate(array.shape) if extent != 1]
     if any(shape[axis] != array.shape[axis - first] for axis in axes):

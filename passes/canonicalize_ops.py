@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node
 from ..ir.rewrite import Rewriter
 from .infra import Pass, PassContext
@@ -14,8 +15,8 @@ from .infra import Pass, PassContext
 class CanonicalizeOps(Pass):
     """Write operators in the one form that later passes look for.
 
-    1. `nn.bias_add(x, b)` becomes `add(x, b)` along the same axis. With `bias_add=false` it stays, for those who match
-       on it.
+    1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays, for
+       those who match on it.
     """
 
     name: ClassVar[str] = "CanonicalizeOps"
@@ -23,10 +24,11 @@ class CanonicalizeOps(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
+        evaluator = ConstantEvaluator()
         if self.bias_add:
             for graph in module.graphs():
                 for node in graph:
-                    if node.op == "nn.bias_add":
+                    if node.op == "nn.bias_add" and evaluator.array(node.inputs[1]) is not None:
                         canonicalize_bias_add(node, rewriter)
         return rewriter.changed
 

@@ -297,11 +297,11 @@ class _GraphWriter:
 
     def exported_attrs(self, node: Node) -> dict[str, object]:
         attrs: dict[str, object] = dict(node.attrs)
-        if node.op in ("multiply", "add", "subtract", "divide", "nn.bias_add") and "axis" in attrs:
+        if node.op in ("multiply", "add", "subtract", "divide", "nn.bias_add"):
             if self.graph.opsets.get("", 1) < 7:
                 attrs["broadcast"] = 1
             else:
-                del attrs["axis"]
+                attrs.pop("axis", None)
         return attrs
 
     def made(

@@ -6,7 +6,7 @@ A backward sweep over the module tells for each node whether it is written as it
   are the BatchNormalization they came from, which is written instead of the three;
 - computed: a float64 affine of a constant is a constant;
 - narrowed: a float64 parameter beside narrower data is rounded to the data's dtype and shaped for the broadcast;
-- fused: an `nn.bias_add` behind a convolution or dense layer without bias is its bias.
+- fused: an `nn.bias_add`, or an `add` made of one, behind a convolution or dense layer without bias is its bias.
 
 Producers that lose their last reader this way are left out. The module is not changed.
 """
@@ -126,34 +126,37 @@ class _Sweep:
             self.result.computed[node.output] = ArrayTensor(array)
             self.release(node, data, parameter)
             return
-        if node.op == "nn.bias_add" and self.fuse(node, data, parameter):
+        if node.source is None and node.op in ("add", "nn.bias_add") and self.fuse(node, data, parameter):
             return
-        rank = len(shape) if (shape := shape_of(data.type)) is not None else None
-        axis = node.attrs.get("axis")
-        if isinstance(axis, int) and not legacy:
-            if rank is None:
-                raise EmitError(f"{node.op} %{node.output.name}: the rank of its data is unknown")
-            self.narrow(node, 1, parameter, dtype_of(data.type), axis, rank)
-        else:
+        axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+        shape = shape_of(data.type)
+        if axis is None or legacy:
             self.narrow(node, 1, parameter, dtype_of(data.type))
+            return
+        if shape is None or not isinstance(axis, int):
+            raise EmitError(f"{node.op} %{node.output.name}: the rank of its data is unknown")
+        self.narrow(node, 1, parameter, dtype_of(data.type), axis, len(shape))
 
     def opset(self, graph: Graph | None) -> int:
         assert graph is not None
         return graph.opsets.get("", 1)
 
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
-        """Write `nn.bias_add` as the bias of the layer in front of it."""
+        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer in front of it."""
         layer = data.node
         if layer is None or layer.op not in LAYERS or layer.graph is not node.graph or data.sole_user() is not node:
             return False
-        if layer.input(2) is not None or node.attrs.get("axis", 1) != 1:
+        if layer.input(2) is not None or node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None) != 1:
             return False
         if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
+            return False
+        shape, channels = shape_of(bias.type), shape_of(data.type)
+        if shape is None or len(shape) != 1 or channels is None or len(channels) < 2 or shape[0] != channels[1]:
             return False
         self.result.fused[layer] = node
         self.result.skipped.add(node)
         dtype = dtype_of(data.type)
-        if dtype_of(bias.type) is not dtype:
+        if dtype_of(bias.type) is F64 and dtype not in (F64, None):
             self.narrow(layer, 2, bias, dtype)
         return True
 
