@@ -403,6 +403,33 @@ def test_batch_normalization_behind_matmul(x: list[int], w: list[int], channels:
         assert set(reasons(result).values()) == {"kept: axis_mismatch"}
 
 
+UNIFORM_FIRST: dict[str, tuple[str, list[int]]] = {
+    "add, bn": ("Add", []),
+    "mul, bn": ("Mul", []),
+    "neg, bn": ("Neg", []),
+    "add, mul on the rows": ("Add", [4, 1]),
+    "mul, add on the batch": ("Mul", [4, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("case", UNIFORM_FIRST)
+def test_a_uniform_affine_first_does_not_hide_the_axis_of_the_next(case: str, side: str) -> None:
+    """Every extent is 4, so nothing but the axis tells the channels of MatMul from those of the affine."""
+    op, shape = UNIFORM_FIRST[case]
+    graph = Graph()
+    graph.input("x", [4, 4, 4])
+    weight = graph.initializer(graph.random(4, 4))
+    graph.node("MatMul", ["x", weight] if side == "right" else [weight, "x"], "h", "mm")
+    graph.node(op, ["h", *([] if op == "Neg" else [graph.initializer(3.0)])], "t")
+    if shape:
+        graph.node("Mul", ["t", graph.initializer(graph.positive(*shape))], "y")
+    else:
+        graph.batch_norm("t", batch_norm(4), "y")
+    graph.output("y", [4, 4, 4])
+    check(graph.model())
+
+
 def test_batch_normalization_on_the_rows_of_a_left_weight() -> None:
     graph = Graph()
     graph.input("x", [2, 5, 4])

@@ -1,0 +1,271 @@
+"""Writing the nodes of one graph as ONNX messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
+
+from ...frontends.onnx.attributes import export_attribute, export_sparse
+from ...frontends.onnx.lowering import OP_TYPES
+from ...frontends.onnx.tensors import tensor_proto
+from ...ir.attributes import EmptyList, SparseTensor
+from ...ir.errors import EmitError
+from ...ir.graph import Graph, Node, Value
+from ...ir.tensor import Tensor
+from .legalize import Legalization
+from .names import Names
+
+WriteGraph = Callable[[Graph, GraphProto], None]
+
+LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense", "matmul")
+"""Operators that absorb affines."""
+
+
+def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
+    """Copy every field of `source` that is set, but those in `leave`; fields newer than this program are kept."""
+    left = set(leave)
+    if len(UnknownFieldSet(source)):
+        target.CopyFrom(source)
+        for name in left:
+            target.ClearField(name)
+        return
+    for descriptor, value in source.ListFields():
+        if descriptor.name in left:
+            continue
+        if descriptor.type != descriptor.TYPE_MESSAGE and not isinstance(value, int | float | str | bytes):
+            getattr(target, descriptor.name).extend(value)
+        elif descriptor.type != descriptor.TYPE_MESSAGE:
+            setattr(target, descriptor.name, value)
+        elif isinstance(value, Message):
+            getattr(target, descriptor.name).CopyFrom(value)
+        else:
+            getattr(target, descriptor.name).extend(value)
+
+
+class GraphWriter:
+    """Writes the nodes of one graph; constants go to `initializers`, or become nodes where there can be none.
+
+    `write_graph` writes a region; `written` has the messages of the layers that a fold map may speak of.
+    """
+
+    def __init__(
+        self, graph: Graph, legal: Legalization, names: Names, write_graph: WriteGraph, *, as_nodes: bool
+    ) -> None:
+        self.write_graph = write_graph
+        self.graph = graph
+        self.as_nodes = as_nodes
+        self.legal = legal
+        self.names = names
+        self.written: dict[Node, NodeProto] = {}
+        self.initializers: dict[str, TensorProto] = {}
+        self.sparse: list[SparseTensorProto] = []
+        self.defined: set[str] = set()
+        self.replaced: set[str] = set()
+        self.protos: list[NodeProto] = []
+
+    def nodes(self) -> list[NodeProto]:
+        for value, payload in self.graph.defaults.items():
+            if isinstance(payload, SparseTensor):
+                self.sparse.append(export_sparse(payload, value.name))
+            else:
+                self.initializers[value.name] = tensor_proto(payload, value.name)
+        for node in self.graph:
+            if node not in self.legal.skipped:
+                self.node(node)
+        self.returns()
+        self.restore_order()
+        self.defined.update(name for proto in self.protos for name in proto.output)
+        self.defined.update(self.initializers)
+        self.defined.update(value.name for value in self.graph.inputs)
+        self.defined.update(sparse.values.name for sparse in self.sparse)
+        return self.protos
+
+    def restore_order(self) -> None:
+        """Write a graph that was not sorted, and that no pass changed, in the order it came in."""
+        order = self.graph.source_order
+        placed = [node for node in self.graph if node in order]
+        if order and len(placed) == len(order) == len(self.protos):
+            self.protos = [
+                proto
+                for _, proto in sorted(zip(map(order.__getitem__, placed), self.protos, strict=True), key=itemgetter(0))
+            ]
+
+    def node(self, node: Node) -> None:
+        legal = self.legal
+        if node.op in ("constant", "variable"):
+            self.constant(node)
+        elif node in legal.raised:
+            self.batch_norm(node, *legal.raised[node])
+        elif node.outputs and node.output in legal.computed:
+            self.payload(self.names.of(node.output), legal.computed[node.output])
+        else:
+            self.ordinary(node)
+
+    def constant(self, node: Node) -> None:
+        payload, name = node.attrs["value"], self.names.of(node.output)
+        if isinstance(node.source, NodeProto) and not node.rewritten:
+            self.protos.append(self.renamed(node, [], [name]))
+        elif "form" in node.attrs:
+            self.protos.append(self.constant_node(node, name))
+        elif isinstance(payload, SparseTensor):
+            unchanged = isinstance(node.source, SparseTensorProto) and node.source.values.name == name
+            self.sparse.append(node.source if unchanged else export_sparse(payload, name))  # type: ignore[arg-type]
+        elif isinstance(payload, Tensor):
+            self.payload(name, payload, new=node.source is None)
+
+    def constant_node(self, node: Node, name: str) -> NodeProto:
+        """A Constant node of the form that the constant was given in."""
+        payload, form = node.attrs["value"], node.attrs["form"]
+        assert isinstance(form, str)
+        value = payload
+        if isinstance(payload, Tensor) and form != "value":
+            items = tuple(payload.numpy().ravel().tolist())
+            value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
+        return self.made("Constant", node, [], [name], {form: value})
+
+    def payload(self, name: str, tensor: Tensor, *, new: bool = True) -> None:
+        """Write a constant."""
+        try:
+            proto = tensor_proto(tensor, name)
+        except ValueError as error:
+            raise EmitError(f"constant %{name}: {error}") from None
+        if new:
+            self.replaced.add(name)
+        if not self.as_nodes or not new:
+            self.initializers[name] = proto
+            return
+        node = NodeProto(op_type="Constant", output=[name])
+        attribute = node.attribute.add(name="value", type=4)
+        attribute.t.CopyFrom(proto)
+        self.protos.append(node)
+
+    def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
+        inputs = [self.names.of(value) for value in (data, *affine.inputs) if value is not None]
+        outputs = [self.names.of(add.output)]
+        if isinstance(affine.source, NodeProto):
+            outputs += [""] * (len(affine.source.output) - 1)
+            self.protos.append(self.renamed(affine, inputs, outputs))
+        else:
+            self.protos.append(self.made("BatchNormalization", affine, inputs, outputs, dict(affine.attrs)))
+
+    def ordinary(self, node: Node) -> None:
+        legal = self.legal
+        inputs = [self.names.of(value) if value is not None else "" for value in node.inputs]
+        outputs = [self.names.of(value) for value in node.outputs]
+        fused = legal.fused.get(node)
+        if fused is not None:
+            bias = fused.inputs[1]
+            assert bias is not None
+            inputs = [*inputs[:2], self.names.of(bias)]
+            outputs = [self.names.of(fused.output)]
+        for index in range(len(inputs)):
+            narrow = legal.narrowed.get((node, index))
+            if narrow is not None:
+                parameter = (fused if fused is not None and index == 2 else node).inputs[
+                    1 if fused is not None else index
+                ]
+                assert parameter is not None
+                inputs[index] = self.narrowed(parameter, narrow)
+        if isinstance(node.source, NodeProto):
+            proto = self.renamed(node, inputs, outputs)
+        else:
+            proto = self.made(self.op_type(node), node, inputs, outputs, self.exported_attrs(node))
+        self.protos.append(proto)
+        if node.op in LAYERS:
+            self.written[node] = proto
+
+    def narrowed(self, parameter: Value, tensor: Tensor) -> str:
+        """The name of the constant that stands for a rounded or reshaped parameter, written at its first use."""
+        name, fresh = self.names.narrowed(self.graph, parameter, tensor)
+        if fresh:
+            self.payload(name, tensor)
+        return name
+
+    def op_type(self, node: Node) -> str:
+        if node.op == "nn.bias_add":
+            return "Add"
+        if node.op in OP_TYPES:
+            return OP_TYPES[node.op]
+        if "::" not in node.op:
+            raise EmitError(f"{node.op} %{node.output.name}: ONNX has no such operator")
+        return node.op.split("::", 1)[1]
+
+    def exported_attrs(self, node: Node) -> dict[str, object]:
+        attrs: dict[str, object] = dict(node.attrs)
+        if node.op in ("multiply", "add", "subtract", "divide", "nn.bias_add"):
+            if self.graph.opsets.get("", 1) < 7:
+                attrs["broadcast"] = 1
+            else:
+                attrs.pop("axis", None)
+        return attrs
+
+    def made(
+        self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
+    ) -> NodeProto:
+        """A message written from the IR alone."""
+        proto = NodeProto(op_type=op_type, name=node.name, overload=node.overload, input=inputs, output=outputs)
+        if "::" in node.op:
+            proto.domain = node.op.split("::", 1)[0]
+        regions = self.regions(node)
+        for name, value in attrs.items():
+            proto.attribute.append(export_attribute(name, value, regions))  # type: ignore[arg-type]
+        return proto
+
+    def renamed(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
+        """The message the node came from, with what passes changed: names, attributes, the insides of its regions."""
+        source = node.source
+        assert isinstance(source, NodeProto)
+        same = list(source.input) == inputs and list(source.output) == outputs and source.name == node.name
+        if same and not node.rewritten and not node.regions:
+            return source
+        proto = NodeProto()
+        if node.rewritten or node.regions:
+            copy_fields(source, proto, ("attribute",))
+            self.copy_attributes(node, source, proto)
+        else:
+            proto.CopyFrom(source)
+        proto.name = node.name
+        if not node.name and not source.HasField("name"):
+            proto.ClearField("name")
+        del proto.input[:]
+        proto.input.extend(inputs)
+        del proto.output[:]
+        proto.output.extend(outputs)
+        return proto
+
+    def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
+        regions = iter(self.regions(node))
+        if node.rewritten:
+            listed = list(regions)
+            for name, value in node.attrs.items():
+                proto.attribute.append(export_attribute(name, value, listed))
+            return
+        for attribute in source.attribute:
+            copy = proto.attribute.add()
+            if not attribute.HasField("g") and not attribute.graphs:
+                copy.CopyFrom(attribute)
+                continue
+            copy_fields(attribute, copy, ("g", "graphs"))
+            if attribute.HasField("g"):
+                copy.g.CopyFrom(next(regions))
+            for _ in attribute.graphs:
+                copy.graphs.append(next(regions))
+
+    def regions(self, node: Node) -> list[GraphProto]:
+        protos = []
+        for region in node.regions:
+            proto = GraphProto()
+            self.write_graph(region, proto)
+            protos.append(proto)
+        return protos
+
+    def returns(self) -> None:
+        """An Identity for each result that goes out under another name than its own."""
+        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            inner = self.names.of(value)
+            if inner != name:
+                self.protos.append(NodeProto(op_type="Identity", input=[inner], output=[name]))
