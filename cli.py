@@ -96,7 +96,7 @@ def _compile(options: argparse.Namespace) -> int:
     if timing is not None:
         instruments.append(timing)
     instruments.extend(PrintIR(name) for name in options.print_after)
-    module, _ = read(options.model)
+    module = read(options.model)
     if options.dump_ir:
         instruments.append(DumpIR(options.dump_ir))
     if options.verify_ir:
@@ -104,7 +104,6 @@ def _compile(options: argparse.Namespace) -> int:
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-    result.base_dir = Path() if options.model == "-" else Path(options.model).parent
     output = options.output or default_output(options.model)
     result.save(output, fold_map=options.fold_map)
     _report(options, result, before, timing, perf_counter() - start)
@@ -155,7 +154,7 @@ def _dump(options: argparse.Namespace) -> int:
     from .passes import FreezeInitializers, parse_pipeline
 
     pipeline = parse_pipeline(options.passes)
-    module, _ = read(options.model)
+    module = read(options.model)
     if options.freeze_initializers:
         FreezeInitializers()(module)
     sys.stdout.write(to_text(pipeline(module)))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from onnx import ModelProto
 
 from ..frontends import load
+from ..frontends.onnx import from_model
 from ..ir.graph import Module
 from ..passes.freeze_initializers import FreezeInitializers
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
 from .onnx import Result
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
@@ -29,27 +28,38 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     `freeze_initializers`, initializers that callers could override become constants first. Raises ModelError, PassError
     and EmitError.
     """
-    module, base_dir = read(model)
+    module = read(model)
     ctx = context or PassContext()
     if freeze_initializers:
         FreezeInitializers()(module, ctx)
     pipeline = parse_pipeline(passes) if isinstance(passes, str) else passes or default_pipeline()
     pipeline(module, ctx)
-    held = sum(refusal.code == "overridable_initializer" for refusal in module.ledger.refusals.values())
+    held = held_back(module, pipeline)
     if held:
+        what = "1 fold is" if held == 1 else f"{held} folds are"
         ctx.warnings.append(
-            f"{held} folds are held back because initializers are graph inputs that callers may override; "
+            f"{what} held back because initializers are graph inputs that callers may override; "
             "--freeze-initializers makes them constants"
         )
-    return Result(module, base_dir, ctx.warnings)
+    return Result(module, ctx.warnings)
 
 
-def read(model: str | Path | ModelProto | Module) -> tuple[Module, Path]:
-    """The module of a model, and the folder of its external data."""
+def held_back(module: Module, pipeline: Sequential) -> int:
+    """How many more affines `pipeline` would fold if the initializers of `module`, on which it ran, were frozen.
+
+    Found by folding the source once more with frozen initializers, if some refusal says that they stand in the way.
+    """
+    refusals = module.ledger.refusals.values()
+    if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
+        return 0
+    frozen = from_model(module.source, module.base_dir)
+    folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
+    Sequential([FreezeInitializers(), *folding])(frozen)
+    return len(frozen.ledger.folded_origins()) - len(module.ledger.folded_origins())
+
+
+def read(model: str | Path | ModelProto | Module) -> Module:
+    """The module of a model; a module is its own."""
     if isinstance(model, Module):
-        return model, Path()
-    if isinstance(model, str | Path):
-        return load(model), Path() if str(model) == "-" else Path(model).parent
-    from ..frontends.onnx import from_model
-
-    return from_model(model), Path()
+        return model
+    return load(model) if isinstance(model, str | Path) else from_model(model)

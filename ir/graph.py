@@ -10,6 +10,7 @@ Passes do not call the mutators here: they go through `irc.ir.rewrite.Rewriter`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .types import Type
@@ -315,6 +316,8 @@ class Function:
 class Module:
     """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
 
+    `source` is what the frontend made it from, and `base_dir` the folder in which its external data stands.
+
     `changed` tells whether a pass changed anything. `ledger` records the affines of the source and what became of
     them; `dropped` the origins of imported nodes that nothing in the module descends from any more. `redefined` lists
     names that a source which is not SSA gives to a graph input and to a result of a node: such a module is written as
@@ -328,6 +331,7 @@ class Module:
         self.ir_version = ir_version
         self.functions: dict[FunctionKey, Function] = {}
         self.source = source
+        self.base_dir = Path()
         self.ledger: Ledger = Ledger()
         self.dropped: list[Origins] = []
         self.changed = False

@@ -14,17 +14,26 @@ from .attributes import Attribute
 from .graph import Module, Node, Origins, Value
 from .ops import op_info
 from .tensor import Tensor
-from .types import UNKNOWN, TensorType, Type, shape_of
+from .types import UNKNOWN, TensorType, Type
 
 
 def infer_types(node: Node) -> None:
-    """Give the outputs of an in-house node the types that its table row infers, where their rank is not known yet."""
+    """Complete the types of an in-house node's results by what its table row infers: dtype and rank, where unknown."""
     info = op_info(node.op)
-    if info is None or all(isinstance(v.type, TensorType) and v.type.shape is not None for v in node.outputs):
+    if info is None or all(is_known(value.type) for value in node.outputs):
         return
-    for output, type_ in zip(node.outputs, info.infer(node), strict=False):
-        if output.type == UNKNOWN or (shape_of(output.type) is None and shape_of(type_) is not None):
-            output.type = type_
+    for output, inferred in zip(node.outputs, info.infer(node), strict=False):
+        known = output.type
+        if known == UNKNOWN:
+            output.type = inferred
+        elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
+            shape = inferred.shape if known.shape is None else known.shape
+            output.type = TensorType(known.dtype or inferred.dtype, shape)
+
+
+def is_known(type_: Type) -> bool:
+    """Whether dtype and rank are known."""
+    return isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None
 
 
 class Rewriter:

@@ -51,6 +51,15 @@ class Absorber:
     slot: bool = True
     divisor: float = 1.0
 
+    def misfit(self, step: Step) -> Refusal | None:
+        """Why `step` does not act on the channels of this layer, None where it does."""
+        label = describe(self.node)
+        if step.axis is not None and step.axis != self.axis:
+            return Refusal("axis_mismatch", f"axis {step.axis} is not the channel axis {self.axis} of {label}")
+        if step.axis is not None and step.scale.shape[0] != self.channels:
+            return Refusal("channel_mismatch", f"{label} has {self.channels} channels, not {step.scale.shape[0]}")
+        return None
+
     def plan(self, steps: Sequence[Step]) -> Plan | Refusal:
         """The fold of `steps`, the first of which is applied first, with every number checked."""
         scale = np.ones(self.channels)

@@ -15,8 +15,8 @@ from .infra import Pass, PassContext
 class CanonicalizeOps(Pass):
     """Write operators in the one form that later passes look for.
 
-    1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays, for
-       those who match on it.
+    1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays,
+       for those who match on it.
     """
 
     name: ClassVar[str] = "CanonicalizeOps"

@@ -29,8 +29,9 @@ from ..ir.tensor import Array, ArrayTensor
 from .absorbers import ABSORBERS, Absorber, Plan, describe
 from .affine import Step, recognise
 from .infra import Pass, PassContext
+from .simplify_expr import clean_up
 
-CARRIERS: tuple[str, ...] = ("identity", "nn.dropout")
+CARRIERS: tuple[str, ...] = ("nn.dropout",)
 """Operators through which any affine passes unchanged."""
 
 
@@ -46,7 +47,8 @@ class FoldScaleAxis(Pass):
     4. `nn.conv`, `nn.conv_transpose`, `nn.dense` and `matmul` with a constant weight, and a constant bias or none,
        absorb a chain along their channel axis: W' = scale * W on the output channels and b' = the chain applied to b,
        a bias being made where there was none and the shift is not zero. `matmul` leaves the shift behind as one `add`.
-    5. Identity and inference-mode Dropout in between are passed over.
+    5. What only stands in the way goes first, by rules 1, 3 and 6 of SimplifyExpr: identities, casts that change
+       nothing, Transposes that cancel, operators nobody reads. Inference-mode Dropout in between is passed over.
     6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
        would vanish; a shorter chain is tried then, one BatchNormalization never being cut in two.
     7. The number of operators never rises, and a fold that adds a copy of a weight, because others read it or because
@@ -60,6 +62,7 @@ class FoldScaleAxis(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         folder = _Folder(module, self.max_growth)
         for graph in module.graphs():
+            clean_up(graph, folder.rewriter, folder.evaluator)
             folder.fold(graph)
         return folder.rewriter.changed
 
@@ -115,8 +118,11 @@ class _Folder:
             for step in chain:
                 self.refuse(tuple(step.origins), found)
             return
-        for step in chain[len(found.steps) :]:
-            self.refuse(tuple(step.origins), Refusal("no_foldable_neighbour", "what was folded ends in front of it"))
+        rest = chain[len(found.steps) :]
+        if rest:
+            reason = found.absorber.misfit(rest[0]) or Refusal("no_foldable_neighbour", "the fold ends in front of it")
+            for step in rest:
+                self.refuse(tuple(step.origins), reason)
         self.commit(found)
 
     def plan(self, chain: Sequence[Step]) -> _Candidate | Refusal:
@@ -130,14 +136,15 @@ class _Folder:
         absorber = absorb(layer, self.evaluator)
         if isinstance(absorber, Refusal):
             return absorber
-        fitting = [step for step in chain if step.axis is None or step.axis == absorber.axis]
-        if len(fitting) < len(chain) and chain[0].axis not in (None, absorber.axis):
-            detail = f"axis {chain[0].axis} is not the channel axis {absorber.axis} of {describe(layer)}"
-            return Refusal("axis_mismatch", detail)
-        steps = tuple(step for step in chain if step.axis is None or step.scale.shape[0] == absorber.channels)
-        if len(steps) < len(chain):
-            return Refusal("channel_mismatch", f"{describe(layer)} has {absorber.channels} channels")
-        return self.longest(absorber, steps)
+        steps: list[Step] = []
+        for step in chain:
+            misfit = absorber.misfit(step)
+            if misfit is not None and not steps:
+                return misfit
+            if misfit is not None:
+                break
+            steps.append(step)
+        return self.longest(absorber, tuple(steps))
 
     def longest(self, absorber: Absorber, steps: tuple[Step, ...]) -> _Candidate | Refusal:
         first: Refusal | None = None
@@ -192,7 +199,7 @@ class _Folder:
             if plan.factor is not None:
                 self.write_weight(absorber, plan.factor)
             if plan.bias is not None:
-                self.write_bias(absorber, plan.bias)
+                self.write_bias(absorber, plan.bias, steps[0])
             result = node.output
             if plan.shift is not None:
                 result = self.write_shift(absorber, plan.shift, tail)
@@ -210,14 +217,15 @@ class _Folder:
         )
         self.rewriter.set_inputs(node, [product.output if value is weight else value for value in node.inputs])
 
-    def write_bias(self, absorber: Absorber, bias: Array) -> None:
+    def write_bias(self, absorber: Absorber, bias: Array, first: Step) -> None:
         node, old = absorber.node, absorber.node.input(2)
-        constant = self.rewriter.constant(
-            ArrayTensor(np.ascontiguousarray(bias)), before=node, hint=bias_name(node) if old is None else old.name
-        )
+        if old is None and first.nodes[0].op == "nn.bias_add":
+            old = first.parameter
+        hint = bias_name(node) if old is None else old.name
+        constant = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(bias)), before=node, hint=hint)
         self.rewriter.set_inputs(node, [*node.inputs[:2], constant])
-        if old is not None and (old.node is None or old.node.graph is None):
-            constant.name = old.name
+        if old is not None and (old.node is None or old.node.graph is None or old.sole_user() is first.nodes[0]):
+            constant.name, old.name = old.name, constant.name
         if node.op != "nn.dense":
             return
         if absorber.divisor == 1.0 and node.attrs.get("beta", 1.0) != 1.0:

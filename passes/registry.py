@@ -46,8 +46,12 @@ def lookup(name: str) -> type[Pass]:
     if name in PASSES:
         return PASSES[name]
     near = difflib.get_close_matches(name, PASSES, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = _did_you_mean(near)
     raise PassError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})", usage=True)
+
+
+def _did_you_mean(near: list[str]) -> str:
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def parse_pipeline(spec: str) -> Sequential:
@@ -77,8 +81,9 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
     for item in filter(None, (part.strip() for part in options.split(","))):
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             have = ", ".join(known) or "it has none"
-            raise PassError(f"{pass_.name} has no option {name!r} (options: {have})", usage=True)
+            raise PassError(f"{pass_.name} has no option {name!r}{_did_you_mean(near)} (options: {have})", usage=True)
         values[name] = _value(pass_, name, text, type(known[name].default))
     return pass_(**values)
 

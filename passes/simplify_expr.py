@@ -10,13 +10,17 @@ import numpy as np
 
 from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Module, Node
+from ..ir.graph import Graph, Module, Node
+from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter
 from ..ir.tensor import Array, ArrayTensor, round_to
 from ..ir.types import DType, dtype_of, shape_of
 from .absorbers import smallest_normal, to_float64
 from .affine import Step, recognise
 from .infra import Pass, PassContext
+
+Rule = Callable[[Node, Rewriter, ConstantEvaluator], bool]
+Rules = dict[str, tuple[Rule, ...]]
 
 ROUNDS = 64
 """Sweeps over a graph before the rules are taken to run in circles; chains collapse in one."""
@@ -39,6 +43,7 @@ class SimplifyExpr(Pass):
        (scales).
     5. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` where both operands have rank 2 and b is a constant per
        column.
+    6. An operator of the op table whose results nobody reads goes.
     """
 
     name: ClassVar[str] = "SimplifyExpr"
@@ -48,20 +53,37 @@ class SimplifyExpr(Pass):
         evaluator = ConstantEvaluator()
         for graph in module.graphs():
             for _ in range(ROUNDS):
-                if not any([apply_rules(node, rewriter, evaluator) for node in graph]):
+                if not any([apply_rules(node, rewriter, evaluator, RULES) for node in graph]):
                     break
             else:
                 raise PassError(f"{self.name} does not come to an end in graph {graph.name!r}")
         return rewriter.changed
 
 
-def apply_rules(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
-    """Apply the first rule for the node's operator that matches."""
-    for rule in RULES.get(node.op, ()):
+def apply_rules(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator, rules: Rules) -> bool:
+    """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
+    if drop_unread(node, rewriter):
+        return True
+    for rule in rules.get(node.op, ()):
         with rewriter.rewriting(node):
             if rule(node, rewriter, evaluator):
                 return True
     return False
+
+
+def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
+    """One sweep of rules 1, 3 and 6, which remove operators and make none but a merged Transpose."""
+    for node in graph:
+        apply_rules(node, rewriter, evaluator, CLEAN_UP)
+
+
+def drop_unread(node: Node, rewriter: Rewriter) -> bool:
+    """op(x) -> nothing, where nobody reads a result"""
+    info = op_info(node.op)
+    if info is None or not info.pure or node.op == "constant" or any(value.users for value in node.outputs):
+        return False
+    rewriter.erase(node)
+    return True
 
 
 def drop_identity(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
@@ -91,23 +113,34 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -
 
 def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])"""
-    outer = node.attrs.get("perm")
+    outer = permutation(node)
     middle = node.inputs[0]
     assert middle is not None
-    if isinstance(outer, tuple) and list(outer) == list(range(len(outer))):
+    if outer is None:
+        return False
+    if list(outer) == list(range(len(outer))):
         return rewriter.forward(node.output, middle)
-    inner_node = middle.node
-    if inner_node is None or inner_node.op != "transpose" or middle.sole_user() is not node:
+    producer = middle.node
+    if producer is None or producer.op != "transpose" or middle.sole_user() is not node:
         return False
-    inner, data = inner_node.attrs.get("perm"), inner_node.inputs[0]
-    if not isinstance(outer, tuple) or not isinstance(inner, tuple) or data is None or len(outer) != len(inner):
+    inner, data = permutation(producer), producer.inputs[0]
+    if inner is None or data is None or len(outer) != len(inner):
         return False
-    perm = tuple(inner[i] for i in outer)  # type: ignore[index]
+    perm = tuple(inner[i] for i in outer)
     if perm == tuple(range(len(perm))):
         return rewriter.forward(node.output, data)
     result = rewriter.make("transpose", [data], {"perm": perm}, before=node, hint=node.output.name, name=node.name)
     rewriter.replace(node.output, result.output, take_name=True)
     return True
+
+
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """The axes of a `transpose`; without `perm` they are reversed, which takes a known rank."""
+    perm = node.attrs.get("perm")
+    if isinstance(perm, tuple):
+        return tuple(axis for axis in perm if isinstance(axis, int))
+    shape = shape_of(node.output.type)
+    return None if shape is None else tuple(reversed(range(len(shape))))
 
 
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
@@ -195,9 +228,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator
     return True
 
 
-Rule = Callable[[Node, Rewriter, ConstantEvaluator], bool]
-
-RULES: dict[str, tuple[Rule, ...]] = {
+RULES: Rules = {
     "add": (drop_neutral, merge_affines, matmul_to_dense),
     "cast": (drop_cast,),
     "divide": (drop_neutral, merge_affines),
@@ -207,3 +238,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "transpose": (merge_transposes,),
 }
 """The rules for each operator, in the order in which they are tried."""
+
+CLEAN_UP: Rules = {
+    "cast": (drop_cast,),
+    "identity": (drop_identity,),
+    "transpose": (merge_transposes,),
+}
+"""The rules that remove what may stand in the way of a fold."""

@@ -22,14 +22,12 @@ from .external import place_external_data
 class Result:
     """What a compile leaves: `model`, and `fold_map`, which is built when first asked for.
 
-    `warnings` has what the passes had to say; `base_dir` is where the source's external data stands. The model may
-    share messages with the source; do not change it in place.
+    `warnings` has what the passes had to say. The model may share messages with the source; do not change it in place.
     """
 
-    def __init__(self, module: Module, base_dir: str | Path = ".", warnings: list[str] | None = None) -> None:
+    def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
-        self.base_dir = Path(base_dir)
         self.model, self._layers = emit_model(module)
 
     @cached_property
@@ -56,7 +54,7 @@ class Result:
                 sys.stdout.buffer.write(self.serialized(self.model, "standard output"))
                 return
             target = files.enter_context(replacing(Path(path)))
-            model = place_external_data(self.model, self.base_dir, Path(path))
+            model = place_external_data(self.model, self.module.base_dir, Path(path))
             target.write_bytes(self.serialized(model, str(path)))
 
     @staticmethod
@@ -68,12 +66,12 @@ class Result:
             raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
 
 
-def emit(module: Module, *, base_dir: str | Path = ".", warnings: list[str] | None = None) -> Result:
-    """Express `module` in ONNX; `base_dir` is where its external data stands.
+def emit(module: Module) -> Result:
+    """Express `module` in ONNX.
 
     The module is not changed. Raises EmitError where it cannot be expressed.
     """
-    return Result(module, base_dir, warnings)
+    return Result(module)
 
 
 __all__ = ["Result", "emit"]

@@ -74,6 +74,7 @@ class _Importer:
         self.model = model
         self.base_dir = base_dir
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
+        self.module.base_dir = base_dir
         self.variables = _trained_names(model)
 
     def run(self) -> Module:
