@@ -113,7 +113,8 @@ def build_fold_map(module: Module, model: ModelProto, protos: Mapping[Node, Node
     for layer in layers:
         for fold in layer.folds:
             where.setdefault(fold.origin, []).append(numbers[layer.node])
-    alive = _alive(module, set(sources) - set(where) - set(ledger.merged))
+    merged = ledger.merged_origins()
+    alive = _alive(module, set(sources) - set(where) - set(merged))
     scope_of = dict(scopes(module))
     source_model = module.source if isinstance(module.source, ModelProto) else None
     return FoldMap(
@@ -124,7 +125,8 @@ def build_fold_map(module: Module, model: ModelProto, protos: Mapping[Node, Node
             "source_model": None if source_model is None else _identity(source_model),
             "folded_model": _identity(model),
             "sources": [
-                _source(module, source, where.get(origin, []), origin in alive) for origin, source in sources.items()
+                _source(module, source, where.get(origin, []), merged.get(origin), origin in alive)
+                for origin, source in sources.items()
             ],
             "layers": [_layer(layer, numbers[layer.node], protos[layer.node], scope_of) for layer in layers],
         }
@@ -138,7 +140,7 @@ def _alive(module: Module, wanted: set[int]) -> set[int]:
     return {origin for node in module.walk() for origin in flatten_origins(node.origins) if origin in wanted}
 
 
-def _source(module: Module, source: Source, layers: list[str], alive: bool) -> dict[str, Any]:
+def _source(module: Module, source: Source, layers: list[str], rule: str | None, alive: bool) -> dict[str, Any]:
     ledger = module.ledger
     entry: dict[str, Any] = {
         "id": f"A{source.origin}",
@@ -155,7 +157,6 @@ def _source(module: Module, source: Source, layers: list[str], alive: bool) -> d
             for key, param in source.params.items()
         },
     }
-    rule = ledger.merged.get(source.origin)
     reason = ledger.refusals.get(source.origin, NOT_ATTEMPTED)
     if layers:
         return {**entry, "status": "folded", "reason": None, "detail": "", "layers": layers}
@@ -179,9 +180,6 @@ def _scope(scope: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
 def _layer(layer: Layer, number: str, proto: NodeProto, scope_of: Mapping[Any, Any]) -> dict[str, Any]:
     attributes = {attribute.name: attribute.i for attribute in proto.attribute}
     weight = layer.weight_index
-    out_axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if attributes.get("transB") else 1}.get(
-        proto.op_type, -1 - (not weight)
-    )
     bias = proto.input[2] if len(proto.input) > 2 and proto.input[2] else None
     remainder = layer.shift_add.node if layer.shift_add is not None else None
     added = remainder is not None and remainder.graph is not None and remainder is not layer.node
@@ -192,7 +190,7 @@ def _layer(layer: Layer, number: str, proto: NodeProto, scope_of: Mapping[Any, A
         "weight": {
             "name": proto.input[weight],
             "original_name": layer.weight_name,
-            "out_axis": out_axis,
+            "out_axis": layer.weight_axis,
             "group": attributes.get("group", 1),
         },
         "bias": None

@@ -19,6 +19,10 @@ Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
 
 
+MAX_BYTES = 1 << 28
+"""Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust the memory."""
+
+
 class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
 
@@ -33,11 +37,14 @@ def _data(inputs: Inputs, index: int = 0) -> Array:
 def is_wide(node: Node) -> bool:
     """Whether `multiply` or `add` combines narrow data with a float64 affine parameter.
 
-    Such a node means the exact product or sum, rounded to the data's dtype where the value is used: a chain of them is
-    rounded once.
+    That is where the second operand is float64 and the first is not, and where FoldScaleAxis marked the product of a
+    weight and its factor with `folded`. Such a node means the exact product or sum, rounded to the data's dtype where
+    the value is used: a chain of them is rounded once.
     """
     if node.op not in ("multiply", "add", "nn.bias_add") or len(node.inputs) != 2:
         return False
+    if "folded" in node.attrs:
+        return True
     data, parameter = node.inputs
     assert data is not None and parameter is not None
     return dtype_of(parameter.type) is F64 and dtype_of(data.type) not in (F64, None)
@@ -66,10 +73,18 @@ def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
             a = a.astype(np.float64, copy=False)
         elif a.dtype != b.dtype:
             raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+        else:
+            _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
         with np.errstate(all="ignore"):
             return (function(a, b),)
 
     return evaluate
+
+
+def _bound(size: int, like: Array) -> None:
+    """Refuse a result of `size` elements of the dtype of `like` that exceeds MAX_BYTES before it is allocated."""
+    if size * like.itemsize > MAX_BYTES:
+        raise NotEvaluable(f"the result would take {size * like.itemsize} bytes")
 
 
 def divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -78,10 +93,13 @@ def divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     if a.dtype != b.dtype or a.dtype == object:
         raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
     if a.dtype.kind not in "iu":
+        _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
         with np.errstate(all="ignore"):
             return (np.divide(a, b),)
-    if not b.all() or (a.dtype.kind == "i" and (a == np.iinfo(a.dtype).min).any()):
+    least = np.iinfo(a.dtype).min
+    if not b.all() or (a.dtype.kind == "i" and ((a == least).any() or (b == least).any())):
         raise NotEvaluable("integer division by zero or overflow")
+    _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
     quotient = np.abs(a) // np.abs(b)
     return (np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype),)
 
@@ -131,8 +149,10 @@ def expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Squeeze; without axes every extent of 1 goes."""
+    """Squeeze; without axes every extent of 1 goes. Runtimes disagree on axes that are given and empty."""
     data, axes = _data(inputs), _int_list(node, inputs, "axes", 1)
+    if axes == []:
+        raise NotEvaluable("the axes are empty")
     return (np.squeeze(data, None if axes is None else tuple(axes)),)
 
 
@@ -226,6 +246,7 @@ def take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     extent = data.shape[axis] if -data.ndim <= axis < data.ndim else 0
     if indices.size and not (-extent <= indices.min() and indices.max() < extent):
         raise NotEvaluable("an index is out of range")
+    _bound(data.size // max(extent, 1) * indices.size, data)
     return (np.take(data, indices, axis=axis),)
 
 
@@ -233,7 +254,9 @@ def concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Concat."""
     axis = node.attrs.get("axis", 1)
     assert isinstance(axis, int)
-    return (np.concatenate([_data(inputs, i) for i in range(len(inputs))], axis=axis),)
+    parts = [_data(inputs, i) for i in range(len(inputs))]
+    _bound(sum(part.size for part in parts), parts[0])
+    return (np.concatenate(parts, axis=axis),)
 
 
 def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -277,7 +300,7 @@ class ConstantEvaluator:
     its meaning through every rewrite, so one evaluator may live as long as its module.
     """
 
-    def __init__(self, max_bytes: int = 1 << 28) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._known: dict[Value, Array | None] = {}
 
@@ -344,7 +367,7 @@ class ConstantEvaluator:
                 arrays.append(self._known[value] if wide else self.array(value))
         try:
             results: tuple[Array | None, ...] = evaluate(node, arrays)
-        except (NotEvaluable, ValueError, IndexError, TypeError, OSError):
+        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
             results = (None,) * len(node.outputs)
         for output, result in zip(node.outputs, results, strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0

@@ -24,11 +24,14 @@ Origins = tuple["int | Origins", ...]
 """Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
 
 
-def flatten_origins(origins: Origins) -> list[int]:
-    """The ids in a rope of origins, each once, in ascending order."""
+def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]:
+    """The ids in a rope of origins, each once, in ascending order.
+
+    Ropes share parts: with one `seen` for several of them, an id is listed for the first only, in linear time.
+    """
     found: set[int] = set()
     stack: list[int | Origins] = [origins]
-    seen: set[int] = set()
+    seen = set() if seen is None else seen
     while stack:
         item = stack.pop()
         if isinstance(item, int):
@@ -67,6 +70,11 @@ class Value:
     def use_count(self) -> int:
         """Number of inputs that read the value, `return` included."""
         return sum(self.users.values())
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the value is a result of the graph that it is defined in."""
+        return self.graph.return_ in self.users
 
     def sole_user(self) -> Node | None:
         """The one node that reads the value, once; None where there is no reader or more than one."""
@@ -144,7 +152,18 @@ class Node:
 
     def replace_input(self, old: Value, new: Value) -> None:
         """Read `new` wherever `old` was read by this node."""
-        self.set_inputs([new if value is old else value for value in self.inputs])
+        count = old.users.pop(self)
+        inputs, place = list(self.inputs), -1
+        for _ in range(count):
+            place = inputs.index(old, place + 1)
+            inputs[place] = new
+        self.inputs = tuple(inputs)
+        new.users[self] = new.users.get(self, 0) + count
+
+    @property
+    def label(self) -> str:
+        """The node in a sentence: its operator, and its name or that of its first result."""
+        return f"{self.op} {self.name or ('%' + self.outputs[0].name if self.outputs else '(nameless)')}"
 
     def _drop_uses(self) -> None:
         for value in self.inputs:
@@ -319,9 +338,8 @@ class Module:
     `source` is what the frontend made it from, and `base_dir` the folder in which its external data stands.
 
     `changed` tells whether a pass changed anything. `ledger` records the affines of the source and what became of
-    them; `dropped` the origins of imported nodes that nothing in the module descends from any more. `redefined` lists
-    names that a source which is not SSA gives to a graph input and to a result of a node: such a module is written as
-    it came, and no pass touches it.
+    them; `dropped` the origins of imported nodes that nothing in the module descends from any more. `untouchable`
+    says, where it is not empty, why no pass may touch the module, which is then written as it came.
     """
 
     def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:
@@ -335,7 +353,7 @@ class Module:
         self.ledger: Ledger = Ledger()
         self.dropped: list[Origins] = []
         self.changed = False
-        self.redefined: list[str] = []
+        self.untouchable = ""
         self.next_origin = 0
         self._value_names: set[str] | None = None
         self._node_names: dict[str, int] | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .graph import Node, Value
+    from .graph import Node, Origins, Value
     from .tensor import Array, Tensor
 
 Scope = tuple[tuple[str, str], ...]
@@ -55,11 +55,16 @@ class Fold:
 
 @dataclass(slots=True)
 class Layer:
-    """A convolution-like node that absorbed affines, and the names that it had before."""
+    """A convolution-like node that absorbed affines, and the names that it had before.
+
+    `axis` is the channel axis of its result, `weight_axis` that of output channels in the weight, input `weight_index`.
+    """
 
     node: Node
     original_name: str
+    axis: int
     weight_index: int
+    weight_axis: int
     weight_name: str
     bias_name: str | None
     output_names: list[str]
@@ -78,16 +83,27 @@ class Refusal:
 class Ledger:
     """The record of one module.
 
-    `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node; `refusals` and `merged`
-    (the name of the rule that consumed an affine other than by folding) by the affine's origin.
+    `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node, `refusals` by the
+    affine's origin; `merged` has the origins of what a rule consumed other than by folding, with the rule's name.
     """
 
     def __init__(self) -> None:
         self.sources: dict[int, Source] | None = None
         self.layers: dict[Node, Layer] = {}
         self.refusals: dict[int, Refusal] = {}
-        self.merged: dict[int, str] = {}
+        self.merged: list[tuple[Origins, str]] = []
         self.passes: list[str] = []
+
+    def merged_origins(self) -> dict[int, str]:
+        """The rule that first consumed each origin other than by folding it."""
+        from .graph import flatten_origins
+
+        seen: set[int] = set()
+        rules: dict[int, str] = {}
+        for origins, rule in self.merged:
+            for origin in flatten_origins(origins, seen):
+                rules.setdefault(origin, rule)
+        return rules
 
     def folded_origins(self) -> set[int]:
         """Origins of the affines that were folded into some layer."""

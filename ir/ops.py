@@ -101,7 +101,10 @@ def reads_elements(node: Node, value: Value) -> bool:
 
 def sole_reader(value: Value) -> Node | None:
     """The one node that reads the elements of `value`, once; None where there is no such node or more than one."""
-    if len(value.users) == 1:
-        return value.sole_user()
-    readers = [(node, count) for node, count in value.users.items() if reads_elements(node, value)]
-    return readers[0][0] if len(readers) == 1 and readers[0][1] == 1 else None
+    found: Node | None = None
+    for node, count in value.users.items():
+        if reads_elements(node, value):
+            if found is not None or count > 1:
+                return None
+            found = node
+    return found

@@ -101,12 +101,12 @@ class Rewriter:
         """Let every reader of `old` read `new`, which is equal to it; False, and nothing done, where the interface
         stands against it: a result cannot be a graph input, a constant, an outer value or a second result at once.
         """
-        returned = any(user.op == "return" for user in old.users)
+        returned = old.is_returned
         if returned:
             producer = new.node
             if producer is None or old.node is None or producer.graph is not old.node.graph:
                 return False
-            if producer.op in ("constant", "variable") or any(user.op == "return" for user in new.users):
+            if producer.op in ("constant", "variable") or new.is_returned:
                 return False
         self.replace(old, new, take_name=returned)
         return True

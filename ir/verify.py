@@ -31,11 +31,6 @@ def check(module: Module) -> Iterator[str]:
     yield from _check_origins(module)
 
 
-def _describe(node: Node) -> str:
-    outputs = ", ".join(f"%{value.name}" for value in node.outputs)
-    return f"{node.op} {node.name or outputs or '(nameless)'}"
-
-
 def _check_graph(top: Graph) -> Iterator[str]:
     """Links, inputs, returns, definitions before uses, and every node, of a graph and everything inside."""
     for graph in top.graphs():
@@ -54,7 +49,7 @@ def _check_graph(top: Graph) -> Iterator[str]:
         for i, value in enumerate(node.inputs):
             if value is not None and not _visible(value, node, visited):
                 what = "before it is defined, or from outside its scope"
-                yield f"{_describe(node)} reads %{value.name} as input {i} {what}"
+                yield f"{node.label} reads %{value.name} as input {i} {what}"
         yield from _check_node(node)
         visited.add(node)
 
@@ -78,7 +73,7 @@ def _check_links(graph: Graph) -> Iterator[str]:
     count, previous = 0, None
     for node in graph:
         if node.prev is not previous:
-            yield f"the list of graph {graph.name!r} is broken in front of {_describe(node)}"
+            yield f"the list of graph {graph.name!r} is broken in front of {node.label}"
         previous = node
         count += 1
     if graph.return_.prev is not previous or graph.return_.graph is not graph:
@@ -90,10 +85,10 @@ def _check_links(graph: Graph) -> Iterator[str]:
 def _check_node(node: Node) -> Iterator[str]:
     for i, value in enumerate(node.outputs):
         if value.node is not node or value.index != i:
-            yield f"output {i} of {_describe(node)} is not its own"
+            yield f"output {i} of {node.label} is not its own"
     for region in node.regions:
         if region.parent is not node:
-            yield f"region {region.name!r} of {_describe(node)} does not know its node"
+            yield f"region {region.name!r} of {node.label} does not know its node"
     if node.op == "return":
         if any(value is None for value in node.inputs):
             yield f"graph {node.graph.name if node.graph else '?'!r} returns an absent value"
@@ -103,13 +98,13 @@ def _check_node(node: Node) -> Iterator[str]:
         return
     low, high = info.inputs
     if not low <= len(node.inputs) <= high:
-        yield f"{_describe(node)} has {len(node.inputs)} inputs, {low} to {high} are allowed"
+        yield f"{node.label} has {len(node.inputs)} inputs, {low} to {high} are allowed"
     if any(value is None for value in node.inputs[:low]):
-        yield f"{_describe(node)} lacks a required input"
+        yield f"{node.label} lacks a required input"
     if len(node.outputs) < info.outputs:
-        yield f"{_describe(node)} has {len(node.outputs)} outputs, {info.outputs} are needed"
+        yield f"{node.label} has {len(node.outputs)} outputs, {info.outputs} are needed"
     if node.op == "constant" and "value" not in node.attrs:
-        yield f"{_describe(node)} has no payload"
+        yield f"{node.label} has no payload"
     yield from _check_widths(node, info.wide)
 
 
@@ -123,7 +118,7 @@ def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
         return
     if parameter.node is None or op_info(parameter.node.op) is None:
         what = f"beside {dtype_of(data.type)} that is no parameter"
-        yield f"{_describe(node)} has a float64 operand %{parameter.name} {what}"
+        yield f"{node.label} has a float64 operand %{parameter.name} {what}"
 
 
 def _check_functions(module: Module) -> Iterator[str]:
@@ -152,10 +147,10 @@ def _check_uses(module: Module) -> Iterator[str]:
 
 
 def _users(users: dict[Node, int]) -> str:
-    return "[" + ", ".join(f"{_describe(node)} x{count}" for node, count in users.items()) + "]"
+    return "[" + ", ".join(f"{node.label} x{count}" for node, count in users.items()) + "]"
 
 
 def _check_origins(module: Module) -> Iterator[str]:
     for node in module.walk():
         if any(isinstance(origin, int) and not 0 <= origin < module.next_origin for origin in node.origins):
-            yield f"{_describe(node)} comes from an origin that was never given out"
+            yield f"{node.label} comes from an origin that was never given out"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.evaluate import ConstantEvaluator, is_wide
+from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node, Value
 from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter
@@ -125,8 +125,8 @@ class _Folder:
 
 
 def is_folded_weight(node: Node) -> bool:
-    """Whether `node` scales by a float64 factor what is, if it is constant at all, the weight of a layer."""
-    return node.op == "multiply" and "axis" not in node.attrs and is_wide(node)
+    """Whether FoldScaleAxis made `node` to scale the weight of a layer."""
+    return node.op == "multiply" and "folded" in node.attrs
 
 
 def scaled(weight: Array, factor: Array) -> Array:

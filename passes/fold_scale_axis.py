@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..ir.ledger import Fold, Layer, Refusal
 from ..ir.ops import sole_reader
 from ..ir.rewrite import Rewriter
 from ..ir.tensor import Array, ArrayTensor
-from .absorbers import ABSORBERS, Absorber, Plan, describe
+from .absorbers import ABSORBERS, Absorber, Plan
 from .affine import Step, recognise
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
@@ -132,7 +133,7 @@ class _Folder:
             return layer
         absorb = ABSORBERS.get(layer.op)
         if absorb is None:
-            return Refusal("no_foldable_neighbour", f"{describe(layer)} in front of it absorbs nothing")
+            return Refusal("no_foldable_neighbour", f"{layer.label} in front of it absorbs nothing")
         absorber = absorb(layer, self.evaluator)
         if isinstance(absorber, Refusal):
             return absorber
@@ -147,29 +148,30 @@ class _Folder:
         return self.longest(absorber, tuple(steps))
 
     def longest(self, absorber: Absorber, steps: tuple[Step, ...]) -> _Candidate | Refusal:
-        first: Refusal | None = None
-        for length in range(len(steps), 0, -1):
-            plan = absorber.plan(steps[:length])
-            refusal = plan if isinstance(plan, Refusal) else self.cost(absorber, steps[:length], plan)
+        """The fold of the longest beginning of `steps` that is legal, or why that of all of them is not."""
+        best: _Candidate | None = None
+        last: Refusal | None = None
+        for length, plan in enumerate(absorber.plans(steps), start=1):
+            refusal = plan if isinstance(plan, Refusal) else self.cost(absorber, length, plan)
             if refusal is None:
                 assert isinstance(plan, Plan)
-                return _Candidate(absorber, steps[:length], plan)
-            first = first or refusal
-        assert first is not None
-        return first
+                best = _Candidate(absorber, steps[:length], plan)
+            last = refusal or last
+        assert best is not None or last is not None
+        return best or last  # type: ignore[return-value]
 
-    def cost(self, absorber: Absorber, steps: Sequence[Step], plan: Plan) -> Refusal | None:
+    def cost(self, absorber: Absorber, length: int, plan: Plan) -> Refusal | None:
         """Rule 7: operators must not rise in number, nor constants beyond the bound."""
-        if plan.shift is not None and plan.factor is None and len(steps) == 1:
-            return Refusal("bias_slot", f"{describe(absorber.node)} has no bias: this is it")
+        if plan.shift is not None and plan.factor is None and length == 1:
+            return Refusal("bias_slot", f"{absorber.node.label} has no bias: this is it")
         weight = absorber.weight
-        stays = weight.use_count > 1 or weight.node is None or weight.node.op != "constant"
+        stays = weight.sole_user() is None or weight.node is None or weight.node.op != "constant"
         tensor = self.evaluator.tensor(weight)
         if plan.factor is not None and stays and tensor is not None and tensor.nbytes > self.max_growth:
-            detail = f"{describe(absorber.node)}: a copy of its weight takes {tensor.nbytes} bytes"
+            detail = f"{absorber.node.label}: a copy of its weight takes {tensor.nbytes} bytes"
             return Refusal("constant_growth", f"{detail}, more than max_growth={self.max_growth}")
         if plan.bias is not None and plan.bias.size * absorber.dtype.bits // 8 > self.max_growth:
-            return Refusal("constant_growth", f"{describe(absorber.node)}: the bias takes {plan.bias.size} elements")
+            return Refusal("constant_growth", f"{absorber.node.label}: the bias takes {plan.bias.size} elements")
         return None
 
     def producer(self, step: Step) -> Node | Refusal:
@@ -213,9 +215,11 @@ class _Folder:
         node, weight = absorber.node, absorber.weight
         scale = self.rewriter.constant(ArrayTensor(factor), before=node, hint=f"{weight.name}.scale")
         product = self.rewriter.make(
-            "multiply", [weight, scale], before=node, hint=f"{weight.name}.folded", type_=weight.type
+            "multiply", [weight, scale], {"folded": 1}, before=node, hint=f"{weight.name}.folded", type_=weight.type
         )
-        self.rewriter.set_inputs(node, [product.output if value is weight else value for value in node.inputs])
+        inputs = list(node.inputs)
+        inputs[absorber.index] = product.output
+        self.rewriter.set_inputs(node, inputs)
 
     def write_bias(self, absorber: Absorber, bias: Array, first: Step) -> None:
         node, old = absorber.node, absorber.node.input(2)
@@ -250,8 +254,16 @@ class _Folder:
         layer = self.module.ledger.layers.get(node)
         if layer is None:
             bias = node.input(2) if absorber.slot else None
-            index = node.inputs.index(absorber.weight)
-            layer = Layer(node, node.name, index, absorber.weight.name, None if bias is None else bias.name, [])
+            layer = Layer(
+                node,
+                node.name,
+                absorber.axis,
+                absorber.index,
+                absorber.weight_axis,
+                absorber.weight.name,
+                None if bias is None else bias.name,
+                [],
+            )
             self.module.ledger.layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)
         return layer
@@ -271,13 +283,15 @@ class _Folder:
 
 def barrier(value: Value, reader: Node) -> Refusal | None:
     """Why `value` may not change for the sake of `reader`: something else sees it."""
-    if any(user.op == "return" for user in value.users):
+    if value.is_returned:
         return Refusal("graph_output", f"%{value.name} is a result of the graph")
     if sole_reader(value) is None:
-        inner = next((user for user in value.users if user.graph is not reader.graph), None)
+        # a value may have any number of readers, each of which may ask: a few of them make a good enough sentence
+        some = list(islice(value.users, 16))
+        inner = next((user for user in some if user.graph is not reader.graph), None)
         if inner is not None:
-            return Refusal("subgraph_boundary", f"%{value.name} is read inside a subgraph by {describe(inner)}")
-        return Refusal("multi_consumer", f"%{value.name} has {value.use_count} readers")
+            return Refusal("subgraph_boundary", f"%{value.name} is read inside a subgraph by {inner.label}")
+        return Refusal("multi_consumer", f"%{value.name} is read by {', '.join(user.label for user in some[:3])}")
     if value.graph is not reader.graph:
         return Refusal("subgraph_boundary", f"%{value.name} is computed outside the subgraph that reads it")
     return None

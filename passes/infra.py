@@ -62,8 +62,8 @@ class Pass:
         ctx = ctx or PassContext()
         if not self.prepares:
             collect_sources(module)
-        if module.redefined:
-            note = f"the model defines {module.redefined[0]!r} twice: it is not SSA, and is left as it is"
+        if module.untouchable:
+            note = f"{module.untouchable}, and is left as it is"
             if note not in ctx.warnings:
                 ctx.warnings.append(note)
             return module

@@ -196,8 +196,7 @@ def _finite(array: Array, dtype: DType) -> bool:
 
 def note_merged(rewriter: Rewriter, step: Step, rule: str) -> None:
     """Record for the fold map that the affine of `step` went into another operator by `rule`."""
-    for origin in step.origins:
-        rewriter.module.ledger.merged[origin] = rule
+    rewriter.module.ledger.merged.extend((node.origins, rule) for node in step.nodes)
 
 
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:

@@ -49,7 +49,9 @@ def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
         yield graph, scope
         for node in graph:
             for i, region in enumerate(node.regions):
-                stack.append((region, (*scope, (node.name or node.output.name, _attribute(node, i)))))
+                stack.append(
+                    (region, (*scope, (node.name or (node.output.name if node.outputs else ""), _attribute(node, i))))
+                )
 
 
 def _attribute(node: Node, region: int) -> str:

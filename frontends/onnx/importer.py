@@ -23,7 +23,7 @@ from ...ir.types import UNKNOWN, TensorType, Type
 from .attributes import UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, NodeView, lower
-from .order import topological_order
+from .order import reads, topological_order
 from .shapes import infer_shapes
 from .tensors import OnnxTensor
 
@@ -76,6 +76,9 @@ class _Importer:
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
         self.variables = _trained_names(model)
+        trained = (name for node in model.graph.node for name in node.output if name in self.variables)
+        if self.variables and (name := next(trained, None)) is not None:
+            self.module.untouchable = f"training_info of the model refers to its intermediate value {name!r}"
 
     def run(self) -> Module:
         model, module = self.model, self.module
@@ -243,7 +246,7 @@ class _Importer:
         if value.name in scope.values:
             if value.node is None or scope.values[value.name].node is not None:
                 raise ModelError(f"value {value.name!r} is defined twice, the second time by {_describe(owner)}")
-            self.module.redefined.append(value.name)
+            self.module.untouchable = f"the model defines {value.name!r} twice: it is not SSA"
         scope.values[value.name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
@@ -316,5 +319,5 @@ def _trained_names(model: ModelProto) -> set[str]:
         for binding in (*training.initialization_binding, *training.update_binding):
             names.update((binding.key, binding.value))
         for graph in (training.initialization, training.algorithm):
-            names.update(name for node in graph.node for name in node.input)
+            names.update(name for node in graph.node for name in reads(node))
     return names

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...ir.attributes import Attribute, AttributeRef
+from ...ir.errors import ModelError
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
 from ...ir.ops import OPS
@@ -56,7 +57,10 @@ def inference_dropout(node: NodeView) -> Refusal | None:
     if node.opset < 12 or mode is None:
         return None
     payload = _payload(mode)
-    return training if payload is None or payload.numpy().any() else None
+    try:
+        return training if payload is None or payload.numpy().any() else None
+    except (ValueError, OSError, ModelError):  # a payload that cannot be read
+        return training
 
 
 def _payload(value: Value) -> Tensor | None:
