@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .backends.foldmap import FoldMap
     from .backends.onnx import Result, emit
     from .frontends import load
-    from .ir.errors import EmitError, FoldMapError, IRError, ModelError, ParseError, PassError, VerifyError
+    from .ir.errors import EmitError, FoldMapError, IRError, ModelError, ParseError, PassError, UsageError, VerifyError
     from .ir.graph import Module
     from .ir.parse import parse
 
@@ -34,6 +34,7 @@ __all__ = [
     "ParseError",
     "PassError",
     "Result",
+    "UsageError",
     "VerifyError",
     "compile",
     "emit",
@@ -48,7 +49,16 @@ _HOMES = {
     ".backends.foldmap": ("FoldMap",),
     ".backends.onnx": ("Result", "emit"),
     ".frontends": ("load",),
-    ".ir.errors": ("EmitError", "FoldMapError", "IRError", "ModelError", "ParseError", "PassError", "VerifyError"),
+    ".ir.errors": (
+        "EmitError",
+        "FoldMapError",
+        "IRError",
+        "ModelError",
+        "ParseError",
+        "PassError",
+        "UsageError",
+        "VerifyError",
+    ),
     ".ir.graph": ("Module",),
     ".ir.parse": ("parse",),
 }

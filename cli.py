@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,18 +66,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"irc {__version__}\n")
         return 0
+    for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     command = {"compile": _compile, "dump": _dump, "passes": _passes}.get(options.command)
     if command is None:
         grammar.print_help(sys.stderr)
         return 2
-    from .ir.errors import IRError, PassError
+    from .ir.errors import IRError, UsageError
 
     gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
     try:
         return command(options)
     except IRError as error:
         sys.stderr.write(f"irc: {error}\n")
-        return 2 if isinstance(error, PassError) and error.usage else 1
+        return 2 if isinstance(error, UsageError) else 1
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -91,6 +95,8 @@ def _compile(options: argparse.Namespace) -> int:
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
+    output = options.output or default_output(options.model)
+    _check_outputs(output, options.fold_map)
     instruments: list[Instrument] = []
     timing = Timing() if options.time_passes else None
     if timing is not None:
@@ -104,10 +110,19 @@ def _compile(options: argparse.Namespace) -> int:
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-    output = options.output or default_output(options.model)
     result.save(output, fold_map=options.fold_map)
     _report(options, result, before, timing, perf_counter() - start)
     return 0
+
+
+def _check_outputs(output: str, fold_map: str | None) -> None:
+    """Raises UsageError where model and fold map would go to one place."""
+    from .ir.errors import UsageError
+
+    if fold_map == "-":
+        raise UsageError("--fold-map takes a file, not standard output")
+    if fold_map is not None and Path(fold_map).resolve() == Path(output).resolve():
+        raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
 
 
 def default_output(model: str) -> str:

@@ -15,8 +15,13 @@ from ..ir.errors import EmitError
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, which takes its place when the block ends well and goes when it does not.
 
+    What is no regular file, as a device, is given itself.
+
     Raises EmitError where the folder is missing or cannot be written.
     """
+    if path.exists() and not path.is_file():
+        yield path  # a device or a pipe is written to, not replaced
+        return
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent)
         os.close(handle)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..ir.errors import ModelError
+from ..ir.errors import ModelError, VerifyError
 from ..ir.graph import Module
 from ..ir.parse import parse
+from ..ir.verify import verify
 
 
 def load_text(path: str | Path) -> Module:
@@ -20,4 +21,9 @@ def load_text(path: str | Path) -> Module:
         raise ModelError(f"{path}: this is not text") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    return parse(text, name=str(path))
+    module = parse(text, name=str(path))
+    try:
+        verify(module)
+    except VerifyError as error:
+        raise ModelError(f"{path}: {str(error).splitlines()[0]}") from None
+    return module

@@ -30,11 +30,11 @@ class VerifyError(IRError):
 
 
 class PassError(IRError):
-    """A pass failed, or (with `usage`) a pass or option is unknown."""
+    """A pass failed."""
 
-    def __init__(self, message: str, *, usage: bool = False) -> None:
-        super().__init__(message)
-        self.usage = usage
+
+class UsageError(PassError):
+    """A pass or option is unknown, or options contradict each other."""
 
 
 class EmitError(IRError):

@@ -379,13 +379,19 @@ class Module:
         self.next_origin += 1
         return (self.next_origin - 1,)
 
+    def all_names(self) -> set[str]:
+        """Every name of a value or result, in any graph, and the empty one. O(nodes)."""
+        names = {""}
+        for graph in self.graphs():
+            names.update(value.name for value in graph.inputs)
+            names.update(graph.output_names)
+        names.update(value.name for node in self.walk() for value in node.outputs)
+        return names
+
     def fresh_name(self, hint: str) -> str:
         """A value name that occurs nowhere in the module: `hint` itself, or `hint.1`, `hint.2`, ..."""
         if self._value_names is None:
-            self._value_names = {value.name for graph in self.graphs() for value in graph.inputs}
-            self._value_names.update(value.name for node in self.walk() for value in node.outputs)
-            self._value_names.update(name for graph in self.graphs() for name in graph.output_names)
-            self._value_names.add("")
+            self._value_names = self.all_names()
         name, suffix = hint, 0
         while name in self._value_names:
             suffix += 1

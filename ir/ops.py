@@ -27,7 +27,8 @@ class OpInfo:
 
     `inputs` are the least and the greatest number of inputs, `outputs` the number of outputs; `infer` gives the types
     of the outputs and `evaluate` their elements; inputs in `by_type` are needed by type only. `wide` is the input that
-    may be a float64 parameter beside narrower data. A `pure` operator may be erased where nobody reads its results.
+    may be a float64 parameter beside narrower data. The result of one that `decides_rank` has the rank that its weight
+    says, whatever is declared. A `pure` operator may be erased where nobody reads its results.
     """
 
     name: str
@@ -38,6 +39,7 @@ class OpInfo:
     outputs: int = 1
     wide: int | None = None
     pure: bool = True
+    decides_rank: bool = False
 
 
 _MANY = 1 << 30
@@ -48,9 +50,9 @@ def _table() -> dict[str, OpInfo]:
     rows = [
         OpInfo("constant", (0, 0), infer.constant, ev.constant),
         OpInfo("variable", (0, 0), infer.constant, pure=False),
-        OpInfo("nn.conv", (2, 3), infer.conv, wide=2),
-        OpInfo("nn.conv_transpose", (2, 3), infer.conv_transpose, wide=2),
-        OpInfo("nn.dense", (2, 3), infer.dense, wide=2),
+        OpInfo("nn.conv", (2, 3), infer.conv, wide=2, decides_rank=True),
+        OpInfo("nn.conv_transpose", (2, 3), infer.conv_transpose, wide=2, decides_rank=True),
+        OpInfo("nn.dense", (2, 3), infer.dense, wide=2, decides_rank=True),
         OpInfo("matmul", (2, 2), infer.matmul),
         OpInfo("nn.bias_add", (2, 2), infer.bias_add, ev.add, wide=1),
         OpInfo("nn.batch_norm", (5, 5), infer.same),

@@ -20,7 +20,7 @@ from .types import UNKNOWN, TensorType, Type
 def infer_types(node: Node) -> None:
     """Complete the types of an in-house node's results by what its table row infers: dtype and rank, where unknown."""
     info = op_info(node.op)
-    if info is None or all(is_known(value.type) for value in node.outputs):
+    if info is None or (not info.decides_rank and all(is_known(value.type) for value in node.outputs)):
         return
     for output, inferred in zip(node.outputs, info.infer(node), strict=False):
         known = output.type
@@ -28,6 +28,8 @@ def infer_types(node: Node) -> None:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             shape = inferred.shape if known.shape is None else known.shape
+            if info.decides_rank and inferred.rank is not None and inferred.rank != known.rank:
+                shape = inferred.shape  # what the model declares cannot be
             output.type = TensorType(known.dtype or inferred.dtype, shape)
 
 

@@ -30,7 +30,7 @@ class Instrument(Protocol):
 class PassContext:
     """Instruments, in the order in which they are called, and names of passes that `Sequential` leaves out.
 
-    `warnings` collects what passes have to tell the user. Raises PassError for an unknown name in `disabled`.
+    `warnings` collects what passes have to tell the user. Raises UsageError for an unknown name in `disabled`.
     """
 
     instruments: Sequence[Instrument] = ()

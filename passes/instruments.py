@@ -45,7 +45,7 @@ class PrintIR:
     """Prints the IR after the named passes, or with `all` after every pass that changed something."""
 
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
-        """Raises PassError where `name` is neither a pass nor `all`."""
+        """Raises UsageError where `name` is neither a pass nor `all`."""
         if name != "all":
             from .registry import lookup
 

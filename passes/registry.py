@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import Any
 
-from ..ir.errors import PassError
+from ..ir.errors import UsageError
 from .canonicalize_ops import CanonicalizeOps
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
@@ -41,13 +41,13 @@ def default_pipeline() -> Sequential:
 def lookup(name: str) -> type[Pass]:
     """The pass of that name.
 
-    Raises PassError that lists the known names, and the nearest, where there is none.
+    Raises UsageError that lists the known names, and the nearest, where there is none.
     """
     if name in PASSES:
         return PASSES[name]
     near = difflib.get_close_matches(name, PASSES, n=1, cutoff=0.5)
     hint = _did_you_mean(near)
-    raise PassError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})", usage=True)
+    raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})")
 
 
 def _did_you_mean(near: list[str]) -> str:
@@ -57,7 +57,7 @@ def _did_you_mean(near: list[str]) -> str:
 def parse_pipeline(spec: str) -> Sequential:
     """The pipeline that `spec` describes; `default` stands for the default pipeline, `none` for no pass.
 
-    Raises PassError where the text does not parse, or names an unknown pass or option.
+    Raises UsageError where the text does not parse, or names an unknown pass or option.
     """
     passes: list[Pass] = []
     position = 0
@@ -65,7 +65,7 @@ def parse_pipeline(spec: str) -> Sequential:
         match = _ITEM.match(spec, position)
         if match is None:
             message = f"cannot read the passes from {spec[position:]!r}: expected Name or Name{{option=value,...}}"
-            raise PassError(message, usage=True)
+            raise UsageError(message)
         name, options = match.groups()
         position = match.end()
         if name == "default" and not options:
@@ -83,7 +83,7 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             have = ", ".join(known) or "it has none"
-            raise PassError(f"{pass_.name} has no option {name!r}{_did_you_mean(near)} (options: {have})", usage=True)
+            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(near)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
     return pass_(**values)
 
@@ -96,4 +96,4 @@ def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
             return type_(text)
     except ValueError:
         pass
-    raise PassError(f"{pass_.name}: option {name} takes a {type_.__name__}, not {text!r}", usage=True)
+    raise UsageError(f"{pass_.name}: option {name} takes a {type_.__name__}, not {text!r}")

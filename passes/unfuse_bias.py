@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node
 from ..ir.rewrite import Rewriter
 from ..ir.types import shape_of
@@ -17,8 +18,8 @@ LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense")
 class UnfuseBias(Pass):
     """Show biases as `nn.bias_add`, in the manner of Relay; the ONNX backend writes the pair as one node again.
 
-    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, likewise `nn.conv_transpose`.
-    2. `nn.dense(x, w, b)` becomes `nn.bias_add(nn.dense(x, w), b)`, where beta is 1 and b one value per column.
+    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, likewise `nn.conv_transpose` and `nn.dense` with
+       beta 1, where b is constant, one value for each channel of a result whose number of channels is known.
 
     Run it last: CanonicalizeOps would turn the result into a bare `add`.
     """
@@ -27,24 +28,28 @@ class UnfuseBias(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
+        evaluator = ConstantEvaluator()
         for graph in module.graphs():
             for node in graph:
-                if node.op in LAYERS and node.input(2) is not None:
+                if node.op in LAYERS and has_vector_bias(node) and evaluator.array(node.input(2)) is not None:
                     unfuse(node, rewriter)
         return rewriter.changed
+
+
+def has_vector_bias(node: Node) -> bool:
+    """Whether a layer adds one value per channel of its result, whose channels are known."""
+    bias, result = node.input(2), shape_of(node.output.type)
+    shape = None if bias is None else shape_of(bias.type)
+    if shape is None or len(shape) != 1 or result is None or len(result) < 2 or node.attrs.get("beta", 1.0) != 1.0:
+        return False
+    return isinstance(shape[0], int) and shape[0] == result[1]
 
 
 def unfuse(node: Node, rewriter: Rewriter) -> None:
     """layer(x, w, b) -> bias_add(layer(x, w), b)"""
     data, weight, bias = node.inputs
-    assert bias is not None and node.next is not None
-    if node.op == "nn.dense":
-        shape = shape_of(bias.type)
-        columns = shape_of(node.output.type)
-        if node.attrs.get("beta", 1.0) != 1.0 or shape is None or columns is None:
-            return
-        if len(shape) != 1 or shape[0] != columns[1] or not isinstance(shape[0], int):
-            return
+    assert bias is not None
+    assert node.next is not None
     result, readers = node.output, list(node.output.users)
     with rewriter.rewriting(node):
         add = rewriter.make(

@@ -86,23 +86,26 @@ class _Emitter:
         seen: set[str] = set()
         for info in source.input:
             tensor = listed.get(info.name)
-            if info.name in own or (tensor is not None and list(tensor.dims) == _dims(info)):
+            if info.name in own:
+                target.input.append(_named(info, self.names.of(own[info.name])))
+                seen.add(info.name)
+            elif tensor is not None and list(tensor.dims) == _dims(info):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():
             if name not in seen:
-                target.input.append(value_info(name, value.type))
+                target.input.append(value_info(self.names.of(value), value.type))
         if self.lists_initializers and graph.parent is None:
             for tensor in target.initializer:
                 if tensor.name not in seen:
                     target.input.append(value_info(tensor.name, _tensor_type(tensor)))
 
     def outputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
-        if len(source.output) == len(graph.output_names):
-            target.output.extend(source.output)
-            return
-        for value, name in zip(graph.outputs, graph.output_names, strict=True):
-            target.output.append(value_info(name, value.type))
+        """The results, as the source declared them if it did."""
+        declared = len(source.output) == len(graph.output_names)
+        for index, value in enumerate(graph.outputs):
+            name = self.names.result(graph, index)
+            target.output.append(_named(source.output[index], name) if declared else value_info(name, value.type))
 
     def function(self, function: Function, target: FunctionProto) -> None:
         graph = function.graph
@@ -130,6 +133,16 @@ def _lists_initializers(source: ModelProto | None) -> bool:
         return True
     inputs = {info.name for info in source.graph.input}
     return all(tensor.name in inputs for tensor in source.graph.initializer)
+
+
+def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
+    """`info` under `name`."""
+    if info.name == name:
+        return info
+    copy = ValueInfoProto()
+    copy.CopyFrom(info)
+    copy.name = name
+    return copy
 
 
 def _forget_negative_extents(info: ValueInfoProto) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from onnx import NodeProto
-
 from ...ir.graph import Graph, Module, Value
 from ...ir.tensor import Tensor
 
 
 class Names:
-    """Names for one emission: a value's own name, but where that would be captured or is claimed by the interface."""
+    """Names for one emission: a value's own name, unless another would be meant by it.
+
+    A result goes out under the name that its graph promises where that name is free. Once passes have moved names
+    about, a value of a region that bears the name of a value around the region gets a fresh one; what ONNX knows by
+    position, the inputs and results of regions, is renamed with it.
+    """
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -17,24 +20,28 @@ class Names:
         self._narrowed: dict[tuple[Graph, Value, str], str] = {}
         self._defined: dict[Graph, dict[str, Value]] = {}
         self._taken: set[str] | None = None
-        tops = set(module.top_graphs())
-        for graph in module.graphs():
+        for graph in module.top_graphs():
             self._claim_outputs(graph)
-        for graph in module.graphs():
-            if graph.parent is not None and graph.parent.graph in tops:
-                self._release_captured(graph)
+        if module.changed:
+            for graph in module.graphs():
+                if graph.parent is not None:
+                    self._unhide(graph)
 
     def of(self, value: Value) -> str:
         """The name of `value`."""
         return self._renamed.get(value, value.name)
 
+    def result(self, graph: Graph, index: int) -> str:
+        """The name of result number `index` of `graph`: of a region, that of the value, if no other result has it."""
+        value, name = graph.outputs[index], graph.output_names[index]
+        if graph.parent is None or value.graph is not graph or value in graph.outputs[:index]:
+            return name
+        return self.of(value)
+
     def fresh(self, hint: str) -> str:
         """A name that nothing in the module bears: the hint itself, or with a number behind it."""
         if self._taken is None:
-            self._taken = {value.name for graph in self._module.graphs() for value in graph.inputs}
-            self._taken.update(value.name for node in self._module.walk() for value in node.outputs)
-            self._taken.update(name for graph in self._module.graphs() for name in graph.output_names)
-            self._taken.add("")
+            self._taken = self._module.all_names()
         name, suffix = hint, 0
         while name in self._taken:
             suffix += 1
@@ -51,8 +58,9 @@ class Names:
         name = self._narrowed.get(key)
         if name is not None:
             return name, False
-        sole = parameter.sole_user() is not None and parameter.node is not None and parameter.node.graph is graph
-        name = parameter.name if sole and len(parameter.node.outputs) == 1 else self.fresh(parameter.name)  # type: ignore[union-attr]
+        node = parameter.node
+        own = node is not None and node.graph is graph and len(node.outputs) == 1 and parameter.sole_user() is not None
+        name = parameter.name if own else self.fresh(parameter.name)
         self._narrowed[key] = name
         return name, True
 
@@ -73,21 +81,9 @@ class Names:
                 continue
             self._renamed[value] = name
 
-    def _release_captured(self, region: Graph) -> None:
-        """Rename values of a region that hide an outer value which a pass made the region read."""
-        for node in region.walk():
-            for i, value in enumerate(node.inputs):
-                if value is None or value.graph is node.graph:
-                    continue
-                source = node.source
-                if isinstance(source, NodeProto) and i < len(source.input) and source.input[i] == value.name:
-                    continue
-                self._unhide(node.graph, value)
-
-    def _unhide(self, graph: Graph | None, value: Value) -> None:
-        for inner in () if graph is None else graph.ancestors():
-            if inner is value.graph:
-                return
-            hider = self._names_in(inner).get(value.name)
-            if hider is not None and hider.node is not None:
-                self._renamed[hider] = self.fresh(hider.name)
+    def _unhide(self, region: Graph) -> None:
+        """Rename what bears, in `region`, the name of a value of a graph around it."""
+        around = list(region.ancestors())[1:]
+        for name, value in self._names_in(region).items():
+            if any(name in self._names_in(outer) for outer in around):
+                self._renamed[value] = self.fresh(name)

@@ -11,7 +11,7 @@ from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from ...frontends.onnx.attributes import export_attribute, export_sparse
 from ...frontends.onnx.lowering import OP_TYPES
-from ...frontends.onnx.tensors import tensor_proto
+from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError
 from ...ir.graph import Graph, Node, Value
@@ -46,6 +46,11 @@ def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
             getattr(target, descriptor.name).extend(value)
 
 
+def is_named(payload: Tensor, name: str) -> bool:
+    """Whether `payload` came from ONNX under `name`."""
+    return isinstance(payload, OnnxTensor) and payload.proto.name == name
+
+
 class GraphWriter:
     """Writes the nodes of one graph; constants go to `initializers`, or become nodes where there can be none.
 
@@ -69,10 +74,11 @@ class GraphWriter:
 
     def nodes(self) -> list[NodeProto]:
         for value, payload in self.graph.defaults.items():
+            name = self.names.of(value)
             if isinstance(payload, SparseTensor):
-                self.sparse.append(export_sparse(payload, value.name))
+                self.sparse.append(export_sparse(payload, name))
             else:
-                self.initializers[value.name] = tensor_proto(payload, value.name)
+                self.initializers[name] = tensor_proto(payload, name)
         for node in self.graph:
             if node not in self.legal.skipped:
                 self.node(node)
@@ -80,7 +86,7 @@ class GraphWriter:
         self.restore_order()
         self.defined.update(name for proto in self.protos for name in proto.output)
         self.defined.update(self.initializers)
-        self.defined.update(value.name for value in self.graph.inputs)
+        self.defined.update(map(self.names.of, self.graph.inputs))
         self.defined.update(sparse.values.name for sparse in self.sparse)
         return self.protos
 
@@ -115,7 +121,7 @@ class GraphWriter:
             unchanged = isinstance(node.source, SparseTensorProto) and node.source.values.name == name
             self.sparse.append(node.source if unchanged else export_sparse(payload, name))  # type: ignore[arg-type]
         elif isinstance(payload, Tensor):
-            self.payload(name, payload, new=node.source is None)
+            self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
     def constant_node(self, node: Node, name: str) -> NodeProto:
         """A Constant node of the form that the constant was given in."""
@@ -191,7 +197,7 @@ class GraphWriter:
         if node.op in OP_TYPES:
             return OP_TYPES[node.op]
         if "::" not in node.op:
-            raise EmitError(f"{node.op} %{node.output.name}: ONNX has no such operator")
+            raise EmitError(f"{node.label}: ONNX has no such operator")
         return node.op.split("::", 1)[1]
 
     def exported_attrs(self, node: Node) -> dict[str, object]:
@@ -265,7 +271,7 @@ class GraphWriter:
 
     def returns(self) -> None:
         """An Identity for each result that goes out under another name than its own."""
-        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
-            inner = self.names.of(value)
+        for index, value in enumerate(self.graph.outputs):
+            inner, name = self.names.of(value), self.names.result(self.graph, index)
             if inner != name:
                 self.protos.append(NodeProto(op_type="Identity", input=[inner], output=[name]))

@@ -47,6 +47,8 @@ def _checked(model: ModelProto, base_dir: Path, name: str) -> Module:
         return import_model(model, base_dir)
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{name}: a name in the model is not UTF-8 text") from None
 
 
 def _parse(data: bytes, name: str) -> ModelProto:

@@ -136,6 +136,8 @@ class _Importer:
     def node(
         self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
     ) -> None:
+        if not all(isinstance(name, str) for name in (proto.name, proto.op_type, proto.domain)):
+            raise ModelError(f"a name of node {proto.name!r} ({proto.op_type!r}) is not UTF-8 text")
         inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
@@ -243,6 +245,8 @@ class _Importer:
         return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
+        if not isinstance(value.name, str):  # protobuf gives bytes where a string is not UTF-8
+            raise ModelError(f"the name {value.name!r} is not UTF-8 text")
         if value.name in scope.values:
             if value.node is None or scope.values[value.name].node is not None:
                 raise ModelError(f"value {value.name!r} is defined twice, the second time by {_describe(owner)}")

@@ -24,7 +24,7 @@ from graphs import (
     size,
 )
 from irc.frontends.onnx import from_model
-from irc.ir.errors import IRError, PassError
+from irc.ir.errors import IRError, PassError, UsageError
 from irc.ir.graph import Module
 from irc.ir.text import to_text
 from irc.ir.verify import verify
@@ -222,7 +222,7 @@ def test_mistakes_name_what_is_known(spec: str) -> None:
         parse_pipeline(spec)
     for part in MISTAKES[spec]:
         assert part in str(caught.value)
-    assert caught.value.usage
+    assert isinstance(caught.value, UsageError)
     assert isinstance(caught.value, IRError)
     assert "\n" not in str(caught.value)
 
