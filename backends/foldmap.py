@@ -206,7 +206,7 @@ def _layer(layer: Layer, number: str, proto: NodeProto, scope_of: Mapping[Any, A
             {
                 "source": f"A{fold.origin}",
                 "direction": fold.direction,
-                "axis": 1 if proto.op_type != "MatMul" else -1 - (not weight),
+                "axis": layer.axis,
                 "scale": encode_array(fold.scale),
                 "shift": encode_array(fold.shift),
             }

@@ -1,0 +1,263 @@
+"""What once went wrong, each under the name of what broke."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import harness
+import irc
+import numpy as np
+import onnx
+import pytest
+from float64 import evaluate
+from irc.cli import main
+from irc.frontends.onnx import from_model
+from irc.ir import Graph, Module, Node, TensorType
+from irc.ir.tensor import ArrayTensor
+from irc.ir.types import DTYPES
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+RNG = np.random.default_rng(7)
+EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+make = helper.make_node
+
+
+def info(name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def array(*shape: int, dtype: Any = np.float32) -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def batch_norm(x: str, y: str, channels: int, dtype: Any = np.float32) -> tuple[NodeProto, dict[str, Any]]:
+    params = {f"{y}.{key}": array(channels, dtype=dtype) for key in ("gamma", "beta", "mean")}
+    params[f"{y}.var"] = np.abs(array(channels, dtype=dtype)) + dtype(0.5)
+    return make("BatchNormalization", [x, *params], [y], epsilon=1e-3), params
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: dict[str, Any],
+    opset: int = 17,
+) -> ModelProto:
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def compiled(source: ModelProto, inputs: dict[str, Any], passes: str = "default", bound: float = 1e-5) -> ModelProto:
+    """The compiled model, which onnx accepts and which computes what the source does."""
+    result = irc.compile(source, passes).model
+    onnx.checker.check_model(result, full_check=True)
+    assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) <= bound
+    assert harness.worst(evaluate(result, inputs), evaluate(source, inputs)) <= bound
+    return result
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv", "Gemm"])
+def test_a_weight_that_is_also_the_data_is_scaled_once(op: str) -> None:
+    weight = array(3, 3, 3, 3) if op == "Conv" else array(3, 3)
+    inputs = ["W", "W", "W"] if op == "Gemm" else ["W", "W"]
+    node, params = batch_norm("m", "y", 3)
+    source = model([make(op, inputs, ["m"]), node], [], [info("y", None)], {"W": weight, **params})
+    source.graph.output[0].CopyFrom(info("y", [3, 3] if op != "Conv" else [3, 3, 1, 1]))
+    compiled(source, {})
+
+
+def test_a_loop_input_does_not_capture_what_a_pass_made_the_body_read() -> None:
+    body = helper.make_graph(
+        [make("Identity", ["c"], ["c2"]), make("Add", ["z", "x"], ["s"])],
+        "body",
+        [info("i", [], TensorProto.INT64), info("c", [], TensorProto.BOOL), info("x", [2])],
+        [info("c2", [], TensorProto.BOOL), info("s", [2])],
+    )
+    nodes = [make("Identity", ["x"], ["z"]), make("Neg", ["x"], ["w"]), make("Loop", ["n", "", "w"], ["y"], body=body)]
+    source = model(nodes, [info("x", [2])], [info("y", [2])], {"n": np.int64(3)})
+    assert "Identity" not in harness.operators(compiled(source, {"x": array(2)}))
+
+
+def test_a_name_that_moves_up_is_not_defined_again_in_a_branch() -> None:
+    then = helper.make_graph(
+        [make("Neg", ["x"], ["y"]), make("Relu", ["y"], ["q"])], "t", [], [info("q", [1, 3, 2, 2])]
+    )
+    other = helper.make_graph([make("Neg", ["x"], ["r"])], "e", [], [info("r", [1, 3, 2, 2])])
+    node, params = batch_norm("c", "y", 4)
+    nodes = [make("Conv", ["x", "W"], ["c"]), make("If", ["on"], ["o"], then_branch=then, else_branch=other), node]
+    inputs, outputs = [info("x", [1, 3, 2, 2]), info("on", [], 9)], [info("y", [1, 4, 2, 2]), info("o", [1, 3, 2, 2])]
+    source = model(nodes, inputs, outputs, {"W": array(4, 3, 1, 1), **params})
+    result = compiled(source, {"x": array(1, 3, 2, 2), "on": np.array(True)})
+    assert harness.batch_norms(result) == 0
+
+
+def test_integer_division_by_the_least_integer_is_left_to_the_runtime() -> None:
+    least = np.iinfo(np.int64).min
+    constants = {"a": np.array([5, -7, 9]), "b": np.array([least, 2, -2])}
+    nodes = [make("Div", ["a", "b"], ["c"]), make("Add", ["x", "c"], ["y"])]
+    source = model(nodes, [info("x", [3], 7)], [info("y", [3], 7)], constants)
+    assert irc.compile(source).model == source
+
+
+def test_training_info_that_reads_an_intermediate_value_keeps_it() -> None:
+    node, params = batch_norm("c", "y", 4)
+    nodes = [make("Conv", ["x", "W"], ["c"]), node]
+    inputs, outputs = [info("x", [1, 3, 2, 2])], [info("y", [1, 4, 2, 2])]
+    source = model(nodes, inputs, outputs, {"W": array(4, 3, 1, 1), **params})
+    algorithm = helper.make_graph([make("ReduceSum", ["c"], ["loss"])], "algorithm", [], [info("loss", None)])
+    source.training_info.add().algorithm.CopyFrom(algorithm)
+    result = irc.compile(source)
+    assert result.model == source
+    assert result.warnings == ["training_info of the model refers to its intermediate value 'c', and is left as it is"]
+
+
+@pytest.mark.parametrize("passes", ["default", "SimplifyInference,FoldScaleAxis"])
+def test_operators_do_not_rise_for_float64_weights(passes: str) -> None:
+    first, params = batch_norm("m1", "b1", 8, np.float64)
+    second, more = batch_norm("m2", "b2", 8, np.float64)
+    nodes = [make("MatMul", ["x", "W"], ["m1"]), first, make("MatMul", ["b1", "W"], ["m2"]), second]
+    constants = {"W": array(8, 8, dtype=np.float64), **params, **more}
+    source = model(nodes, [info("x", ["N", 8], 11)], [info("b2", ["N", 8], 11)], constants)
+    result = compiled(source, {"x": array(3, 8, dtype=np.float64)}, passes, bound=1e-12)
+    assert len(harness.operators(result)) <= 4
+
+
+def test_unfused_biases_are_written_whatever_the_declared_shape() -> None:
+    import zoo
+
+    models = dict(zoo.models())
+    for name in ("typical/Conv_11_bias", "typical/Conv_22_newest", "schema/onnx_22_full"):
+        if name in models:
+            assert irc.compile(models[name], "UnfuseBias").model == models[name], name
+
+
+def test_the_fold_map_keeps_the_axis_of_a_matmul_that_became_a_gemm() -> None:
+    nodes = [make("MatMul", ["W", "x"], ["a"]), make("Mul", ["a", "s"], ["b"]), make("Add", ["b", "c"], ["y"])]
+    constants = {"W": array(4, 3), "s": array(4, 1), "c": array(5)}
+    source = model(nodes, [info("x", [3, 5])], [info("y", [4, 5])], constants)
+    assert harness.operators(compiled(source, {"x": array(3, 5)})) == ["Gemm"]
+    (layer,) = irc.compile(source).fold_map.layers
+    assert layer["weight"]["out_axis"] == 0
+    assert layer["weight"]["name"] == "W"
+    assert layer["folds"][0]["axis"] == 0
+
+
+def test_nodes_without_results_are_carried_along() -> None:
+    body = helper.make_graph([make("Relu", ["x"], ["q"])], "b", [], [info("q", None)])
+    nodes = [make("Op", ["x"], [], domain="my", body=body), make("Relu", ["x"], ["y"])]
+    source = model(nodes, [info("x", [3])], [info("y", [3])], {})
+    source.opset_import.add(domain="my", version=1)
+    result = irc.compile(source)
+    assert result.model == source
+    assert result.fold_map.sources == []
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    import os
+    import stat
+    import threading
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    assert main(["compile", str(EXAMPLE), "-o", str(pipe), "-q"]) == 0
+    reader.join(10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert harness.batch_norms(onnx.load_model_from_string(received[0])) == 0
+
+
+@pytest.mark.parametrize("fold_map", ["-", "out.onnx"])
+def test_model_and_map_cannot_go_to_one_place(fold_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", str(EXAMPLE), "-o", "out.onnx", "--fold-map", fold_map]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
+    for streams in (">&-", "2>&-", "<&-"):
+        command = f'"{sys.executable}" -m irc compile "{EXAMPLE}" -o "{tmp_path}/o.onnx" {streams}'
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+        assert done.returncode == 0, streams
+        assert b"Traceback" not in done.stderr
+
+
+def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    data = EXAMPLE.read_bytes()
+    (tmp_path / "bad.onnx").write_bytes(data.replace(b"stem/conv:0", b"stem\xff\xfeonv:0"))
+    with pytest.raises(irc.ModelError, match="not UTF-8 text"):
+        irc.load(tmp_path / "bad.onnx")
+
+
+def test_constant_expressions_cannot_exhaust_the_memory() -> None:
+    nodes = [
+        make("ConstantOfShape", ["rows"], ["a"]),
+        make("ConstantOfShape", ["columns"], ["b"]),
+        make("Add", ["a", "b"], ["c"]),
+        make("Add", ["x", "c"], ["y"]),
+    ]
+    constants = {"rows": np.array([1 << 20, 1]), "columns": np.array([1, 1 << 20])}
+    source = model(nodes, [info("x", [1])], [info("y", None)], constants)
+    assert irc.compile(source).model == source
+
+
+F32 = TensorType(DTYPES["f32"], (2, 3))
+
+
+def steps(graph: Graph, count: int, shape: str) -> None:
+    """Constant adds: in a chain, or all on one value with every result returned."""
+    value = graph.add_input("x", F32)
+    value = graph.append(Node("nn.relu", [value], outputs=[("r", F32)])).output
+    results = []
+    for i in range(count):
+        payload = ArrayTensor(np.full(3, np.nan if shape == "refused" else 1.5 + i, np.float32))
+        constant = graph.append(Node("constant", attrs={"value": payload}, outputs=[(f"c{i}", payload.type)])).output
+        made = graph.append(Node("add", [value, constant], outputs=[(f"v{i}", F32)], origins=(i,))).output
+        results.append(made)
+        value = made if shape != "fan" else value
+    graph.set_outputs(results if shape == "fan" else [value])
+
+
+@pytest.mark.parametrize("shape", ["chain", "fan", "refused"])
+def test_the_pipeline_visits_a_bounded_number_of_things_per_node(shape: str) -> None:
+    """Python calls in the default pipeline, counted, grow no faster than the graph."""
+    counts = []
+    for size in (150, 300):
+        module = Module(Graph("g", {"": 17}))
+        steps(module.graph, size, shape)
+        module.next_origin = size
+        counts.append(count_calls(lambda module=module: irc.passes.default_pipeline()(module)))  # type: ignore[misc]
+    assert counts[1] <= 2.3 * counts[0]
+
+
+def count_calls(action: Callable[[], object]) -> int:
+    calls = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_model_is_not_changed_by_compiling_it() -> None:
+    source = onnx.load(EXAMPLE)
+    before = source.SerializeToString(deterministic=True)
+    module = from_model(source)
+    irc.compile(module)
+    text = str(module)
+    first, second = irc.emit(module).model, irc.emit(module).model
+    assert first == second
+    assert str(module) == text
+    assert source.SerializeToString(deterministic=True) == before
