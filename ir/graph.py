@@ -9,10 +9,12 @@ Passes do not call the mutators here: they go through `irc.ir.rewrite.Rewriter`,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .names import NamePool
 from .types import Type
 
 if TYPE_CHECKING:
@@ -355,8 +357,9 @@ class Module:
         self.changed = False
         self.untouchable = ""
         self.next_origin = 0
-        self._value_names: set[str] | None = None
-        self._node_names: dict[str, int] | None = None
+        self._value_names: NamePool | None = None
+        self._node_names: NamePool | None = None
+        self._node_counts: Counter[str] = Counter()
 
     def top_graphs(self) -> Iterator[Graph]:
         """The main graph, then the function bodies."""
@@ -391,29 +394,17 @@ class Module:
     def fresh_name(self, hint: str) -> str:
         """A value name that occurs nowhere in the module: `hint` itself, or `hint.1`, `hint.2`, ..."""
         if self._value_names is None:
-            self._value_names = self.all_names()
-        name, suffix = hint, 0
-        while name in self._value_names:
-            suffix += 1
-            name = f"{hint}.{suffix}"
-        self._value_names.add(name)
-        return name
+            self._value_names = NamePool(self.all_names())
+        return self._value_names.fresh(hint)
 
     def unique_node_name(self, node: Node, hint: str) -> str:
         """The name of `node` if no other node bears it, else a fresh one made from it or, where empty, from `hint`."""
         if self._node_names is None:
-            self._node_names = {}
-            for other in self.walk():
-                self._node_names[other.name] = self._node_names.get(other.name, 0) + 1
-        if node.name and self._node_names[node.name] == 1:
+            self._node_counts = Counter(other.name for other in self.walk())
+            self._node_names = NamePool(["", *self._node_counts])
+        if node.name and self._node_counts[node.name] == 1:
             return node.name
-        base = node.name or hint or node.op
-        name, suffix = base, 0
-        while name in self._node_names:
-            suffix += 1
-            name = f"{base}.{suffix}"
-        self._node_names[name] = 1
-        return name
+        return self._node_names.fresh(node.name or hint or node.op)
 
     def __str__(self) -> str:
         from .text import to_text

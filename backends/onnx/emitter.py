@@ -103,8 +103,7 @@ class _Emitter:
     def outputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
         """The results, as the source declared them if it did."""
         declared = len(source.output) == len(graph.output_names)
-        for index, value in enumerate(graph.outputs):
-            name = self.names.result(graph, index)
+        for index, (value, name) in enumerate(zip(graph.outputs, self.names.results(graph), strict=True)):
             target.output.append(_named(source.output[index], name) if declared else value_info(name, value.type))
 
     def function(self, function: Function, target: FunctionProto) -> None:

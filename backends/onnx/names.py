@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import Graph, Module, Value
+from ...ir.names import NamePool
 from ...ir.tensor import Tensor
 
 
@@ -19,7 +20,7 @@ class Names:
         self._renamed: dict[Value, str] = {}
         self._narrowed: dict[tuple[Graph, Value, str], str] = {}
         self._defined: dict[Graph, dict[str, Value]] = {}
-        self._taken: set[str] | None = None
+        self._pool: NamePool | None = None
         for graph in module.top_graphs():
             self._claim_outputs(graph)
         if module.changed:
@@ -31,23 +32,21 @@ class Names:
         """The name of `value`."""
         return self._renamed.get(value, value.name)
 
-    def result(self, graph: Graph, index: int) -> str:
-        """The name of result number `index` of `graph`: of a region, that of the value, if no other result has it."""
-        value, name = graph.outputs[index], graph.output_names[index]
-        if graph.parent is None or value.graph is not graph or value in graph.outputs[:index]:
-            return name
-        return self.of(value)
+    def results(self, graph: Graph) -> list[str]:
+        """The names of the results of `graph`: in a region those of the values, unless two results are one value."""
+        names: list[str] = []
+        seen: set[Value] = set()
+        for value, name in zip(graph.outputs, graph.output_names, strict=True):
+            free = graph.parent is not None and value.graph is graph and value not in seen
+            names.append(self.of(value) if free else name)
+            seen.add(value)
+        return names
 
     def fresh(self, hint: str) -> str:
         """A name that nothing in the module bears: the hint itself, or with a number behind it."""
-        if self._taken is None:
-            self._taken = self._module.all_names()
-        name, suffix = hint, 0
-        while name in self._taken:
-            suffix += 1
-            name = f"{hint}.{suffix}"
-        self._taken.add(name)
-        return name
+        if self._pool is None:
+            self._pool = NamePool(self._module.all_names())
+        return self._pool.fresh(hint)
 
     def narrowed(self, graph: Graph, parameter: Value, tensor: Tensor) -> tuple[str, bool]:
         """The name of a rounded or reshaped `parameter` in `graph`, and whether it is new.

@@ -271,7 +271,7 @@ class GraphWriter:
 
     def returns(self) -> None:
         """An Identity for each result that goes out under another name than its own."""
-        for index, value in enumerate(self.graph.outputs):
-            inner, name = self.names.of(value), self.names.result(self.graph, index)
+        for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
+            inner = self.names.of(value)
             if inner != name:
                 self.protos.append(NodeProto(op_type="Identity", input=[inner], output=[name]))
