@@ -1,0 +1,76 @@
+"""Compile every model of the shared folder and of onnx's own tests, and compare each with its source.
+
+    python benchmarks/real_models.py [--other 32]
+
+prints, over all models that onnxruntime (graph optimisations off) and the float64 evaluator of the tests can run: how
+many there are, the largest error of the compiled model against the float64 evaluation of the source relative to the
+source's own float32 error, and BatchNormalization nodes before and after, by reason for those that stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import harness
+import irc
+from float64 import UnsupportedOp, evaluate
+from onnx import ModelProto
+
+FLOOR = 2.0**-24
+"""An error of the source smaller than this, relative to the largest result, counts as this: half an ulp of float32."""
+
+
+def compare(source: ModelProto, compiled: ModelProto, other: int) -> tuple[float, float] | None:
+    """The errors of source and compiled model against float64 evaluation of the source, None where one cannot run."""
+    try:
+        inputs = harness.random_inputs(source, other=other)
+        before = harness.run(source, inputs)
+        exact = evaluate(source, inputs)
+    except (ValueError, UnsupportedOp):
+        return None
+    except Exception:  # onnxruntime raises types of its own for models that it cannot run
+        return None
+    return harness.worst(before, exact), harness.worst(harness.run(compiled, inputs), exact)
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--other", type=int, default=32, help="extent of symbolic dimensions but the first")
+    other = parser.parse_args().other
+    warnings.simplefilter("ignore")
+    compared, unchanged, ratios = 0, 0, []
+    affines: Counter[str] = Counter()
+    nodes = [0, 0]
+    files = [*sorted(harness.SHARED.glob("*/*.onnx")), *harness.onnx_files()]
+    for path in files:
+        source = harness.load(path)
+        result = irc.compile(path, freeze_initializers=True)
+        unchanged += result.model == source
+        if path.parent.name == "real":
+            nodes[0] += harness.batch_norms(source)
+            nodes[1] += harness.batch_norms(result.model)
+            kept = (s for s in result.fold_map.sources if s["kind"] == "batch_norm" and s["status"] == "kept")
+            affines.update(f"{s['reason']} ({s['detail']})" for s in kept)
+        errors = compare(source, result.model, other)
+        if errors is not None:
+            compared += 1
+            if result.model != source:
+                ratios.append((errors[1] / max(errors[0], FLOOR), path.name, *errors))
+    print(f"{len(files)} models compiled, {compared} compared, {unchanged} unchanged")
+    print("largest errors relative to the source's own:")
+    for ratio, name, before, after in sorted(ratios, reverse=True)[:5]:
+        print(f"  {ratio:6.2f}  {name}: {before:.2e} -> {after:.2e}")
+    print(f"real models: {nodes[0]} -> {nodes[1]} BatchNormalization")
+    for reason, count in affines.most_common():
+        print(f"  {count:4}  {reason}")
+
+
+if __name__ == "__main__":
+    main()
