@@ -165,7 +165,8 @@ class Node:
     @property
     def label(self) -> str:
         """The node in a sentence: its operator, and its name or that of its first result."""
-        return f"{self.op.removeprefix('::')} {self.name or ('%' + self.outputs[0].name if self.outputs else '(nameless)')}"
+        result = f"%{self.outputs[0].name}" if self.outputs else "(nameless)"
+        return f"{self.op.removeprefix('::')} {self.name or result}"
 
     def _drop_uses(self) -> None:
         for value in self.inputs:

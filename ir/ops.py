@@ -1,13 +1,14 @@
 """The op table: every in-house operator with its arity, type inference and evaluation.
 
 Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept verbatim, may do
-anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning; three things
+anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning; four things
 are irc's own:
 
 - `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
   that axis of the first, counted from the left, so that a per-channel operation needs no rank;
 - their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower data: the exact
   value of an affine parameter, rounded once where it is used (see `evaluate.is_wide`);
+- `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into it;
 - `variable` is an initializer that training may change: its payload is kept, and it is no constant.
 """
 

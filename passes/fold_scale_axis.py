@@ -25,7 +25,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ledger import Fold, Layer, Refusal
 from ..ir.ops import sole_reader
-from ..ir.rewrite import Rewriter
+from ..ir.rewrite import Rewriter, is_known
 from ..ir.tensor import Array, ArrayTensor
 from .absorbers import ABSORBERS, Absorber, Plan
 from .affine import Step, recognise
@@ -83,6 +83,7 @@ class _Folder:
         self.max_growth = max_growth
         self.rewriter = Rewriter(module)
         self.evaluator = ConstantEvaluator()
+        self.merged = module.ledger.merged_origins()
 
     def fold(self, graph: Graph) -> None:
         """Fold every chain that begins in `graph`."""
@@ -206,7 +207,7 @@ class _Folder:
             if plan.shift is not None:
                 result = self.write_shift(absorber, plan.shift, tail)
                 layer.shift_add = result
-        if result.type != steps[-1].result.type and node.output is result:
+        if not is_known(result.type):
             result.type = steps[-1].result.type
         layer.output_names.extend(step.data.name for step in steps)
         self.rewriter.replace(steps[-1].result, result, take_name=True)
@@ -272,7 +273,7 @@ class _Folder:
         sources = self.module.ledger.sources or {}
         for origin in step.origins:
             self.module.ledger.refusals.pop(origin, None)
-            if origin in sources:
+            if origin in sources and origin not in self.merged:
                 layer.folds.append(Fold(origin, "backward", step.scale, step.shift))
 
     def refuse(self, origins: tuple[object, ...], refusal: Refusal) -> None:
