@@ -6,6 +6,7 @@ What cannot be told is left unknown. Shapes follow the ONNX operator of the same
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value
@@ -150,14 +151,26 @@ def transpose(node: Node) -> tuple[Type, ...]:
 
 
 def reshape(node: Node) -> tuple[Type, ...]:
-    """The first input's dtype; the rank, and the extents above 0, of a target that is constant."""
-    dtype, target = _dtype(node.input(0)), node.attrs.get("shape")
+    """The first input's dtype, in the shape of a target that is constant, 0 and -1 resolved as far as can be."""
+    dtype, shape, target = _dtype(node.input(0)), _shape(node.input(0)), node.attrs.get("shape")
     if not isinstance(target, tuple):
         array = ConstantEvaluator().array(node.input(1))
         target = None if array is None else tuple(int(dim) for dim in array.ravel())
-    if target is None:
-        return (TensorType(dtype, None),)
-    return (TensorType(dtype, tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in target)),)
+    if target is None or node.attrs.get("allowzero"):
+        return (TensorType(dtype, None if target is None else (None,) * len(target)),)
+    dims: list[Dim] = []
+    for i, dim in enumerate(target):
+        kept = shape[i] if dim == 0 and shape is not None and i < len(shape) else None
+        dims.append(dim if isinstance(dim, int) and dim > 0 else kept)
+    open_dims = [i for i, dim in enumerate(dims) if not isinstance(dim, int)]
+    if len(open_dims) == 1 and target[open_dims[0]] == -1 and shape is not None:
+        known: list[int] = [dim for dim in dims if isinstance(dim, int)]
+        rest: int = prod(known)
+        extents: list[int] = [dim for dim in shape if isinstance(dim, int)]
+        total: int = prod(extents)
+        if len(extents) == len(shape) and rest:
+            dims[open_dims[0]] = total // rest
+    return (TensorType(dtype, tuple(dims)),)
 
 
 def dtype_only(node: Node) -> tuple[Type, ...]:

@@ -14,7 +14,7 @@ from .attributes import Attribute
 from .graph import Module, Node, Origins, Value
 from .ops import op_info
 from .tensor import Tensor
-from .types import UNKNOWN, TensorType, Type
+from .types import UNKNOWN, Shape, TensorType, Type
 
 
 def infer_types(node: Node) -> None:
@@ -27,15 +27,24 @@ def infer_types(node: Node) -> None:
         if known == UNKNOWN:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
-            shape = inferred.shape if known.shape is None else known.shape
+            shape = _merged(known.shape, inferred.shape)
             if info.decides_rank and inferred.rank is not None and inferred.rank != known.rank:
                 shape = inferred.shape  # what the model declares cannot be
             output.type = TensorType(known.dtype or inferred.dtype, shape)
 
 
 def is_known(type_: Type) -> bool:
-    """Whether dtype and rank are known."""
-    return isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None
+    """Whether dtype, rank and all extents are known, be it as symbols."""
+    if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
+        return False
+    return None not in type_.shape
+
+
+def _merged(known: Shape, inferred: Shape) -> Shape:
+    """`known` with its gaps filled from `inferred`."""
+    if known is None or inferred is None or len(known) != len(inferred):
+        return inferred if known is None else known
+    return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
 class Rewriter:

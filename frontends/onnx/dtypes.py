@@ -56,6 +56,10 @@ FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in TO_ONNX.items(
 FROM_ONNX_NAME: dict[str, DType] = {_ONNX_NAMES[dtype.name]: dtype for dtype in TO_ONNX}
 
 
+MADE_UP = "unk__"
+"""How onnx's shape inference names an extent of which it knows nothing."""
+
+
 def import_dtype(number: int) -> DType:
     """The element type of that ONNX number; one that is not known here is named `onnx` and the number."""
     return FROM_ONNX.get(number) or DType(f"onnx{number}", 0, "unknown")
@@ -102,7 +106,8 @@ def _import_dim(dim: object) -> Dim:
         value: int = dim.dim_value  # type: ignore[attr-defined]
         return value if value >= 0 else None
     if kind == "dim_param":
-        return dim.dim_param or None  # type: ignore[attr-defined]
+        symbol: str = dim.dim_param  # type: ignore[attr-defined]
+        return None if not symbol or symbol.startswith(MADE_UP) else symbol
     return None
 
 
