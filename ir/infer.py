@@ -1,5 +1,6 @@
 """Type inference of the in-house operators; each function returns the types of a node's outputs.
 
+The evaluator is that of the caller, so that constant expressions are evaluated once.
 What cannot be told is left unknown. Shapes follow the ONNX operator of the same meaning.
 """
 
@@ -13,7 +14,7 @@ from .graph import Node, Value
 from .tensor import Tensor
 from .types import F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
 
-Infer = Callable[[Node], tuple[Type, ...]]
+Infer = Callable[[Node, ConstantEvaluator], tuple[Type, ...]]
 
 
 def _dtype(value: Value | None) -> DType | None:
@@ -24,7 +25,7 @@ def _shape(value: Value | None) -> Shape:
     return None if value is None else shape_of(value.type)
 
 
-def same(node: Node) -> tuple[Type, ...]:
+def same(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The type of the first input."""
     first = node.input(0)
     return (UNKNOWN if first is None else first.type,)
@@ -50,7 +51,7 @@ def broadcast_shapes(a: Shape, b: Shape) -> Shape:
     return tuple(broadcast_dims(x, y) for x, y in zip(*wide, strict=True))
 
 
-def elementwise(node: Node) -> tuple[Type, ...]:
+def elementwise(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Broadcast of two operands, in the first one's dtype; with `axis` the second does not widen the first."""
     a, b = node.input(0), node.input(1)
     dtype = _dtype(a) or (_dtype(b) if _dtype(b) is not F64 else None)
@@ -59,12 +60,12 @@ def elementwise(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, broadcast_shapes(_shape(a), _shape(b))),)
 
 
-def bias_add(node: Node) -> tuple[Type, ...]:
+def bias_add(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The data's type."""
-    return same(node)
+    return same(node, evaluator)
 
 
-def batch_norm_to_affine(node: Node) -> tuple[Type, ...]:
+def batch_norm_to_affine(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Scale and shift, f64[C]."""
     shape = _shape(node.input(0))
     return (TensorType(F64, shape), TensorType(F64, shape))
@@ -79,7 +80,7 @@ def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | 
     return found  # type: ignore[return-value]
 
 
-def conv(node: Node) -> tuple[Type, ...]:
+def conv(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """[N, M, spatial...] with rank and M from the weight [M, C/group, k...] where the data's type is unknown."""
     x, weight = _shape(node.input(0)), _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
@@ -105,7 +106,7 @@ def conv(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, (batch, weight[0], *dims)),)
 
 
-def conv_transpose(node: Node) -> tuple[Type, ...]:
+def conv_transpose(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """[N, M, spatial...] with rank and M from the weight [C, M/group, k...]; spatial extents are left open."""
     x, weight = _shape(node.input(0)), _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
@@ -117,7 +118,7 @@ def conv_transpose(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, (batch, channels, *[None] * (len(weight) - 2))),)
 
 
-def dense(node: Node) -> tuple[Type, ...]:
+def dense(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """[M, N] of Gemm."""
     a, b = _shape(node.input(0)), _shape(node.input(1))
     rows = a[1 if node.attrs.get("transA") else 0] if a is not None and len(a) == 2 else None
@@ -125,7 +126,7 @@ def dense(node: Node) -> tuple[Type, ...]:
     return (TensorType(_dtype(node.input(1)) or _dtype(node.input(0)), (rows, columns)),)
 
 
-def matmul(node: Node) -> tuple[Type, ...]:
+def matmul(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """numpy.matmul."""
     a, b = _shape(node.input(0)), _shape(node.input(1))
     dtype = _dtype(node.input(0)) or _dtype(node.input(1))
@@ -137,7 +138,7 @@ def matmul(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, None if batch is None else batch + rows + columns),)
 
 
-def transpose(node: Node) -> tuple[Type, ...]:
+def transpose(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The permuted shape; without `perm` the axes are reversed."""
     shape = _shape(node.input(0))
     perm = node.attrs.get("perm")
@@ -150,11 +151,11 @@ def transpose(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, tuple(shape[axis] for axis in axes)),)  # type: ignore[index]
 
 
-def reshape(node: Node) -> tuple[Type, ...]:
+def reshape(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The first input's dtype, in the shape of a target that is constant, 0 and -1 resolved as far as can be."""
     dtype, shape, target = _dtype(node.input(0)), _shape(node.input(0)), node.attrs.get("shape")
     if not isinstance(target, tuple):
-        array = ConstantEvaluator().array(node.input(1))
+        array = evaluator.array(node.input(1))
         target = None if array is None else tuple(int(dim) for dim in array.ravel())
     if target is None or node.attrs.get("allowzero"):
         return (TensorType(dtype, None if target is None else (None,) * len(target)),)
@@ -173,29 +174,29 @@ def reshape(node: Node) -> tuple[Type, ...]:
     return (TensorType(dtype, tuple(dims)),)
 
 
-def dtype_only(node: Node) -> tuple[Type, ...]:
+def dtype_only(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The first input's dtype, the shape unknown."""
     return (TensorType(_dtype(node.input(0)), None),)
 
 
-def cast_like(node: Node) -> tuple[Type, ...]:
+def cast_like(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The first input's shape in the second one's dtype."""
     return (TensorType(_dtype(node.input(1)), _shape(node.input(0))),)
 
 
-def shape_only(node: Node) -> tuple[Type, ...]:
+def shape_only(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The first input's shape, the dtype unknown."""
     return (TensorType(None, _shape(node.input(0))),)
 
 
-def shape_vector(node: Node) -> tuple[Type, ...]:
+def shape_vector(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """i64[rank]."""
     shape = _shape(node.input(0))
     known = shape is not None and not node.attrs
     return (TensorType(I64, (len(shape),) if known and shape is not None else (None,)),)
 
 
-def constant(node: Node) -> tuple[Type, ...]:
+def constant(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The payload's type."""
     payload = node.attrs.get("value")
     return (payload.type if isinstance(payload, Tensor) else UNKNOWN,)

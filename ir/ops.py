@@ -76,7 +76,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("nn.batch_flatten", (1, 1), infer.dtype_only, ev.flatten),
         OpInfo("transpose", (1, 1), infer.transpose, ev.transpose),
         OpInfo("broadcast_to", (2, 2), infer.dtype_only, ev.broadcast_to),
-        OpInfo("full", (1, 1), lambda _: (TensorType(),), ev.full),
+        OpInfo("full", (1, 1), lambda node, evaluator: (TensorType(),), ev.full),
         OpInfo("shape_of", (1, 1), infer.shape_vector, ev.shape, by_type=first),
         OpInfo("take", (2, 2), infer.dtype_only, ev.take),
         OpInfo("concatenate", (1, _MANY), infer.dtype_only, ev.concatenate),

@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from math import prod
 
 from .attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
+from .evaluate import ConstantEvaluator
 from .graph import Function, Graph, Module, Node, Value
 from .naming import Mark, Reader, dtype_named, nearest
 from .ops import OPS
@@ -200,6 +201,7 @@ class _Parser(_Literals):
     def __init__(self, text: str, name: str, data: Mapping[str, Tensor]) -> None:
         super().__init__(text, name, data)
         self.module = Module(Graph())
+        self.evaluator = ConstantEvaluator()
         self.scopes: list[dict[str, Value]] = []
 
     def whole(self) -> Module:
@@ -341,7 +343,7 @@ class _Parser(_Literals):
         node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
         graph.append(node)
         if types is None and info is not None:
-            infer_types(node)
+            infer_types(node, self.evaluator)
         for value in node.outputs:
             if value.name:
                 self.scopes[-1][value.name] = value

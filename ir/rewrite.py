@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .attributes import Attribute
+from .evaluate import ConstantEvaluator
 from .graph import Module, Node, Origins, Value
 from .ops import op_info
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type
 
 
-def infer_types(node: Node) -> None:
-    """Complete the types of an in-house node's results by what its table row infers: dtype and rank, where unknown."""
+def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
+    """Complete the types of an in-house node's results by what its table row infers: dtype, rank and extents."""
     info = op_info(node.op)
     if info is None or (not info.decides_rank and all(is_known(value.type) for value in node.outputs)):
         return
-    for output, inferred in zip(node.outputs, info.infer(node), strict=False):
+    for output, inferred in zip(node.outputs, info.infer(node, evaluator), strict=False):
         known = output.type
         if known == UNKNOWN:
             output.type = inferred
@@ -54,6 +55,7 @@ class Rewriter:
         self.module = module
         self.changed = False
         self._origins: Origins = ()
+        self._evaluator = ConstantEvaluator()
 
     @contextmanager
     def rewriting(self, node: Node) -> Iterator[None]:
@@ -85,7 +87,7 @@ class Rewriter:
         node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self._origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
-        infer_types(node)
+        infer_types(node, self._evaluator)
         self.changed = True
         return node
 

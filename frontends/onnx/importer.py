@@ -16,6 +16,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProt
 
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.errors import ModelError
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.rewrite import infer_types
 from ...ir.tensor import Array, ArrayTensor, Tensor
@@ -75,6 +76,7 @@ class _Importer:
         self.base_dir = base_dir
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
+        self.evaluator = ConstantEvaluator()
         self.variables = _trained_names(model)
         trained = (name for node in model.graph.node for name in node.output if name in self.variables)
         if self.variables and (name := next(trained, None)) is not None:
@@ -167,7 +169,7 @@ class _Importer:
             source=proto,
         )
         graph.append(node)
-        infer_types(node)
+        infer_types(node, self.evaluator)
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)
