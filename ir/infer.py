@@ -80,42 +80,67 @@ def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | 
     return found  # type: ignore[return-value]
 
 
-def conv(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """[N, M, spatial...] with rank and M from the weight [M, C/group, k...] where the data's type is unknown."""
+def _window(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Pads (begins, then ends), strides and dilations of a convolution; None where they are not given in numbers."""
+    spatial = rank - 2
+    pads, strides = _ints(node, "pads", 0, 2 * spatial), _ints(node, "strides", 1, spatial)
+    dilations = _ints(node, "dilations", 1, spatial)
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or pads is None or strides is None or dilations is None:
+        return None
+    return (pads, strides, dilations) if all(strides) else None
+
+
+def _convolved(node: Node, extent: Callable[[int, int, int], int] | None) -> tuple[Dim, list[Dim]]:
+    """Batch and spatial extents of a convolution, one of them from `extent`(axis, input extent, kernel extent) if given."""
     x, weight = _shape(node.input(0)), _shape(node.input(1))
+    assert weight is not None
+    if x is None or len(x) != len(weight):
+        return None, [None] * (len(weight) - 2)
+    dims: list[Dim] = []
+    for i, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
+        static = extent is not None and isinstance(size, int) and isinstance(kernel, int)
+        dims.append(extent(i, size, kernel) if static else None)  # type: ignore[misc, arg-type]
+    return x[0], dims
+
+
+def conv(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """[N, M, spatial...] with rank and M from the weight [M, C/group, k...]."""
+    weight = _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
     if weight is None:
         return (TensorType(dtype, None),)
-    spatial = len(weight) - 2
-    batch: Dim = x[0] if x is not None and len(x) == spatial + 2 else None
-    dims: list[Dim] = [None] * spatial
-    pads, strides, dilations = (
-        _ints(node, name, default, count)
-        for name, default, count in (("pads", 0, 2 * spatial), ("strides", 1, spatial), ("dilations", 1, spatial))
-    )
-    explicit = node.attrs.get("auto_pad", "NOTSET") == "NOTSET" and pads and strides and dilations
-    if explicit and x is not None and len(x) == spatial + 2:
-        assert pads and strides and dilations
-        if not all(strides):
-            return (TensorType(dtype, (batch, weight[0], *dims)),)
-        for i in range(spatial):
-            extent, kernel = x[2 + i], weight[2 + i]
-            if isinstance(extent, int) and isinstance(kernel, int):
-                padded = extent + pads[i] + pads[spatial + i]
-                dims[i] = (padded - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
+    window = _window(node, len(weight))
+
+    def extent(i: int, size: int, kernel: int) -> int:
+        assert window is not None
+        pads, strides, dilations = window
+        return (size + pads[i] + pads[len(strides) + i] - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
+
+    batch, dims = _convolved(node, extent if window else None)
     return (TensorType(dtype, (batch, weight[0], *dims)),)
 
 
 def conv_transpose(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """[N, M, spatial...] with rank and M from the weight [C, M/group, k...]; spatial extents are left open."""
-    x, weight = _shape(node.input(0)), _shape(node.input(1))
+    """[N, M, spatial...] with rank and M from the weight [C, M/group, k...]."""
+    weight = _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
     if weight is None:
         return (TensorType(dtype, None),)
     group = node.attrs.get("group", 1)
     channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
-    batch: Dim = x[0] if x is not None and len(x) == len(weight) else None
-    return (TensorType(dtype, (batch, channels, *[None] * (len(weight) - 2))),)
+    window = _window(node, len(weight))
+    extra = _ints(node, "output_padding", 0, len(weight) - 2)
+
+    def extent(i: int, size: int, kernel: int) -> int:
+        assert window is not None
+        assert extra is not None
+        pads, strides, dilations = window
+        covered = strides[i] * (size - 1) + dilations[i] * (kernel - 1) + 1
+        return covered + extra[i] - pads[i] - pads[len(strides) + i]
+
+    known = window is not None and extra is not None and "output_shape" not in node.attrs
+    batch, dims = _convolved(node, extent if known else None)
+    return (TensorType(dtype, (batch, channels, *dims)),)
 
 
 def dense(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
