@@ -91,7 +91,7 @@ def _window(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tu
 
 
 def _convolved(node: Node, extent: Callable[[int, int, int], int] | None) -> tuple[Dim, list[Dim]]:
-    """Batch and spatial extents of a convolution, one of them from `extent`(axis, input extent, kernel extent) if given."""
+    """Batch and spatial extents of a convolution, these by `extent`(axis, of the input, of the kernel) if given."""
     x, weight = _shape(node.input(0)), _shape(node.input(1))
     assert weight is not None
     if x is None or len(x) != len(weight):

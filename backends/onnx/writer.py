@@ -93,12 +93,10 @@ class GraphWriter:
     def restore_order(self) -> None:
         """Write a graph that was not sorted, and that no pass changed, in the order it came in."""
         order = self.graph.source_order
-        placed = [node for node in self.graph if node in order]
+        placed = [node for node in self.graph if node in order and node not in self.legal.skipped]
         if order and len(placed) == len(order) == len(self.protos):
-            self.protos = [
-                proto
-                for _, proto in sorted(zip(map(order.__getitem__, placed), self.protos, strict=True), key=itemgetter(0))
-            ]
+            ranked = zip(map(order.__getitem__, placed), self.protos, strict=True)
+            self.protos = [proto for _, proto in sorted(ranked, key=itemgetter(0))]
 
     def node(self, node: Node) -> None:
         legal = self.legal
