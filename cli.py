@@ -142,7 +142,7 @@ def _report(options: argparse.Namespace, result: Result, before: int, timing: Ti
     if options.explain:
         lines.extend(explain(result))
     if not options.quiet:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.fold_map.count().items()))
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
         lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
     sys.stderr.writelines(f"{line}\n" for line in lines)
 

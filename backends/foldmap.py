@@ -10,7 +10,8 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ class FoldMap:
 
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
-        return Counter(s["status"] if s["status"] != "kept" else f"kept: {s['reason']}" for s in self.sources)
+        return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
 def encode_array(array: Array) -> dict[str, Any]:
@@ -100,35 +101,70 @@ def decode_array(entry: Mapping[str, Any]) -> Array:
         raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of one affine: the fields of that name in the fold map."""
+
+    status: str
+    reason: str | None = None
+    detail: str = ""
+    layers: tuple[str, ...] = ()
+
+
+def numbered_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[str, Layer]:
+    """The layers of the ledger that were emitted, as the keys of `protos` say, by their ids in the fold map."""
+    emitted = (node for node in module.walk() if node in module.ledger.layers and node in protos)
+    return {f"L{i}": module.ledger.layers[node] for i, node in enumerate(emitted)}
+
+
+def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
+    """What became of every affine of the source, by origin. O(nodes)."""
+    collect_sources(module)
+    ledger = module.ledger
+    where: dict[int, list[str]] = {}
+    for number, layer in layers.items():
+        for fold in layer.folds:
+            where.setdefault(fold.origin, []).append(number)
+    merged = ledger.merged_origins()
+    sources = ledger.sources or {}
+    alive = _alive(module, set(sources) - set(where) - set(merged))
+    found: dict[int, Status] = {}
+    for origin in sources:
+        refusal = ledger.refusals.get(origin, NOT_ATTEMPTED)
+        if origin in where:
+            found[origin] = Status("folded", layers=tuple(where[origin]))
+        elif origin in merged:
+            found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
+        elif origin in alive:
+            found[origin] = Status("kept", refusal.code, refusal.detail)
+        else:
+            found[origin] = Status("dead", detail="nothing reads its result")
+    return found
+
+
+def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
+    """Affines by status, given with their reasons: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+    return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
+
+
 def build_fold_map(module: Module, model: ModelProto, protos: Mapping[Node, NodeProto]) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger."""
     from .. import __version__
 
-    collect_sources(module)
-    ledger = module.ledger
-    sources = ledger.sources or {}
-    layers = [ledger.layers[node] for node in module.walk() if node in ledger.layers and node in protos]
-    numbers = {layer.node: f"L{i}" for i, layer in enumerate(layers)}
-    where: dict[int, list[str]] = {}
-    for layer in layers:
-        for fold in layer.folds:
-            where.setdefault(fold.origin, []).append(numbers[layer.node])
-    merged = ledger.merged_origins()
-    alive = _alive(module, set(sources) - set(where) - set(merged))
+    layers = numbered_layers(module, protos)
+    became = statuses(module, layers)
+    sources = module.ledger.sources or {}
     scope_of = dict(scopes(module))
     source_model = module.source if isinstance(module.source, ModelProto) else None
     return FoldMap(
         {
             "format": FORMAT,
             "version": VERSION,
-            "producer": {"name": "irc", "version": __version__, "passes": list(ledger.passes)},
+            "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
             "source_model": None if source_model is None else _identity(source_model),
             "folded_model": _identity(model),
-            "sources": [
-                _source(module, source, where.get(origin, []), merged.get(origin), origin in alive)
-                for origin, source in sources.items()
-            ],
-            "layers": [_layer(layer, numbers[layer.node], protos[layer.node], scope_of) for layer in layers],
+            "sources": [_source(source, became[origin]) for origin, source in sources.items()],
+            "layers": [_layer(layer, number, protos[layer.node], scope_of) for number, layer in layers.items()],
         }
     )
 
@@ -137,12 +173,12 @@ def _alive(module: Module, wanted: set[int]) -> set[int]:
     """Those of the `wanted` origins that some node of the module still comes from."""
     if not wanted:
         return set()
-    return {origin for node in module.walk() for origin in flatten_origins(node.origins) if origin in wanted}
+    seen: set[int] = set()
+    return wanted.intersection(origin for node in module.walk() for origin in flatten_origins(node.origins, seen))
 
 
-def _source(module: Module, source: Source, layers: list[str], rule: str | None, alive: bool) -> dict[str, Any]:
-    ledger = module.ledger
-    entry: dict[str, Any] = {
+def _source(source: Source, became: Status) -> dict[str, Any]:
+    return {
         "id": f"A{source.origin}",
         "kind": source.kind,
         "scope": _scope(source.scope),
@@ -156,21 +192,11 @@ def _source(module: Module, source: Source, layers: list[str], rule: str | None,
             key: {"name": param.name, "value": None if param.tensor is None else encode_array(param.tensor.numpy())}
             for key, param in source.params.items()
         },
+        "status": became.status,
+        "reason": became.reason,
+        "detail": became.detail,
+        "layers": list(became.layers),
     }
-    reason = ledger.refusals.get(source.origin, NOT_ATTEMPTED)
-    if layers:
-        return {**entry, "status": "folded", "reason": None, "detail": "", "layers": layers}
-    if rule is not None:
-        return {
-            **entry,
-            "status": "merged",
-            "reason": None,
-            "detail": f"went into another operator by {rule}",
-            "layers": [],
-        }
-    if not alive:
-        return {**entry, "status": "dead", "reason": None, "detail": "nothing reads its result", "layers": []}
-    return {**entry, "status": "kept", "reason": reason.code, "detail": reason.detail, "layers": []}
 
 
 def _scope(scope: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:

@@ -23,6 +23,10 @@ MAX_BYTES = 1 << 28
 """Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust the memory."""
 
 
+DEFAULT_EPSILON = float(np.float32(1e-5))
+"""The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
+
+
 class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
 
@@ -278,7 +282,7 @@ def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
     gamma, beta, mean, var = (_data(inputs, i).astype(np.float64) for i in range(4))
-    epsilon = node.attrs.get("epsilon", float(np.float32(1e-5)))
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(var + epsilon)

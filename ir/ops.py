@@ -89,6 +89,10 @@ OPS = _table()
 """The op table by name."""
 
 
+BIASED = ("nn.conv", "nn.conv_transpose", "nn.dense")
+"""Layers that take a bias as their third operand."""
+
+
 def op_info(op: str) -> OpInfo | None:
     """The table's row for `op`, None for a foreign operator."""
     return OPS.get(op)

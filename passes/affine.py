@@ -167,7 +167,7 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
 def _overridable(node: Node) -> Refusal | None:
     for value in node.inputs:
         reason = not_constant(value)
-        if reason is not None and reason.code == "overridable_initializer":
+        if reason.code == "overridable_initializer":
             return reason
     return None
 

@@ -101,7 +101,7 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> b
 
 
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
-    """X * 1, x / 1, x + 0, x - 0 -> x"""
+    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
     step = recognise(node, evaluator)
     if not isinstance(step, Step) or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
         return False

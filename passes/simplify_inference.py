@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.evaluate import ConstantEvaluator
+from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
@@ -79,12 +79,10 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
         return Refusal("channel_mismatch", f"{label}: parameters of shapes {shapes}")
     if not all(np.isfinite(array).all() for array in arrays):
         return Refusal("nonfinite", f"{label}: a parameter is infinite or not a number")
-    epsilon = node.attrs.get("epsilon", float(np.float32(1e-5)))
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     if not isinstance(epsilon, float) or not (arrays[3] + epsilon > 0).all():
         return Refusal("non_positive_variance", f"{label}: var + epsilon is not positive in every channel")
-    with np.errstate(all="ignore"):
-        scale = arrays[0] / np.sqrt(arrays[3] + epsilon)
-        shift = arrays[1] - arrays[2] * scale
+    scale, shift = batch_norm_to_affine(node, arrays)
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         return Refusal("overflow", f"{label}: gamma / sqrt(var + epsilon) is not finite in every channel")
     return None

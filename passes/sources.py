@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.attributes import RegionRef
-from ..ir.evaluate import ConstantEvaluator
+from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.types import shape_of
@@ -14,7 +14,6 @@ from .affine import Step, recognise
 KINDS = {"multiply": "mul", "add": "add", "subtract": "sub", "divide": "div", "negative": "neg", "nn.bias_add": "add"}
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
-DEFAULT_EPSILON = 9.999999747378752e-06  # 1e-5 as the float32 that the attribute is
 
 
 def collect_sources(module: Module) -> None:

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node
+from ..ir.ops import BIASED
 from ..ir.rewrite import Rewriter
 from ..ir.types import shape_of
 from .infra import Pass, PassContext
-
-LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class UnfuseBias(Pass):
         evaluator = ConstantEvaluator()
         for graph in module.graphs():
             for node in graph:
-                if node.op in LAYERS and has_vector_bias(node) and evaluator.array(node.input(2)) is not None:
+                if node.op in BIASED and has_vector_bias(node) and evaluator.array(node.input(2)) is not None:
                     unfuse(node, rewriter)
         return rewriter.changed
 

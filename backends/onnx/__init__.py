@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from ...frontends.onnx.external import all_nodes
 from ...ir.errors import EmitError
 from ...ir.graph import Module
 from ..files import replacing
-from ..foldmap import FoldMap, build_fold_map
+from ..foldmap import FoldMap, build_fold_map, count_statuses, numbered_layers, statuses
 from .emitter import emit_model
 from .external import place_external_data
 
@@ -34,6 +35,11 @@ class Result:
     def fold_map(self) -> FoldMap:
         """What became of every affine of the source model."""
         return build_fold_map(self.module, self.model, self._layers)
+
+    def count(self) -> Counter[str]:
+        """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
+        found = statuses(self.module, numbered_layers(self.module, self._layers))
+        return count_statuses((became.status, became.reason) for became in found.values())
 
     @property
     def operators(self) -> int:

@@ -20,11 +20,9 @@ import numpy as np
 from ...ir.errors import EmitError
 from ...ir.evaluate import ConstantEvaluator, align, is_wide
 from ...ir.graph import Graph, Module, Node, Value
-from ...ir.ops import op_info
+from ...ir.ops import BIASED, op_info
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
-
-LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense")
 
 
 @dataclass(slots=True)
@@ -93,7 +91,7 @@ class _Sweep:
             self.release_affine(affine)
         elif node.op in ("multiply", "add", "nn.bias_add"):
             self.visit_affine(node)
-        elif node.op in LAYERS:
+        elif node.op in BIASED:
             self.visit_layer(node)
 
     def is_dead(self, node: Node) -> bool:
@@ -144,7 +142,7 @@ class _Sweep:
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
         """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer in front of it."""
         layer = data.node
-        if layer is None or layer.op not in LAYERS or layer.graph is not node.graph or data.sole_user() is not node:
+        if layer is None or layer.op not in BIASED or layer.graph is not node.graph or data.sole_user() is not node:
             return False
         if layer.input(2) is not None or node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None) != 1:
             return False

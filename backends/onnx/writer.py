@@ -15,13 +15,14 @@ from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops import BIASED
 from ...ir.tensor import Tensor
 from .legalize import Legalization
 from .names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
 
-LAYERS = ("nn.conv", "nn.conv_transpose", "nn.dense", "matmul")
+LAYERS = (*BIASED, "matmul")
 """Operators that absorb affines."""
 
 
@@ -169,9 +170,7 @@ class GraphWriter:
         for index in range(len(inputs)):
             narrow = legal.narrowed.get((node, index))
             if narrow is not None:
-                parameter = (fused if fused is not None and index == 2 else node).inputs[
-                    1 if fused is not None else index
-                ]
+                parameter = node.inputs[index] if fused is None else fused.inputs[1]
                 assert parameter is not None
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.source, NodeProto):
