@@ -7,6 +7,7 @@ What cannot be told is left unknown. Shapes follow the ONNX operator of the same
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import prod
 
 from .evaluate import ConstantEvaluator
@@ -58,6 +59,16 @@ def elementwise(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     if "axis" in node.attrs:
         return (TensorType(dtype, _shape(a)),)
     return (TensorType(dtype, broadcast_shapes(_shape(a), _shape(b))),)
+
+
+def broadcast(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """Broadcast of all operands, in the first one's dtype."""
+    return (TensorType(_dtype(node.input(0)), reduce(broadcast_shapes, map(_shape, node.inputs))),)
+
+
+def where(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """Broadcast of condition and both branches, in the branches' dtype."""
+    return (TensorType(_dtype(node.input(1)), reduce(broadcast_shapes, map(_shape, node.inputs))),)
 
 
 def bias_add(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
@@ -202,6 +213,11 @@ def reshape(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
 def dtype_only(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The first input's dtype, the shape unknown."""
     return (TensorType(_dtype(node.input(0)), None),)
+
+
+def parts(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """The first input's dtype for every result, the shapes unknown."""
+    return dtype_only(node, evaluator) * len(node.outputs)
 
 
 def cast_like(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
