@@ -77,7 +77,7 @@ class FoldMap:
         return layers
 
     def count(self) -> Counter[str]:
-        """Affines by status: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+        """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
@@ -132,7 +132,9 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
     for origin in sources:
         refusal = ledger.refusals.get(origin, NOT_ATTEMPTED)
         if origin in where:
-            found[origin] = Status("folded", layers=tuple(where[origin]))
+            whole = origin not in ledger.partial
+            detail = "" if whole else "its scale or its shift stays as an operator"
+            found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
         elif origin in merged:
             found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
         elif origin in alive:
@@ -143,7 +145,7 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
-    """Affines by status, given with their reasons: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+    """Affines by status, given with their reasons; those that are kept as `kept: <reason>`."""
     return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
 
 
@@ -232,7 +234,8 @@ def _layer(layer: Layer, number: str, proto: NodeProto, scope_of: Mapping[Any, A
             {
                 "source": f"A{fold.origin}",
                 "direction": fold.direction,
-                "axis": layer.axis,
+                "axis": fold.axis,
+                "crossed": list(fold.crossed),
                 "scale": encode_array(fold.scale),
                 "shift": encode_array(fold.shift),
             }

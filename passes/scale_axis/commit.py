@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -27,15 +27,16 @@ class Committer:
         self.module = rewriter.module
         self.merged = self.module.ledger.merged_origins()
 
-    def commit(self, plan: Plan, tail: Node, first: Node) -> set[int]:
+    def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
 
-        New nodes come from where `tail` comes from. Returns the imported nodes that went into some layer.
+        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. Returns
+        the imported nodes that went into some layer.
         """
         recorded: set[int] = set()
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
-                if change.fold is not None and self._fold(change, change.fold, first):
+                if change.fold is not None and self._fold(change, change.fold, first, between):
                     recorded.update(change.fold.affine.origins)
                 if change.carry is not None:
                     self._carry(change)
@@ -81,7 +82,7 @@ class Committer:
         tensor = ArrayTensor(array) if dtype is None else ArrayTensor(round_to(array, dtype), dtype)
         return self.rewriter.constant(tensor, before=before, hint=hint)
 
-    def _fold(self, change: Change, fold: Fold, first: Node) -> bool:
+    def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
         layer = self._layer(fold)
         if fold.factor is not None:
             self._weight(fold)
@@ -93,6 +94,7 @@ class Committer:
             self._record(layer, change, fold.affine)
             if change.direction == "backward":
                 layer.output_names.append(change.value.name)
+                layer.output_names.extend(between if change.path is None else ())
         if fold.shift is not None:
             self._shift(change, fold, layer)
         elif change.direction == "backward":
@@ -225,7 +227,8 @@ class Committer:
             for origin in stage.origins:
                 self.module.ledger.refusals.pop(origin, None)
                 if origin in sources and origin not in self.merged:
-                    record = FoldRecord(origin, change.direction, stage.scale, stage.shift, crossed)
+                    axis = layer.axis if change.direction == "backward" else affine.axis
+                    record = FoldRecord(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)
 
 
