@@ -16,7 +16,7 @@ from ..tensor import Array
 from ..types import shape_of
 from .algebra import Affine
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, implicit_padding, integer, integers, number, shapes, static_size, text
+from .operands import Parameters, common_value, implicit_padding, integer, integers, number, shapes, static_size, text
 from .remap import through_reshape
 
 Ways = Sequence[Carry] | Refusal
@@ -163,18 +163,16 @@ def pad(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
         moved = affine.map(affine.axis, lambda array: array[begin : len(array) - end])
     if value is None:
         return _data(moved)
-    new = np.atleast_1d(affine.apply(np.array(value)))
-    if (new != new[0]).any():
+    new = common_value(affine.apply(np.array(value)))
+    if new is None:
         return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
-    return padded(node, value, float(new[0]), Carry(operands=((0, moved),)))
+    return padded(node, value, new, Carry(operands=((0, moved),)))
 
 
 def padded(node: Node, old: float, new: float, carry: Carry) -> Ways:
     """The carry, with the value of a constant Pad replaced where it changes."""
     if new == old:
         return [carry]
-    if not np.isfinite(new):
-        return Refusal("nonfinite", f"{node.label}: the new padding is not finite")
     if len(node.inputs) == 1:
         return [Carry(carry.operands, carry.results, attrs=(("value", new),))]
     return [Carry(carry.operands, carry.results, constants=((2, np.array(new)),))]

@@ -28,7 +28,7 @@ from .backward import (
     sliced,
 )
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, integer, integers, shapes, static_size, text
+from .operands import Parameters, common_value, integer, integers, shapes, static_size, text
 from .remap import through_reshape
 
 Given = Mapping[int, Affine]
@@ -156,10 +156,10 @@ def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     if not affine.scale.all():
         return Refusal("zero_scale", f"{node.label}: a scale is zero")
     with np.errstate(all="ignore"):
-        new = np.atleast_1d((value - affine.shift) / affine.scale)
-    if (new != new[0]).any():
+        new = common_value((value - affine.shift) / affine.scale)
+    if new is None:
         return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
-    ways = padded(node, value, float(new[0]), _result(affine))
+    ways = padded(node, value, new, _result(affine))
     return ways if isinstance(ways, Refusal) else ways[0]
 
 

@@ -120,6 +120,15 @@ def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
     return False
 
 
+def common_value(array: Array) -> float | None:
+    """The finite number that all float64 elements are, but for their rounding; None where they differ."""
+    flat = np.atleast_1d(array).ravel()
+    if not flat.size or not np.isfinite(flat).all():
+        return None
+    spread = float(flat.max() - flat.min())
+    return float(flat[0]) if spread <= 4 * np.finfo(np.float64).eps * np.abs(flat).max() else None
+
+
 def opset(node: Node) -> int:
     """The version of ONNX's operators in the graph of `node`."""
     return 1 if node.graph is None else node.graph.opsets.get("", 1)
