@@ -159,6 +159,7 @@ def explain(result: Result) -> list[str]:
             lines.append(f"{what}: {'partly ' * (source['status'] == 'partial')}folded into {where}")
         elif source["status"] == "kept":
             lines.append(f"{what}: kept ({source['reason']}): {source['detail']}")
+            lines.extend(f"    {note}" for note in source["notes"])
         else:
             lines.append(f"{what}: {source['status']}: {source['detail']}")
     return lines

@@ -108,6 +108,7 @@ class Status:
     status: str
     reason: str | None = None
     detail: str = ""
+    notes: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
 
@@ -138,7 +139,7 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
         elif origin in merged:
             found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
         elif origin in alive:
-            found[origin] = Status("kept", refusal.code, refusal.detail)
+            found[origin] = Status("kept", refusal.code, refusal.detail, refusal.notes)
         else:
             found[origin] = Status("dead", detail="nothing reads its result")
     return found
@@ -197,6 +198,7 @@ def _source(source: Source, became: Status) -> dict[str, Any]:
         "status": became.status,
         "reason": became.reason,
         "detail": became.detail,
+        "notes": list(became.notes),
         "layers": list(became.layers),
     }
 

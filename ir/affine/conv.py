@@ -14,7 +14,7 @@ from ..tensor import Array, round_to
 from .algebra import Affine
 from .border import bias_map, constant_padding, explicit_pads
 from .layers import Fold, Weight, misfit, of_data, of_result, operands, to_float64
-from .operands import Parameters, implicit_padding, integer, text
+from .operands import Parameters, fits_attribute, implicit_padding, integer, opset, text
 
 
 def _is_conv(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:
@@ -80,7 +80,8 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
             return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
         padding = constant_padding(node, affine) if params.border == "pad" else None
         pads = explicit_pads(node, array.shape[2:])
-        if isinstance(padding, float) and pads is not None:
+        exact = isinstance(padding, float) and (opset(node) >= 11 or fits_attribute(node, padding))
+        if exact and isinstance(padding, float) and pads is not None:
             fold = replace(fold, padding=(pads, padding))
         else:
             response = padding if isinstance(padding, Refusal) else _zero_padded(node)

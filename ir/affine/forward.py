@@ -6,6 +6,7 @@ The mirror images of the rules in `backward`, whose conditions they share.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -80,8 +81,8 @@ def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     ends = [float((b - affine.shift) / affine.scale) if np.isfinite(b) else b for b in bounds]
     if not all(np.isfinite(end) == np.isfinite(b) for end, b in zip(ends, bounds, strict=True)):
         return Refusal("nonfinite", f"{node.label}: a new bound is not finite")
-    changed = new_bounds(node, ends, bool(affine.scale < 0))
-    return Carry(results=((0, affine),), **changed)  # type: ignore[arg-type]
+    changed = new_bounds(node, ends, swapped=bool(affine.scale < 0))
+    return changed if isinstance(changed, Refusal) else replace(changed, results=((0, affine),))
 
 
 def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
