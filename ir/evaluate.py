@@ -279,9 +279,20 @@ def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (data[tuple(slices)],)
 
 
+def first_of_channel(array: Array) -> Array | None:
+    """The vector [C] that an array [C, ...] repeats all over each channel, None where it does not."""
+    if array.ndim < 2:
+        return array
+    flat = array.reshape(array.shape[0], -1)
+    return np.ascontiguousarray(flat[:, 0]) if flat.shape[1] and (flat == flat[:, :1]).all() else None
+
+
 def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
-    gamma, beta, mean, var = (_data(inputs, i).astype(np.float64) for i in range(4))
+    """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64 [C]."""
+    vectors = [first_of_channel(_data(inputs, i)) for i in range(4)]
+    if any(vector is None for vector in vectors):
+        raise NotEvaluable("parameters per element")
+    gamma, beta, mean, var = (vector.astype(np.float64) for vector in vectors if vector is not None)
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     with np.errstate(all="ignore"):

@@ -79,6 +79,7 @@ def bias_add(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
 def batch_norm_to_affine(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Scale and shift, f64[C]."""
     shape = _shape(node.input(0))
+    shape = None if shape is None else shape[:1]
     return (TensorType(F64, shape), TensorType(F64, shape))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...ir.attributes import Attribute, AttributeRef
 from ...ir.errors import ModelError
+from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
 from ...ir.ops import OPS
@@ -70,6 +71,20 @@ def _payload(value: Value) -> Tensor | None:
     return payload if isinstance(payload, Tensor) else None
 
 
+def _is_per_channel(value: Value | None) -> bool:
+    """Whether a parameter is a vector, or a constant that is the same all over each channel, its first axis."""
+    shape = None if value is None else shape_of(value.type)
+    if value is None or shape is None or not shape:
+        return False
+    if len(shape) == 1:
+        return True
+    payload = _payload(value)
+    try:
+        return payload is not None and first_of_channel(payload.numpy()) is not None
+    except (ValueError, OSError, ModelError):  # a payload that cannot be read
+        return False
+
+
 def inference_batch_norm(node: NodeView) -> Refusal | None:
     """BatchNormalization with fixed statistics, one value per channel.
 
@@ -87,9 +102,7 @@ def inference_batch_norm(node: NodeView) -> Refusal | None:
     if declared > 1:
         return Refusal("training_mode", f"{declared} outputs are declared")
     if node.opset < 9 and node.attrs.get("spatial", 1) == 0:
-        gamma = node.inputs[1] if len(node.inputs) > 1 else None
-        shape = None if gamma is None else shape_of(gamma.type)
-        if shape is None or len(shape) != 1:
+        if not all(_is_per_channel(value) for value in node.inputs[1:5]):
             return Refusal("per_element", "spatial is 0: the parameters are per element, not per channel")
     return None
 

@@ -19,6 +19,8 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | 
         return weight
     if isinstance(bias, Refusal):
         return bias
+    if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
+        return Refusal("channel_mismatch", f"{node.label}: its parameters are no vectors of one length")
     fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
