@@ -73,7 +73,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """The weight of a layer, input `index`: exact elements, dtype, and the DequantizeLinear that makes it, if any."""
+    """The weight of a layer, input `index`: its value, dtype and exact elements.
+
+    Where a DequantizeLinear makes it, that node with its scale and zero point; `array` is then what it makes.
+    """
 
     index: int
     value: Value
@@ -98,6 +101,7 @@ def smallest_normal(dtype: DType) -> float:
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
+    """The constant floating weight of a layer, or why there is none."""
     value = node.inputs[index]
     assert value is not None
     tensor = params.evaluator.tensor(value)
@@ -137,6 +141,7 @@ def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> 
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | Refusal | None:
+    """The constant bias of a layer in float64, None where it has none, or why it is not constant."""
     value = node.input(index)
     if value is None:
         return None
