@@ -7,6 +7,7 @@ would depend on the runtime (a float out of an integer's range, division by zero
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -75,7 +76,7 @@ def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
         a, b = _operands(node, inputs)
         if is_wide(node):
             a = a.astype(np.float64, copy=False)
-        elif a.dtype != b.dtype:
+        elif a.dtype != b.dtype or a.dtype == object:
             raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
         else:
             _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
@@ -295,6 +296,86 @@ subtract: Evaluate = _binary(np.subtract)
 negative: Evaluate = _unary(np.negative)
 sqrt: Evaluate = _unary(np.sqrt)
 reciprocal: Evaluate = _unary(lambda x: np.divide(np.ones((), x.dtype), x))
+floor: Evaluate = _unary(np.floor)
+ceil: Evaluate = _unary(np.ceil)
+logical_not: Evaluate = _unary(np.logical_not)
+equal: Evaluate = _binary(np.equal)
+less: Evaluate = _binary(np.less)
+less_equal: Evaluate = _binary(np.less_equal)
+greater: Evaluate = _binary(np.greater)
+greater_equal: Evaluate = _binary(np.greater_equal)
+logical_and: Evaluate = _binary(np.logical_and)
+logical_or: Evaluate = _binary(np.logical_or)
+logical_xor: Evaluate = _binary(np.logical_xor)
+
+
+def absolute(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Abs; the least signed integer has none."""
+    data = _data(inputs)
+    if data.dtype.kind == "i" and (data == np.iinfo(data.dtype).min).any():
+        raise NotEvaluable("the absolute value of the least integer")
+    return (np.abs(data),)
+
+
+def power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Pow of integers, which wraps; how a floating power is rounded is up to the runtime."""
+    a, b = _data(inputs), _data(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
+        raise NotEvaluable("a floating or negative power")
+    _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return (np.power(a, b),)
+
+
+def mod(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Mod of integers: the sign is that of the divisor or, with `fmod`, of the dividend."""
+    a, b = _data(inputs), _data(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or not b.all():
+        raise NotEvaluable("a floating remainder, or one of a division by zero")
+    _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return ((np.fmod if node.attrs.get("fmod") else np.mod)(a, b),)
+
+
+def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        parts = [_data(inputs, i) for i in range(len(inputs))]
+        if any(part.dtype != parts[0].dtype or (part != part).any() for part in parts):
+            raise NotEvaluable("operands of several dtypes, or NaN")
+        _bound(prod(np.broadcast_shapes(*(part.shape for part in parts))), parts[0])
+        return (reduce(function, parts),)
+
+    return evaluate
+
+
+maximum: Evaluate = _variadic(np.maximum)
+minimum: Evaluate = _variadic(np.minimum)
+
+
+def where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Where."""
+    condition, x, y = (_data(inputs, i) for i in range(3))
+    if x.dtype != y.dtype or condition.dtype != np.bool_:
+        raise NotEvaluable(f"operands are {condition.dtype}, {x.dtype} and {y.dtype}")
+    _bound(prod(np.broadcast_shapes(condition.shape, x.shape, y.shape)), x)
+    return (np.where(condition, x, y),)
+
+
+def arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Range of integers; a runtime may accumulate the rounding of floats."""
+    start, limit, delta = (_data(inputs, i) for i in range(3))
+    if start.dtype.kind not in "iu" or not start.dtype == limit.dtype == delta.dtype or delta.size != 1 or not delta:
+        raise NotEvaluable("a range of floats, or one without end")
+    low, high, step = (int(array.item()) for array in (start, limit, delta))
+    _bound(len(range(low, high, step)), start)
+    return (np.arange(low, high, step, dtype=start.dtype),)
+
+
+def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Size: the product of the extents of the input's type, 1 for a scalar."""
+    first = node.input(0)
+    dims = None if first is None else shape_of(first.type)
+    if dims is None or not all(isinstance(dim, int) for dim in dims):
+        raise NotEvaluable("an extent is not static")
+    return (np.array(prod(dim for dim in dims if isinstance(dim, int)), np.int64),)
 
 
 class ConstantEvaluator:
@@ -319,6 +400,10 @@ class ConstantEvaluator:
         if dtype is not None and dtype is not F64 and found.dtype == np.float64:
             return round_to(found, dtype)
         return found
+
+    def forget_unknown(self) -> None:
+        """Evaluate anew what was no constant so far: a rewrite may have made it one."""
+        self._known = {value: array for value, array in self._known.items() if array is not None}
 
     def tensor(self, value: Value | None) -> Tensor | None:
         """The payload of a constant value: the node's own where it is a `constant`, a computed one elsewhere."""

@@ -13,7 +13,7 @@ from math import prod
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .tensor import Tensor
-from .types import F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+from .types import BOOL, F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
 
 Infer = Callable[[Node, ConstantEvaluator], tuple[Type, ...]]
 
@@ -64,6 +64,16 @@ def elementwise(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
 def broadcast(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Broadcast of all operands, in the first one's dtype."""
     return (TensorType(_dtype(node.input(0)), reduce(broadcast_shapes, map(_shape, node.inputs))),)
+
+
+def comparison(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """Broadcast of the operands, bool."""
+    return (TensorType(BOOL, reduce(broadcast_shapes, map(_shape, node.inputs))),)
+
+
+def scalar_i64(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """i64[]."""
+    return (TensorType(I64, ()),)
 
 
 def where(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
