@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PACKAGE := ir frontends frontends/onnx passes backends backends/onnx
+PACKAGE := ir frontends frontends/onnx passes passes/simplify backends backends/onnx
 
 .PHONY: demo test lint format clean
 
