@@ -14,7 +14,7 @@ import numpy as np
 
 from .graph import Node, Value
 from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to
-from .types import DTYPES, F64, DType, dtype_of, shape_of
+from .types import DTYPES, F64, DType, Shape, dtype_of, shape_of
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
@@ -230,10 +230,22 @@ def full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.broadcast_to(fill.reshape((1,) * len(shape)), shape),)
 
 
+def _extents(node: Node, inputs: Inputs) -> Shape:
+    """The shape of the first operand, by its elements where it is constant and by its type elsewhere."""
+    array, first = inputs[0] if inputs else None, node.input(0)
+    if array is not None:
+        return tuple(map(int, array.shape))
+    return None if first is None else shape_of(first.type)
+
+
+def _is_static(value: Value) -> bool:
+    dims = shape_of(value.type)
+    return dims is not None and all(isinstance(dim, int) for dim in dims)
+
+
 def shape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """The extents of the input's type from `start` to `end`, which must be static."""
-    first = node.input(0)
-    dims = None if first is None else shape_of(first.type)
+    dims = _extents(node, inputs)
     if dims is None:
         raise NotEvaluable("the rank is unknown")
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
@@ -371,8 +383,7 @@ def arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Size: the product of the extents of the input's type, 1 for a scalar."""
-    first = node.input(0)
-    dims = None if first is None else shape_of(first.type)
+    dims = _extents(node, inputs)
     if dims is None or not all(isinstance(dim, int) for dim in dims):
         raise NotEvaluable("an extent is not static")
     return (np.array(prod(dim for dim in dims if isinstance(dim, int)), np.int64),)
@@ -400,6 +411,10 @@ class ConstantEvaluator:
         if dtype is not None and dtype is not F64 and found.dtype == np.float64:
             return round_to(found, dtype)
         return found
+
+    def provide(self, value: Value, array: Array) -> None:
+        """Take `array`, computed elsewhere, for the elements of a constant value."""
+        self._known[value] = array
 
     def forget_unknown(self) -> None:
         """Evaluate anew what was no constant so far: a rewrite may have made it one."""
@@ -435,7 +450,8 @@ class ConstantEvaluator:
                 stack.pop()
                 continue
             needed = [v for i, v in enumerate(node.inputs) if v is not None and i not in info.by_type]
-            missing = [v for v in needed if v not in self._known]
+            shaped = [v for i, v in enumerate(node.inputs) if v is not None and i in info.by_type and not _is_static(v)]
+            missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
             if any(self._known.get(v, ...) is None for v in needed):
                 self._known[top] = None
             elif missing:
@@ -451,7 +467,7 @@ class ConstantEvaluator:
         arrays: list[Array | None] = []
         for i, value in enumerate(node.inputs):
             if value is None or i in by_type:
-                arrays.append(None)
+                arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
         try:

@@ -71,6 +71,7 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
-    """One sweep of the rules that remove operators which stand in the way, and make none but a merged transpose."""
-    for node in graph:
-        apply_rules(node, rewriter, evaluator, CLEAN_UP)
+    """One sweep of the rules that remove what stands in the way of a fold; `evaluator` forgets what may be constant now."""
+    shapes = ShapeEvaluator()
+    if any([apply_rules(node, rewriter, shapes, CLEAN_UP) for node in graph]):
+        evaluator.forget_unknown()

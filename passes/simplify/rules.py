@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from ...ir.attributes import Attribute
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.ops import op_info
 from ...ir.rewrite import Rewriter
@@ -16,8 +14,6 @@ from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
 from ..affine import Step
 from .extents import ShapeEvaluator
-
-E = TypeVar("E", bound=ConstantEvaluator)
 
 Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]
 """A rewrite: edits the graph at a node and says so, or declines. Its docstring begins with what becomes what."""
@@ -28,9 +24,7 @@ MAX_BYTES = 64 << 10
 """Bound on a constant that a rewrite makes where it replaces none of that size."""
 
 
-def apply_rules(
-    node: Node, rewriter: Rewriter, evaluator: E, rules: Mapping[str, Sequence[Callable[[Node, Rewriter, E], bool]]]
-) -> bool:
+def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
     """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
     if drop_unread(node, rewriter):
         return True

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from types import ModuleType
 
-from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node
-from ...ir.rewrite import Rewriter
 from . import arithmetic, control, elementwise, layout, padding, shapes
 from .rules import Rules
 
-_MODULES = (elementwise, arithmetic, layout, padding, shapes, control)
+_REMOVALS = (arithmetic.single_operand, arithmetic.where_constant)
 
 
-def _joined() -> Rules:
+def _joined(modules: Iterable[ModuleType]) -> Rules:
     rules: Rules = {}
-    for module in _MODULES:
+    for module in modules:
         for op, found in module.RULES.items():
             rules[op] = (*rules.get(op, ()), *found)
     return rules
 
 
-RULES: Rules = _joined()
+RULES: Rules = _joined((elementwise, arithmetic, layout, padding, shapes, control))
 """The rules for each operator, in the order in which they are tried."""
 
-CLEAN_UP: dict[str, tuple[Callable[[Node, Rewriter, ConstantEvaluator], bool], ...]] = {
-    "cast": (elementwise.drop_cast,),
-    "identity": (elementwise.drop_identity,),
-    "transpose": (layout.merge_transposes,),
+CLEAN_UP: Rules = {
+    op: tuple(rule for rule in rules if rule.__module__ != arithmetic.__name__ or rule in _REMOVALS)
+    for op, rules in _joined((elementwise, arithmetic, layout, shapes, control)).items()
 }
-"""The rules that remove what may stand in the way of a fold."""
+"""The rules that remove what may stand in the way of a fold: no affine is touched, and no pad, which a fold can use."""
