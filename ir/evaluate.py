@@ -347,6 +347,20 @@ def mod(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return ((np.fmod if node.attrs.get("fmod") else np.mod)(a, b),)
 
 
+def matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """numpy.matmul; floating products are summed in float64 and rounded once."""
+    a, b = _data(inputs), _data(inputs, 1)
+    dtype = dtype_of(node.output.type)
+    if a.dtype != b.dtype or dtype is None or not a.ndim or not b.ndim:
+        raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    _bound(prod(batch) * prod(a.shape[-2:-1]) * prod(b.shape[-1:] if b.ndim > 1 else ()), a)
+    if not dtype.is_float:
+        return (np.matmul(a, b),)
+    with np.errstate(all="ignore"):
+        return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
+
+
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         parts = [_data(inputs, i) for i in range(len(inputs))]

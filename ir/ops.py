@@ -53,7 +53,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("nn.conv", (2, 3), infer.conv, wide=2, decides_rank=True),
         OpInfo("nn.conv_transpose", (2, 3), infer.conv_transpose, wide=2, decides_rank=True),
         OpInfo("nn.dense", (2, 3), infer.dense, wide=2, decides_rank=True),
-        OpInfo("matmul", (2, 2), infer.matmul),
+        OpInfo("matmul", (2, 2), infer.matmul, ev.matmul),
         OpInfo("nn.bias_add", (2, 2), infer.bias_add, ev.add, wide=1),
         OpInfo("nn.batch_norm", (5, 5), infer.same),
         OpInfo("nn.batch_norm_to_affine", (4, 4), infer.batch_norm_to_affine, ev.batch_norm_to_affine, outputs=2),

@@ -71,7 +71,10 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
-    """One sweep of the rules that remove what stands in the way of a fold; `evaluator` forgets what may be constant now."""
+    """One sweep of the rules that remove what stands in the way of a fold.
+
+    `evaluator` forgets what was no constant before, as it may be one now.
+    """
     shapes = ShapeEvaluator()
     if any([apply_rules(node, rewriter, shapes, CLEAN_UP) for node in graph]):
         evaluator.forget_unknown()
