@@ -27,13 +27,9 @@ def standard_type(node: Node, module: Module) -> str | None:
     domain, _, op_type = node.op.partition("::")
     if domain not in ("", "ai.onnx") or not op_type or node.overload or node.graph is None:
         return None
-    if any(key[:2] in ((domain, op_type), ("", op_type)) for key in _functions_in_default_domain(module)):
+    if any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
         return None
     return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
-
-
-def _functions_in_default_domain(module: Module) -> list[tuple[str, str, str]]:
-    return [key for key in module.functions if key[0] in ("", "ai.onnx")]
 
 
 def is_deterministic(node: Node, module: Module) -> bool:
@@ -53,8 +49,11 @@ def is_erasable(node: Node, module: Module) -> bool:
         return is_deterministic(node, module)
     if standard_type(node, module) is None:
         return False
-    inner = [body for region in node.regions for body in region.walk()]
-    return all(
-        body.op == "return" or (standard_type(body, module) if body.regions else is_deterministic(body, module))
-        for body in inner
-    )
+    return all(_is_erasable_inside(inner, module) for region in node.regions for inner in region.walk())
+
+
+def _is_erasable_inside(node: Node, module: Module) -> bool:
+    """`is_erasable` of a node whose own regions are looked into anyway."""
+    if node.op == "return":
+        return True
+    return standard_type(node, module) is not None if node.regions else is_deterministic(node, module)
