@@ -16,6 +16,9 @@ from .infra import Pass, PassContext
 
 Key = Hashable
 
+KEPT = ("constant", "nn.batch_norm_to_affine")
+"""Operators that are not merged as such: each of the second is written as the BatchNormalization that it came from."""
+
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(Pass):
@@ -62,7 +65,7 @@ def merge_operators(graph: Graph, rewriter: Rewriter) -> None:
     """f(x), f(x) -> f(x)"""
     first: dict[Key, Node] = {}
     for node in graph:
-        if node.op in ("constant", "variable") or not is_deterministic(node, rewriter.module):
+        if node.op in KEPT or not is_deterministic(node, rewriter.module):
             continue
         known = first.setdefault(_key(node), node)
         pairs = list(zip(node.outputs, known.outputs, strict=False))

@@ -45,7 +45,10 @@ def erase_unread(node: Node, rewriter: Rewriter) -> None:
 
 
 def drop_unused_functions(module: Module) -> bool:
-    """Remove the functions that no call in the main graph leads to; whether there were any. O(nodes)."""
+    """Remove the functions that no call in the main graph leads to; whether there were any. O(nodes).
+
+    A function in the default domain may stand for an operator that is in-house here, and stays.
+    """
     reached: set[FunctionKey] = set()
     waiting = [module.graph]
     while waiting:
@@ -55,7 +58,7 @@ def drop_unused_functions(module: Module) -> bool:
             if key in module.functions and key not in reached:
                 reached.add(key)
                 waiting.append(module.functions[key].graph)
-    unused = [key for key in module.functions if key not in reached]
+    unused = [key for key in module.functions if key not in reached and key[0] not in ("", "ai.onnx")]
     for key in unused:
         module.dropped.extend(node.origins for node in module.functions[key].graph.walk() if node.origins)
         del module.functions[key]

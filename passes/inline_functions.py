@@ -135,6 +135,9 @@ class _Inliner:
         anchor, hint = call, call.name or (call.outputs[0].name if call.outputs else function.name)
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
+        if not nodes:
+            self.module.dropped.append(call.origins)
+        call.origins = ()  # the copies have them
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
             new = copier.values[result]
             if new is None:

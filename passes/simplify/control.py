@@ -20,6 +20,8 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     results = taken.outputs
     if len(results) != len(node.outputs):
         return False
+    captured = [value for inner in other.walk() for value in inner.inputs]
+    rewriter.module.dropped.extend(inner.origins for inner in other.walk() if inner.origins)
     for inner in taken:
         for value in inner.outputs:
             value.name = rewriter.module.fresh_name(value.name) if value.name else ""
@@ -27,8 +29,6 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     taken.return_.set_inputs(())
     for old, new in zip(node.outputs, results, strict=True):
         stand_in(old, new, rewriter, before=node)
-    captured = [value for inner in other.walk() for value in inner.inputs]
-    rewriter.module.dropped.extend(inner.origins for inner in other.walk() if inner.origins)
     if node.graph is not None:
         rewriter.erase(node)
     rewriter.sweep(captured)

@@ -8,7 +8,7 @@ from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.rewrite import Rewriter
-from ...ir.tensor import Array, ArrayTensor
+from ...ir.tensor import ArrayTensor, numpy_dtype
 from ...ir.types import DType, dtype_of
 from .extents import ShapeEvaluator
 from .rules import Rules, data_of, only_reader, opset, substitute
@@ -100,7 +100,7 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
             attrs.update({} if bound is None else {name: float(bound)})
             continue
         hint = f"{node.output.name}.{name}"
-        array = None if bound is None else _scalar(bound, producer, node, evaluator)
+        array = None if bound is None else np.asarray(bound, numpy_dtype(dtype))
         inputs.append(None if array is None else rewriter.constant(ArrayTensor(array, dtype), before=node, hint=hint))
     return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1], attrs)
 
@@ -136,16 +136,6 @@ def _clipped(bound: float | None, bounds: Bounds) -> float | None:
     low, high = bounds
     bound = bound if low is None or bound >= low else low
     return bound if high is None or bound <= high else high
-
-
-def _scalar(bound: float, producer: Node, node: Node, evaluator: ShapeEvaluator) -> Array:
-    """`bound`, which is one of the bounds given or 0, in the dtype of the data."""
-    for value in (*producer.inputs[1:], *node.inputs[1:]):
-        array = evaluator.array(value)
-        if array is not None and array.ravel()[0] == bound:
-            return array.reshape(())
-    like = next(array for v in (*producer.inputs[1:], *node.inputs[1:]) if (array := evaluator.array(v)) is not None)
-    return np.asarray(bound, like.dtype)
 
 
 RULES: Rules = {

@@ -223,7 +223,7 @@ class _Region:
         for node, edit in self.nodes.items():
             grown += sum(array.nbytes for array in edit.constants.values())
             returned = [user for user in self.gone_behind(node) if user.output.is_returned]
-            if len(returned) > 1 or (returned and self.leaving(node)):
+            if len(returned) > 1:
                 return False
         return gone > come and grown <= MAX_BYTES * len(self.nodes)
 
