@@ -419,7 +419,9 @@ SHAPES: Cases = {
     "its own shape": (between(lambda g, x: g.node("Reshape", [x, g.node("Shape", [x])]), ("N", 3)), []),
     "allowzero": (between(reshape_to("0", 12, allowzero=1), ("N", 3, 4)), ["Reshape"]),
     "slice of a shape": (
-        between(reshape_to(lambda g, x: g.node("Slice", [g.node("Shape", [x]), ints(g, 0), ints(g, 1)]), 12), ("N", 3, 4)),
+        between(
+            reshape_to(lambda g, x: g.node("Slice", [g.node("Shape", [x]), ints(g, 0), ints(g, 1)]), 12), ("N", 3, 4)
+        ),
         ["Reshape"],
     ),
     "a static extent beside others": (
