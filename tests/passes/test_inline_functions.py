@@ -141,8 +141,7 @@ def test_another_opset_in_which_an_operator_means_something_else() -> None:
 
 def test_a_function_that_returns_its_argument() -> None:
     graph = Graph(domains={"f": 1})
-    return helper.make_function("f", "Same", ["a"], ["a"], [], [helper.make_opsetid("", 21)])
-    graph.functions.append(made)
+    graph.functions.append(helper.make_function("f", "Same", ["a"], ["a"], [], [helper.make_opsetid("", 21)]))
     graph.input("x", [2])
     graph.node("Same", ["x"], "y", domain="f")
     graph.output("y", [2])
