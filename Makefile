@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis backends backends/onnx
+PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/onnx
 
 .PHONY: demo test lint format clean
 

@@ -44,6 +44,11 @@ def no_legacy_axis(node: NodeView) -> Refusal | None:
     return Refusal("unsupported_attr", "axis without limited broadcast")
 
 
+def numpy_broadcast(node: NodeView) -> Refusal | None:
+    """Before opset 7 operands were broadcast as attributes told."""
+    return None if node.opset >= 7 else Refusal("unsupported_attr", "limited broadcast")
+
+
 def text_cast(node: NodeView) -> Refusal | None:
     """Before opset 6 `to` was a name."""
     return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
@@ -118,10 +123,12 @@ class Lowering:
 LOWERINGS: dict[str, Lowering] = {
     "Abs": Lowering("abs"),
     "Add": Lowering("add", no_legacy_axis),
+    "And": Lowering("logical_and", numpy_broadcast),
     "AveragePool": Lowering("nn.avg_pool"),
     "BatchNormalization": Lowering("nn.batch_norm", inference_batch_norm),
     "Cast": Lowering("cast", text_cast),
     "CastLike": Lowering("cast_like"),
+    "Ceil": Lowering("ceil"),
     "Clip": Lowering("clip"),
     "Concat": Lowering("concatenate"),
     "ConstantOfShape": Lowering("full"),
@@ -130,30 +137,41 @@ LOWERINGS: dict[str, Lowering] = {
     "DepthToSpace": Lowering("nn.depth_to_space"),
     "Div": Lowering("divide", no_legacy_axis),
     "Dropout": Lowering("nn.dropout", inference_dropout),
+    "Equal": Lowering("equal", numpy_broadcast),
     "Expand": Lowering("broadcast_to"),
     "Flatten": Lowering("nn.batch_flatten"),
+    "Floor": Lowering("floor"),
     "Gather": Lowering("take"),
     "Gemm": Lowering("nn.dense"),
     "GlobalAveragePool": Lowering("nn.global_avg_pool"),
     "GlobalLpPool": Lowering("nn.global_lp_pool"),
     "GlobalMaxPool": Lowering("nn.global_max_pool"),
+    "Greater": Lowering("greater", numpy_broadcast),
+    "GreaterOrEqual": Lowering("greater_equal"),
     "GroupNormalization": Lowering("nn.group_norm"),
     "HardSigmoid": Lowering("hard_sigmoid"),
     "Identity": Lowering("identity"),
     "InstanceNormalization": Lowering("nn.instance_norm"),
     "LayerNormalization": Lowering("nn.layer_norm"),
     "LeakyRelu": Lowering("nn.leaky_relu"),
+    "Less": Lowering("less", numpy_broadcast),
+    "LessOrEqual": Lowering("less_equal"),
     "LpPool": Lowering("nn.lp_pool"),
     "MatMul": Lowering("matmul"),
     "Max": Lowering("maximum"),
     "MaxPool": Lowering("nn.max_pool"),
     "Mean": Lowering("mean_n"),
     "Min": Lowering("minimum"),
+    "Mod": Lowering("mod"),
     "Mul": Lowering("multiply", no_legacy_axis),
     "Neg": Lowering("negative"),
+    "Not": Lowering("logical_not"),
+    "Or": Lowering("logical_or", numpy_broadcast),
     "PRelu": Lowering("nn.prelu"),
     "Pad": Lowering("nn.pad"),
+    "Pow": Lowering("power", numpy_broadcast),
     "RMSNormalization": Lowering("nn.rms_norm"),
+    "Range": Lowering("arange"),
     "Reciprocal": Lowering("reciprocal"),
     "ReduceL1": Lowering("reduce_l1"),
     "ReduceL2": Lowering("reduce_l2"),
@@ -165,6 +183,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Reshape": Lowering("reshape"),
     "Resize": Lowering("image.resize"),
     "Shape": Lowering("shape_of"),
+    "Size": Lowering("ndarray_size"),
     "Slice": Lowering("strided_slice"),
     "SpaceToDepth": Lowering("nn.space_to_depth"),
     "Split": Lowering("split"),
@@ -177,6 +196,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Unsqueeze": Lowering("expand_dims"),
     "Upsample": Lowering("nn.upsampling"),
     "Where": Lowering("where"),
+    "Xor": Lowering("logical_xor", numpy_broadcast),
 }
 """The in-house operators by the name they have in ONNX's default domain."""
 

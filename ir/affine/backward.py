@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..movement import integer, permutation
 from ..tensor import Array
 from ..types import shape_of
 from .algebra import Affine
@@ -22,7 +23,6 @@ from .operands import (
     common_value,
     fits_attribute,
     implicit_padding,
-    integer,
     integers,
     number,
     shapes,
@@ -278,15 +278,6 @@ def transpose(node: Node, index: int, affine: Affine, params: Parameters) -> Way
         return _data(affine)
     perm = permutation(node)
     return unknown_shape(node) if perm is None else _data(affine.at(perm[affine.axis]))
-
-
-def permutation(node: Node) -> tuple[int, ...] | None:
-    """The axes of a `transpose`; without `perm` they are reversed, which takes a known rank."""
-    perm = node.attrs.get("perm")
-    if isinstance(perm, tuple):
-        return tuple(axis for axis in perm if isinstance(axis, int))
-    shape = shape_of(node.output.type)
-    return None if shape is None else tuple(reversed(range(len(shape))))
 
 
 def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

@@ -10,11 +10,12 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
-from ..tensor import Array, round_to
+from ..movement import integer
+from ..tensor import Array, round_to, to_float64
 from .algebra import Affine
 from .border import bias_map, constant_padding, explicit_pads
-from .layers import Fold, Weight, misfit, of_data, of_result, operands, to_float64
-from .operands import Parameters, fits_attribute, implicit_padding, integer, opset, text
+from .layers import Fold, Weight, misfit, of_data, of_result, operands
+from .operands import Parameters, fits_attribute, implicit_padding, opset, text
 
 
 def _shape_refusal(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..graph import Node, Value
 from ..ledger import Refusal
-from ..tensor import Array, float64, numpy_dtype, round_to
+from ..movement import integer
+from ..tensor import Array, float64, round_to, smallest_normal, to_float64
 from ..types import DType, shape_of
 from .algebra import Affine
-from .operands import Parameters, integer, opset
+from .operands import Parameters, opset
 from .recognise import not_constant
 
 
@@ -85,19 +86,6 @@ class Weight:
     dequantize: Node | None = None
     scale: Array | None = None
     zero_point: Array | None = None
-
-
-def to_float64(array: Array) -> Array:
-    """`array` in float64."""
-    wide: Array = array.astype(np.float64, copy=False)
-    return wide
-
-
-def smallest_normal(dtype: DType) -> float:
-    """The smallest positive normal number of a floating type."""
-    if dtype.name == "bf16":
-        return float(np.finfo(np.float32).tiny)
-    return float(np.finfo(numpy_dtype(dtype)).tiny)
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:

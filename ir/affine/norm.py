@@ -6,10 +6,12 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..movement import integer
+from ..tensor import to_float64
 from ..types import dtype_of, shape_of
 from .algebra import Affine
-from .layers import Fold, checked, of_result, operands, read_bias, read_weight, to_float64
-from .operands import Parameters, integer, opset
+from .layers import Fold, checked, of_result, operands, read_bias, read_weight
+from .operands import Parameters, opset
 
 
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:

@@ -16,13 +16,13 @@ import numpy as np
 
 from ...ir.affine.algebra import Affine
 from ...ir.affine.carry import Carry
-from ...ir.affine.layers import Fold, to_float64
+from ...ir.affine.layers import Fold
 from ...ir.affine.operands import Parameters
 from ...ir.affine.recognise import batch_norm_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.ledger import Refusal
 from ...ir.ops import op_info, reads_elements, sole_reader
-from ...ir.tensor import round_to
+from ...ir.tensor import round_to, to_float64
 from ...ir.types import dtype_of
 
 Path = tuple[Node, "Path | None"]
