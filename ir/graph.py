@@ -163,6 +163,11 @@ class Node:
         new.users[self] = new.users.get(self, 0) + count
 
     @property
+    def opset(self) -> int:
+        """The version of ONNX's default domain that the node is written in."""
+        return 1 if self.graph is None else self.graph.opsets.get("", 1)
+
+    @property
     def label(self) -> str:
         """The node in a sentence: its operator, and its name or that of its first result."""
         result = f"%{self.outputs[0].name}" if self.outputs else "(nameless)"

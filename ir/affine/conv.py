@@ -15,7 +15,7 @@ from ..tensor import Array, round_to, to_float64
 from .algebra import Affine
 from .border import bias_map, constant_padding, explicit_pads
 from .layers import Fold, Weight, misfit, of_data, of_result, operands
-from .operands import Parameters, fits_attribute, implicit_padding, opset, text
+from .operands import Parameters, fits_attribute, implicit_padding, text
 
 
 def _shape_refusal(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:
@@ -81,7 +81,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
             return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
         padding = constant_padding(node, affine) if params.border == "pad" else None
         pads = explicit_pads(node, array.shape[2:])
-        exact = isinstance(padding, float) and (opset(node) >= 11 or fits_attribute(node, padding))
+        exact = isinstance(padding, float) and (node.opset >= 11 or fits_attribute(node, padding))
         if exact and isinstance(padding, float) and pads is not None:
             fold = replace(fold, padding=(pads, padding))
         else:

@@ -17,7 +17,7 @@ from ..tensor import Array
 from ..types import shape_of
 from .algebra import Affine
 from .carry import Carry, below_zero, is_extent, shifted, unknown_shape
-from .operands import ALIGNED, Parameters, opset, parameter_axis
+from .operands import ALIGNED, Parameters, parameter_axis
 
 Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
 
@@ -41,7 +41,7 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
             array = array.astype(np.float64)
             if node.op == "nn.bias_add" and affine.axis not in (None, axis):
                 return Refusal("axis_mismatch", f"{node.label}: its parameter is a vector along another axis")
-            if opset(node) < 7 and node.op in ALIGNED and (axis is None or affine.axis not in (None, axis)):
+            if node.opset < 7 and node.op in ALIGNED and (axis is None or affine.axis not in (None, axis)):
                 return Refusal("unsupported_op", f"{node.label}: constants do not broadcast before opset 7")
             if axis is not None and i == 1:
                 if rank is None or axis + array.ndim > rank:

@@ -19,7 +19,7 @@ from ..movement import integer
 from ..tensor import Array, float64, round_to, smallest_normal, to_float64
 from ..types import DType, shape_of
 from .algebra import Affine
-from .operands import Parameters, opset
+from .operands import Parameters
 from .recognise import not_constant
 
 
@@ -264,7 +264,7 @@ def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Resc
         return Refusal("negative_scale", f"{label}: a scale that is not positive would change the integers")
     if old.size != 1 and integer(dequantize, "axis", 1) % weight.array.ndim != fold.weight_axis:
         return Refusal("axis_mismatch", f"{label} is not per output channel")
-    if opset(dequantize) < 13:
+    if dequantize.opset < 13:
         return Refusal("unsupported_op", f"{label}: scales per channel need opset 13")
     new = np.broadcast_to(old.ravel(), scale.shape) * scale
     refusal = check_numbers(dequantize, scale, np.broadcast_to(old.ravel(), scale.shape), None, fold.dtype)

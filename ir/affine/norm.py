@@ -11,7 +11,7 @@ from ..tensor import to_float64
 from ..types import dtype_of, shape_of
 from .algebra import Affine
 from .layers import Fold, checked, of_result, operands, read_bias, read_weight
-from .operands import Parameters, opset
+from .operands import Parameters
 
 
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
@@ -43,7 +43,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | 
     """GroupNormalization: as InstanceNormalization; before opset 21 the parameters are per group, so the affine must
     be constant inside every group.
     """
-    if opset(node) >= 21 or affine.axis is None:
+    if node.opset >= 21 or affine.axis is None:
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.label}")

@@ -125,11 +125,6 @@ def fits_attribute(node: Node, value: float) -> bool:
     return float(np.float32(value)) == value or (dtype is not None and dtype.bits <= 32)
 
 
-def opset(node: Node) -> int:
-    """The version of ONNX's operators in the graph of `node`."""
-    return 1 if node.graph is None else node.graph.opsets.get("", 1)
-
-
 def static_size(dims: tuple[Dim, ...]) -> int | None:
     """The product of extents, None where one is not a number."""
     numbers = [dim for dim in dims if isinstance(dim, int)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.affine.algebra import Affine
 from ...ir.affine.layers import Fold
-from ...ir.affine.operands import opset, parameter_axis
+from ...ir.affine.operands import parameter_axis
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ledger import Fold as FoldRecord
@@ -172,8 +172,8 @@ class Committer:
         whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
         dtype, inputs = dtype_of(node.output.type), [data]
         attrs: dict[str, Attribute] = {}
-        if opset(node) < 11:
-            attrs = {"pads" if opset(node) > 1 else "paddings": whole, "value": value}
+        if node.opset < 11:
+            attrs = {"pads" if node.opset > 1 else "paddings": whole, "value": value}
         else:
             tensor = ArrayTensor(np.array(whole, np.int64))
             inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))

@@ -23,7 +23,6 @@ from .rules import (
     keeps_shape,
     note_merged,
     only_reader,
-    opset,
 )
 
 CANCELLATION = 2.0**-10
@@ -150,7 +149,7 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
     """
     arrays = [evaluator.array(value) for value in node.inputs]
     sides = [side for side, array in enumerate(arrays) if array is not None]
-    if len(sides) != 1 or "axis" in node.attrs or opset(node) < 7:
+    if len(sides) != 1 or "axis" in node.attrs or node.opset < 7:
         return None
     parameter, constant, data = node.inputs[sides[0]], arrays[sides[0]], node.inputs[1 - sides[0]]
     assert parameter is not None and constant is not None and data is not None
@@ -233,7 +232,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator
         return False
     ranks = [None if value is None else shape_of(value.type) for value in matmul.inputs]
     dtype = dtype_of(node.output.type)
-    if any(shape is None or len(shape) != 2 for shape in ranks) or opset(node) < (13 if str(dtype) == "bf16" else 7):
+    if any(shape is None or len(shape) != 2 for shape in ranks) or node.opset < (13 if str(dtype) == "bf16" else 7):
         return False
     if dtype is None or not dtype.is_float:
         return False

@@ -11,7 +11,7 @@ from ...ir.rewrite import Rewriter
 from ...ir.tensor import ArrayTensor, numpy_dtype
 from ...ir.types import DType, dtype_of
 from .extents import ShapeEvaluator
-from .rules import Rules, data_of, only_reader, opset, substitute
+from .rules import Rules, data_of, only_reader, substitute
 
 _WIDER = {
     "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
@@ -91,12 +91,12 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     high = outer[1] if high is None else high
     if producer.op == "clip" and (low, high) == inner:
         return rewriter.forward(node.output, middle)
-    if not only_reader(middle, node) or (opset(node) < 11 and not dtype.is_float):
+    if not only_reader(middle, node) or (node.opset < 11 and not dtype.is_float):
         return False
     inputs: list[Value | None] = [data_of(producer)]
     attrs: dict[str, Attribute] = {}
     for name, bound in (("min", low), ("max", high)):
-        if opset(node) < 11:
+        if node.opset < 11:
             attrs.update({} if bound is None else {name: float(bound)})
             continue
         hint = f"{node.output.name}.{name}"

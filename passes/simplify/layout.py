@@ -27,7 +27,7 @@ from ...ir.rewrite import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
 from .extents import ShapeEvaluator
-from .rules import MAX_BYTES, Rules, data_of, opset
+from .rules import MAX_BYTES, Rules, data_of
 
 Perm = tuple[int, ...]
 
@@ -349,7 +349,7 @@ def _has_rank(value: Value, perm: Perm) -> bool:
 
 def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
     """Operands of full rank move, constants are transposed, scalars stay."""
-    if opset(node) < 7:
+    if node.opset < 7:
         return None
     edit = _Edit([])
     axis = node.attrs.get("axis")

@@ -9,7 +9,7 @@ from ...ir.movement import integer, is_given, listed
 from ...ir.rewrite import Rewriter
 from ...ir.types import dtype_of, shape_of
 from .extents import ShapeEvaluator
-from .rules import Rules, data_of, only_reader, opset
+from .rules import Rules, data_of, only_reader
 
 
 def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
@@ -23,7 +23,7 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that count"""
     found = _spatial_pads(node, evaluator)
-    if found is None or found[1] != 0 or opset(node) < 7 or not _fit_windows(node, found[0]):
+    if found is None or found[1] != 0 or node.opset < 7 or not _fit_windows(node, found[0]):
         return False
     own = _own_pads(node, len(found[0]))
     if not node.attrs.get("count_include_pad"):

@@ -51,11 +51,6 @@ def data_of(node: Node) -> Value:
     return data
 
 
-def opset(node: Node) -> int:
-    """The version of the default domain that `node` is written in."""
-    return 1 if node.graph is None else node.graph.opsets.get("", 1)
-
-
 def substitute(
     node: Node,
     rewriter: Rewriter,

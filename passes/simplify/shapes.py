@@ -12,7 +12,7 @@ from ...ir.rewrite import Rewriter
 from ...ir.tensor import numpy_dtype
 from ...ir.types import dtype_of, shape_of
 from .extents import Piece, ShapeEvaluator, piece_of
-from .rules import Rules, become_constant, data_of, int_vector, opset, substitute
+from .rules import Rules, become_constant, data_of, int_vector, substitute
 
 RESHAPES = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims")
 """Operators that keep the elements in their order."""
@@ -148,7 +148,7 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     target = reshape_target(wanted, data)
     if target is None:
         return False
-    if opset(node) < 5:
+    if node.opset < 5:
         return substitute(node, rewriter, "reshape", [data], {"shape": target})
     return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
 
@@ -213,7 +213,7 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     if node.attrs.get("coordinate_transformation_mode", "half_pixel") not in _EXACT_COORDINATES:
         return False
     upsampling = node.op == "nn.upsampling"
-    scales = evaluator.array(node.input(1 if upsampling or opset(node) < 11 else 2))
+    scales = evaluator.array(node.input(1 if upsampling or node.opset < 11 else 2))
     attribute = node.attrs.get("scales")
     if isinstance(attribute, tuple):
         scales = np.asarray(attribute)
