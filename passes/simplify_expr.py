@@ -7,10 +7,12 @@ from typing import ClassVar
 
 from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module
-from ..ir.rewrite import Rewriter, infer_types
+from ..ir.graph import Graph, Module, Node
+from ..ir.ops import op_info
+from ..ir.rewrite import Rewriter, infer_types, is_known
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
+from .simplify.layout import UNARY
 from .simplify.rules import Rules, apply_rules, note_merged
 from .simplify.table import CLEAN_UP, RULES
 
@@ -72,9 +74,18 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Ru
     changed = False
     for node in graph:
         if rewriter.changed:  # what is known of the data may now be known of the result
-            infer_types(node, evaluator)
+            complete_types(node, evaluator)
         changed |= apply_rules(node, rewriter, evaluator, rules)
     return changed
+
+
+def complete_types(node: Node, evaluator: ShapeEvaluator) -> None:
+    """`infer_types`, for operators on each element that are not in the op table too."""
+    infer_types(node, evaluator)
+    if node.op in UNARY and op_info(node.op) is None and not is_known(node.output.type):
+        data = node.inputs[0]
+        if data is not None and is_known(data.type):
+            node.output.type = data.type
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
