@@ -9,7 +9,8 @@ from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ops import op_info
-from ..ir.rewrite import Rewriter, infer_types, is_known
+from ..ir.rewrite import Rewriter, infer_types
+from ..ir.types import shape_of
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.layout import UNARY
@@ -82,9 +83,9 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Ru
 def complete_types(node: Node, evaluator: ShapeEvaluator) -> None:
     """`infer_types`, for operators on each element that are not in the op table too."""
     infer_types(node, evaluator)
-    if node.op in UNARY and op_info(node.op) is None and not is_known(node.output.type):
+    if node.op in UNARY and op_info(node.op) is None and shape_of(node.output.type) is None:
         data = node.inputs[0]
-        if data is not None and is_known(data.type):
+        if data is not None and shape_of(data.type) is not None:
             node.output.type = data.type
 
 
