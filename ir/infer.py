@@ -204,20 +204,21 @@ def reshape(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     if not isinstance(target, tuple):
         array = evaluator.array(node.input(1))
         target = None if array is None else tuple(int(dim) for dim in array.ravel())
-    if target is None or node.attrs.get("allowzero"):
+    if target is None or (node.attrs.get("allowzero") and 0 in target):
         return (TensorType(dtype, None if target is None else (None,) * len(target)),)
     dims: list[Dim] = []
     for i, dim in enumerate(target):
         kept = shape[i] if dim == 0 and shape is not None and i < len(shape) else None
         dims.append(dim if isinstance(dim, int) and dim > 0 else kept)
-    open_dims = [i for i, dim in enumerate(dims) if not isinstance(dim, int)]
-    if len(open_dims) == 1 and target[open_dims[0]] == -1 and shape is not None:
-        known: list[int] = [dim for dim in dims if isinstance(dim, int)]
-        rest: int = prod(known)
-        extents: list[int] = [dim for dim in shape if isinstance(dim, int)]
-        total: int = prod(extents)
-        if len(extents) == len(shape) and rest:
-            dims[open_dims[0]] = total // rest
+    if target.count(-1) == 1 and shape is not None:
+        copied = {i for i, dim in enumerate(target) if dim == 0 and i < len(shape)}
+        extents = [dim for i, dim in enumerate(shape) if i not in copied]
+        rest = prod(dim for dim in target if isinstance(dim, int) and dim > 0)
+        numbers = [dim for dim in extents if isinstance(dim, int)]
+        if len(numbers) == len(extents) and 0 not in shape:
+            dims[target.index(-1)] = prod(numbers) // rest
+        elif rest == prod(numbers) and len(numbers) == len(extents) - 1:
+            dims[target.index(-1)] = next(dim for dim in extents if not isinstance(dim, int))
     return (TensorType(dtype, tuple(dims)),)
 
 

@@ -7,11 +7,14 @@ from typing import ClassVar
 
 from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module
+from ..ir.graph import Graph, Module, Node
+from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter, infer_types
+from ..ir.types import shape_of
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
-from .simplify.rules import apply_rules, note_merged
+from .simplify.layout import UNARY
+from .simplify.rules import Rules, apply_rules, note_merged
 from .simplify.table import CLEAN_UP, RULES
 
 __all__ = ["CLEAN_UP", "ROUNDS", "RULES", "SimplifyExpr", "clean_up", "note_merged"]
@@ -51,30 +54,45 @@ class SimplifyExpr(Pass):
         rewriter = Rewriter(module)
         evaluator = ShapeEvaluator()
         for graph in module.graphs():
-            for _ in range(ROUNDS):
-                if not sweep(graph, rewriter, evaluator):
-                    break
-                evaluator.forget_unknown()
-            else:
-                raise PassError(f"{self.name} does not come to an end in graph {graph.name!r}")
+            to_fixpoint(graph, rewriter, evaluator, RULES)
         return rewriter.changed
 
 
-def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+def to_fixpoint(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> None:
+    """Sweep over `graph` until no rule changes anything.
+
+    Raises PassError where the rules run in circles.
+    """
+    for _ in range(ROUNDS):
+        if not sweep(graph, rewriter, evaluator, rules):
+            return
+        evaluator.forget_unknown()
+    raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
+
+
+def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
     """Apply the rules once at every node; True where one of them changed something."""
     changed = False
     for node in graph:
         if rewriter.changed:  # what is known of the data may now be known of the result
-            infer_types(node, evaluator)
-        changed |= apply_rules(node, rewriter, evaluator, RULES)
+            complete_types(node, evaluator)
+        changed |= apply_rules(node, rewriter, evaluator, rules)
     return changed
 
 
+def complete_types(node: Node, evaluator: ShapeEvaluator) -> None:
+    """`infer_types`, for operators on each element that are not in the op table too."""
+    infer_types(node, evaluator)
+    if node.op in UNARY and op_info(node.op) is None and shape_of(node.output.type) is None:
+        data = node.inputs[0]
+        if data is not None and shape_of(data.type) is not None:
+            node.output.type = data.type
+
+
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
-    """One sweep of the rules that remove what stands in the way of a fold.
+    """Apply the rules that remove what stands in the way of a fold.
 
     `evaluator` forgets what was no constant before, as it may be one now.
     """
-    shapes = ShapeEvaluator()
-    if any([apply_rules(node, rewriter, shapes, CLEAN_UP) for node in graph]):
-        evaluator.forget_unknown()
+    to_fixpoint(graph, rewriter, ShapeEvaluator(), CLEAN_UP)
+    evaluator.forget_unknown()

@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 
 from ...ir.affine.recognise import Step, recognise
-from ...ir.evaluate import ConstantEvaluator
+from ...ir.evaluate import ConstantEvaluator, align
 from ...ir.graph import Node, Value
+from ...ir.ops import BIASED
 from ...ir.rewrite import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, shape_of
@@ -144,23 +145,27 @@ class _Link:
 
 
 def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
-    """The operands of `node` where exactly one is a constant that is broadcast as numpy does; halves of a
-    BatchNormalization are none.
+    """The operands of `node` where exactly one is a constant, in the form in which numpy broadcasts it.
+
+    Halves of a BatchNormalization are none, nor is the bias of a layer, which may become part of it.
     """
     arrays = [evaluator.array(value) for value in node.inputs]
     sides = [side for side, array in enumerate(arrays) if array is not None]
-    if len(sides) != 1 or "axis" in node.attrs or node.opset < 7:
+    if len(sides) != 1 or node.opset < 7:
         return None
     parameter, constant, data = node.inputs[sides[0]], arrays[sides[0]], node.inputs[1 - sides[0]]
     assert parameter is not None and constant is not None and data is not None
     if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
         return None
-    if (
-        constant.dtype.kind == "O"
-        or dtype_of(data.type) is None
-        or dtype_of(data.type) is not dtype_of(node.output.type)
-    ):
+    dtype = dtype_of(data.type)
+    if constant.dtype.kind == "O" or dtype is None or dtype is not dtype_of(node.output.type):
         return None
+    axis = node.attrs.get("axis")
+    if isinstance(axis, int):
+        shape = shape_of(data.type)
+        if shape is None or axis + constant.ndim > len(shape) or (data.node is not None and data.node.op in BIASED):
+            return None
+        constant = align(constant, axis, len(shape))
     return _Link(data, constant, sides[0] == 0)
 
 
