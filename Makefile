@@ -1,6 +1,7 @@
 # make demo   set up, compile the example model, show what happened
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
+# make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,13 +9,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/onnx
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-mutations lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+test-mutations: $(READY)
+	$(BIN)/python tests/mutation.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
