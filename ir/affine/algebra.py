@@ -60,11 +60,14 @@ class Stage:
 class Affine:
     """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same for all elements.
 
-    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is None.
+    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is None. Between a
+    reshape that splits the channels and one that merges them again they lie on several axes, from `axis` on, with
+    `extents` whose product is C; elsewhere `extents` is empty.
     """
 
     axis: int | None
     stages: tuple[Stage, ...]
+    extents: tuple[int, ...] = ()
     scale: Array = field(init=False)
     shift: Array = field(init=False)
 
@@ -80,12 +83,12 @@ class Affine:
         object.__setattr__(self, "shift", shift)
 
     @staticmethod
-    def of(axis: int | None, stages: Sequence[Stage]) -> Affine:
+    def of(axis: int | None, stages: Sequence[Stage], extents: tuple[int, ...] = ()) -> Affine:
         """The affine of these stages, uniform where all its vectors are constant."""
         vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
         if all(array.size and (array == array[0]).all() for array in vectors):
             return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))
-        return Affine(axis, tuple(stages))
+        return Affine(axis, tuple(stages), extents)
 
     @staticmethod
     def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:
@@ -132,13 +135,28 @@ class Affine:
 
     def at(self, axis: int) -> Affine:
         """The same numbers along another axis."""
-        return self if self.axis is None else Affine(axis, self.stages)
+        return self if self.axis is None else Affine(axis, self.stages, self.extents)
 
-    def map(self, axis: int, function: Callable[[Array], Array]) -> Affine:
-        """The affine along `axis` whose vectors are `function` of the vectors of this one."""
+    def map(self, axis: int, function: Callable[[Array], Array], extents: tuple[int, ...] = ()) -> Affine:
+        """The affine along `axis`, or from it on, whose vectors are `function` of the vectors of this one."""
         if self.axis is None:
             return self
-        return Affine.of(axis, [stage.map(function) for stage in self.stages])
+        return Affine.of(axis, [stage.map(function) for stage in self.stages], extents)
+
+    def permuted(self, perm: Sequence[int]) -> Affine | None:
+        """The affine of x that this one is of y, axis i of y being axis perm[i] of x; None where axes part."""
+        if self.axis is None:
+            return self
+        count = len(self.extents) or 1
+        places = [perm[self.axis + i] for i in range(count)]
+        first = min(places)
+        if max(places) - first + 1 != count:
+            return None
+        order = sorted(range(count), key=places.__getitem__)
+        if not self.extents:
+            return Affine(first, self.stages)
+        extents = tuple(self.extents[i] for i in order)
+        return self.map(first, lambda array: array.reshape(self.extents).transpose(order).reshape(-1), extents)
 
     def scattered(self, axis: int, extent: int, index: Array) -> Affine:
         """Along `axis` of `extent` channels: this affine's channels at `index`, the identity elsewhere."""
@@ -157,7 +175,9 @@ class Affine:
 
     def only_scale(self) -> Affine:
         """Without the shift."""
-        return Affine.of(self.axis, [stage.unshifted() for stage in self.stages]) if self.has_shift else self
+        if not self.has_shift:
+            return self
+        return Affine.of(self.axis, [stage.unshifted() for stage in self.stages], self.extents)
 
     def only_shift(self) -> Affine:
         """Without the scale: what remains to be added behind it."""
@@ -174,7 +194,7 @@ class Affine:
 
     def rescaled_data(self, factor: float) -> Affine:
         """The affine of x that this one is of factor * x: the shift is divided by `factor`."""
-        return Affine(self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages))
+        return Affine(self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages), self.extents)
 
     def equals(self, other: Affine) -> bool:
         """Whether both are the same function."""

@@ -274,10 +274,16 @@ def is_spatial_crop(node: Node, axis: int, rank: int, params: Parameters) -> boo
 
 def transpose(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """Transpose: axis a of the result is axis perm[a] of the data."""
-    if affine.axis is None:
-        return _data(affine)
     perm = permutation(node)
-    return unknown_shape(node) if perm is None else _data(affine.at(perm[affine.axis]))
+    if perm is None:
+        return _data(affine) if affine.axis is None else unknown_shape(node)
+    moved = affine.permuted(perm)
+    return parted(node) if moved is None else _data(moved)
+
+
+def parted(node: Node) -> Refusal:
+    """A Transpose that puts other axes between those that the channels lie on."""
+    return Refusal("axis_mismatch", f"{node.label} parts the axes that the channels lie on")
 
 
 def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

@@ -45,7 +45,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
 
     The shift of the data is the same at every position only if no window reads padding.
     """
-    found = operands(node, params)
+    found = operands(node, params, any_bias=not affine.has_shift)
     if isinstance(found, Refusal):
         return found
     weight, bias = found
@@ -106,9 +106,11 @@ def _with_map(
     return replace(scaled, shift=shift)
 
 
-def _transposed(node: Node, params: Parameters) -> tuple[Weight, Array | None, int] | Refusal:
+def _transposed(
+    node: Node, params: Parameters, *, any_bias: bool = False
+) -> tuple[Weight, Array | None, int] | Refusal:
     """Weight, bias and group of a ConvTranspose that hold together."""
-    found = operands(node, params)
+    found = operands(node, params, any_bias=any_bias)
     if isinstance(found, Refusal):
         return found
     weight, bias = found
@@ -149,7 +151,7 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold 
     The number of taps that reach a position varies, even where kernel and stride are equal and the data is padded, so
     a shift passes only a kernel of one element with stride 1 and neither pads nor an output larger than the data.
     """
-    found = _transposed(node, params)
+    found = _transposed(node, params, any_bias=not affine.has_shift)
     if isinstance(found, Refusal):
         return found
     weight, bias, group = found

@@ -13,9 +13,11 @@ from .layers import Fold, Weight, misfit, of_data, of_result, operands, read_wei
 from .operands import Parameters
 
 
-def _dense(node: Node, params: Parameters) -> tuple[Weight, Array | None, bool, float] | Refusal:
+def _dense(
+    node: Node, params: Parameters, *, any_bias: bool = False
+) -> tuple[Weight, Array | None, bool, float] | Refusal:
     """Weight, what the layer adds (beta * C, its columns on the last axis), transB and the beta of the new bias."""
-    found = operands(node, params)
+    found = operands(node, params, any_bias=any_bias)
     if isinstance(found, Refusal):
         return found
     weight, bias = found
@@ -51,7 +53,7 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refus
 
 def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
-    found = _dense(node, params)
+    found = _dense(node, params, any_bias=not affine.has_shift)
     if isinstance(found, Refusal):
         return found
     weight, bias, transposed, beta = found

@@ -14,7 +14,7 @@ from ..graph import Node
 from ..ledger import Refusal
 from ..movement import integer, permutation
 from ..tensor import Array
-from ..types import dtype_of, shape_of
+from ..types import shape_of
 from . import backward
 from .algebra import Affine
 from .backward import (
@@ -25,11 +25,12 @@ from .backward import (
     one_block,
     padded,
     padding,
+    parted,
     result_extents,
     sliced,
 )
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, common_value, integers, shapes, static_size, text
+from .operands import Parameters, common_value, fits_attribute, integers, shapes, static_size, text
 from .remap import through_reshape
 
 Given = Mapping[int, Affine]
@@ -86,21 +87,19 @@ def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
 
 
 def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
-    """HardSigmoid: clip(alpha x + beta, 0, 1) of s x + t has alpha s and alpha t + beta, which are scalars.
-
-    Attributes are float32, so data of more precision is left alone.
-    """
+    """HardSigmoid: clip(alpha x + beta, 0, 1) of s x + t has alpha s and alpha t + beta, which are scalars."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
         return affine
-    dtype = dtype_of(node.output.type)
-    if affine.axis is not None or dtype is None or dtype.bits > 32:
-        return Refusal("activation_between", f"{node.label}: its slope is one float32 number")
+    if affine.axis is not None:
+        return Refusal("activation_between", f"{node.label}: its slope is not per channel")
     alpha, beta = node.attrs.get("alpha", float(np.float32(0.2))), node.attrs.get("beta", 0.5)
     assert isinstance(alpha, float | int) and isinstance(beta, float | int)
     slope, offset = float(alpha * affine.scale), float(alpha * affine.shift + beta)
     if not (np.isfinite(np.float32(slope)) and np.isfinite(np.float32(offset))):
         return Refusal("overflow", f"{node.label}: the new slope is not finite")
+    if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
+        return Refusal("dtype_mismatch", f"{node.label}: its slope is an attribute, which is a float32")
     return Carry(attrs=(("alpha", slope), ("beta", offset)))
 
 
@@ -184,7 +183,10 @@ def transpose(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     if isinstance(affine, Refusal) or affine.axis is None:
         return affine if isinstance(affine, Refusal) else _result(affine)
     perm = permutation(node)
-    return unknown_shape(node) if perm is None else _result(affine.at(perm.index(affine.axis)))
+    if perm is None:
+        return unknown_shape(node)
+    moved = affine.permuted([perm.index(axis) for axis in range(len(perm))])
+    return parted(node) if moved is None else _result(moved)
 
 
 def reshape(node: Node, given: Given, params: Parameters) -> Carry | Refusal:

@@ -141,12 +141,14 @@ def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | Refusal
     return to_float64(array)
 
 
-def operands(node: Node, params: Parameters) -> tuple[Weight, Array | None] | Refusal:
-    """The weight, and the bias in float64, of a layer with a slot for it."""
+def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None] | Refusal:
+    """The weight, and the bias in float64, of a layer with a slot for it; with `any_bias` the bias stays, and need not
+    be known.
+    """
     weight = read_weight(node, 1, params)
     if isinstance(weight, Refusal):
         return weight
-    bias = read_bias(node, params)
+    bias = None if any_bias else read_bias(node, params)
     return bias if isinstance(bias, Refusal) else (weight, bias)
 
 

@@ -25,14 +25,14 @@ class Parameters:
         self.evaluator = evaluator
         self.quantized = quantized
         self.border = border
-        self._largest: dict[tuple[Value, tuple[int, ...], int], Array] = {}
+        self._largest: dict[tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array] = {}
 
     def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:
         """The greatest magnitude over `axes` of the elements of `value`, seen as `array`; NaN where there is one.
 
         In float64, and remembered: a layer is asked for every affine that might go there.
         """
-        key = (value, axes, array.ndim)
+        key = (value, axes, array.shape, array.strides)
         if key not in self._largest:
             wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
             top, bottom = wide.max(axis=axes), wide.min(axis=axes)

@@ -6,7 +6,7 @@ element e has the coordinate (e // R) % C there. For an axis (R_from, C) before 
 - R_from = r * R_to and r * C divides D: the coordinate before is (coordinate after // r) % C; the axis was merged with
   others, or is one of several that were;
 - R_to = m * R_from and m * D divides C: the coordinate after is (coordinate before // m) % D; the axis was split, and
-  the channels must be constant over all parts but this one.
+  the channels must be constant over all parts but this one, or lie on several axes from then on.
 
 R_from / R_to is known from the extents behind both axes or, because both shapes have the same number of elements, from
 those in front: symbols that stand on both sides cancel.
@@ -32,16 +32,39 @@ def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, .
     """
     if affine.axis is None:
         return affine
-    channels = affine.channels
-    if affine.axis >= len(before) or before[affine.axis] != channels or 0 in before or 0 in after:
+    if affine.extents:
+        behind = affine.axis + len(affine.extents)
+        before = (*before[: affine.axis], affine.channels, *before[behind:])
+        affine = Affine(affine.axis, affine.stages)
+    place, channels = affine.axis, affine.channels
+    if place is None or place >= len(before) or before[place] != channels or 0 in before or 0 in after:
         return None
     for axis, extent in enumerate(after):
         if not isinstance(extent, int) or extent == 1:
             continue
-        ratio = _behind(before, affine.axis, after, axis)
+        ratio = _behind(before, place, after, axis)
         found = None if ratio is None else _moved(affine, ratio, axis, extent)
         if found is not None:
             return found
+    return _on_several_axes(affine, place, before, after)
+
+
+def _on_several_axes(
+    affine: Affine, place: int, before: tuple[Dim, ...], after: tuple[Dim, ...]
+) -> Affine | None:
+    """The affine with its channels split over consecutive axes, the last of which has the R of its own axis."""
+    for last in range(len(after)):
+        if _behind(before, place, after, last) != 1:
+            continue
+        product = 1
+        for first in range(last, -1, -1):
+            extent = after[first]
+            if not isinstance(extent, int):
+                break
+            product *= extent
+            if product == affine.channels:
+                extents = after[first : last + 1]
+                return Affine(first, affine.stages, extents)  # type: ignore[arg-type]
     return None
 
 

@@ -23,13 +23,15 @@ Absorb = Callable[[Node, Affine, Parameters], "Fold | Refusal"]
 @dataclass(frozen=True, slots=True)
 class AffineRule:
     """What an operator does with an affine: of a result it lets it pass `backward` to the operands or, as a layer,
-    takes it into its weights (`absorb_result`); of its data, `forward` to the results, or `absorb_data`.
+    takes it into its weights (`absorb_result`); of its data, `forward` to the results, or `absorb_data`. With
+    `several_axes` the channels may lie on more than one.
     """
 
     backward: Backward | None = None
     forward: Forward | None = None
     absorb_result: Absorb | None = None
     absorb_data: Absorb | None = None
+    several_axes: bool = False
 
 
 NO_RULE = AffineRule()
@@ -44,11 +46,11 @@ def _layer(result: Absorb, data: Absorb | None = None) -> AffineRule:
     return AffineRule(absorb_result=result, absorb_data=data)
 
 
-_RECTIFIER = _carrier(backward.rectifier, forward.rectifier)
-_RESHAPE = _carrier(backward.reshape, forward.reshape)
+_RECTIFIER = AffineRule(backward.rectifier, forward.rectifier, several_axes=True)
+_RESHAPE = AffineRule(backward.reshape, forward.reshape, several_axes=True)
 _RESIZE = _carrier(backward.resize, forward.resize)
 _SUM = _carrier(elementwise.backward_sum, elementwise.forward_sum)
-_UNCHANGED = _carrier(backward.unchanged, forward.unchanged)
+_UNCHANGED = AffineRule(backward.unchanged, forward.unchanged, several_axes=True)
 
 
 def _pool(kind: str) -> AffineRule:
@@ -112,7 +114,7 @@ AFFINE_RULES: dict[str, AffineRule] = {
     "split": _carrier(backward.split, forward.split),
     "strided_slice": _carrier(backward.strided_slice, forward.strided_slice),
     "take": _carrier(backward.take, forward.take),
-    "transpose": _carrier(backward.transpose, forward.transpose),
+    "transpose": AffineRule(backward.transpose, forward.transpose, several_axes=True),
     "reshape": _RESHAPE,
     "expand_dims": _RESHAPE,
     "squeeze": _RESHAPE,

@@ -93,6 +93,8 @@ class Committer:
             self._bias(fold, first)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
+        if fold.node.op == "nn.batch_norm_to_affine":
+            self._renew(fold.node)
         if layer is not None:
             self._record(layer, change, fold.affine)
             if change.direction == "backward":
@@ -164,6 +166,13 @@ class Committer:
         assert node.graph is not None
         if node.graph.opsets.get("", 1) < 7:
             self.rewriter.set_attr(node, "broadcast", 1)
+
+    def _renew(self, node: Node) -> None:
+        """Replace a node whose operands changed by one like it, since a value keeps its meaning for all who know it."""
+        new = self.rewriter.make(node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name)
+        new.source = node.source
+        for old, value in zip(node.outputs, new.outputs, strict=True):
+            self.rewriter.replace(old, value)
 
     def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
         """Let an explicit Pad do what the convolution did, with another value."""

@@ -147,6 +147,8 @@ class Planner:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is an input of the graph")
         if refusal is None and self.params.evaluator.tensor(value) is not None:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
+        if refusal is None and node is not None:
+            refusal = _needs_one_axis(node, affine)
         if refusal is not None or node is None:
             return _told(refusal, path)
         fold = self._absorbed(node, affine)
@@ -232,6 +234,9 @@ class Planner:
             given = {i: pending[v] for i, v in enumerate(node.inputs) if v in pending and _reads(node, i)}
             info = op_info(node.op)
             assert info is not None
+            refusal = next(filter(None, (_needs_one_axis(node, each) for each in given.values())), None)
+            if refusal is not None:
+                continue
             if info.affine.absorb_data is not None:
                 found = self._layer(node, given, nesting)
                 if isinstance(found, Refusal):
@@ -288,6 +293,14 @@ class Planner:
         if isinstance(pushed, Refusal):
             return [change]
         return [replace(change, fold=replace(fold, shift=None)), *pushed.changes]
+
+
+def _needs_one_axis(node: Node, affine: Affine) -> Refusal | None:
+    """Why an operator cannot take channels that lie on several axes, None where it can, or they do not."""
+    info = op_info(node.op)
+    if not affine.extents or info is None or info.affine.several_axes:
+        return None
+    return Refusal("axis_mismatch", f"{node.label}: the channels lie on several axes in front of it")
 
 
 def _overflow(node: Node, carry: Carry) -> Refusal | None:
