@@ -279,7 +279,7 @@ CASES = r"""
   %y = nn.relu(^%q) | a value defined above, found '%q'
   ^%x = nn.relu(%x) | a name that is not defined yet in this graph, found '%x'
   %a, ^%a = "F"(%x) | a name that is not defined yet in this graph, found '%a'
-  %y = ^nn.drpout(%x) | an operator (perhaps nn.dropout), in quotes if it is foreign, found 'nn.drpout'
+  %y = ^nn.dropouts(%x) | an operator (perhaps nn.dropout), in quotes if it is foreign, found 'nn.dropouts'
   ^Relu(%x) | an operator, in quotes if it is foreign, found 'Relu'
   %y = ^nn.conv(%x) | at least 2 inputs of nn.conv, found 1
   %y = ^nn.relu(%x, %x) | at most 1 inputs of nn.relu, found 2
