@@ -52,6 +52,12 @@ OWN, FROZEN = "irc", "irc frozen"
 ENOUGH = 10.0
 """Seconds of timed runs of one tool on one model, after which there are no more."""
 
+PATIENCE = 600.0
+"""Seconds for judging a model, most of which the float64 evaluator takes."""
+
+ILL_CONDITIONED = 2.0**-7
+"""A source whose float32 results are off by more than this on random inputs cannot tell right from wrong."""
+
 
 # what runs in the children
 
@@ -123,7 +129,9 @@ class Verdict:
     """What a model is, seen from outside."""
 
     operators: Counter[str] = field(default_factory=Counter)
-    batch_norms: list[tuple[str, str]] = field(default_factory=list)  # name and gamma
+    batch_norms: list[tuple[str, str, str]] = field(default_factory=list)
+    """Name, gamma and result of each: most tools keep one of them."""
+
     affines: int = 0
     valid: bool = False
     equal: str = ""
@@ -136,7 +144,7 @@ def judge(source: Path, result: Path, other: int) -> Verdict:
     nodes = list(graphs.all_nodes(model))
     return Verdict(
         Counter(node.op_type for node in nodes if node.op_type != "Constant"),
-        [(node.name, node.input[1]) for node in nodes if node.op_type == "BatchNormalization"],
+        [(node.name, node.input[1], node.output[0]) for node in nodes if node.op_type == "BatchNormalization"],
         affines(result),
         graphs.is_valid(model) is None,
         equality(source, model, other),
@@ -180,6 +188,8 @@ def equality(source: Path, model: ModelProto, other: int) -> str:
     if set(after) != set(before) or any(after[name].shape != before[name].shape for name in after):
         return "no: other results"
     noise = 2.0**-22 if exact is None else max(harness.worst(before, exact), 2.0**-22)
+    if noise > ILL_CONDITIONED:
+        return f"(the source itself is off by {noise:.0e})"
     error = harness.worst(after, before if exact is None else exact)
     bound = 1e-5 if exact is None else harness.NOISE * noise
     return "yes" if error <= bound else f"no: {error / noise:.1f} times the source's own error"
@@ -285,7 +295,7 @@ def files(only: str) -> list[Path]:
 def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
     """Every tool on every model, the tools taking turns."""
     children = {tool: Child(options.timeout) for tool in tools}
-    jury = Child(options.timeout * 4)
+    jury = Child(PATIENCE)
     with tempfile.TemporaryDirectory() as folder:
         for path in track(paths, "models", console=Console(stderr=True), transient=True):
             try:
@@ -411,19 +421,25 @@ class Report:
         self.show("What became of the affines", ["status", *(f"{tool}, {kind}" for tool, kind in columns)], lines)
 
     def fewer_batch_norms(self) -> None:
-        """Each BatchNormalization that irc keeps and another tool does not."""
-        lines = []
+        """Each BatchNormalization that irc keeps and another tool does not, those of one model and reason together."""
+        groups: dict[tuple[str, str, str], dict[str, tuple[str, str]]] = {}
         for row, tool, own, other in self.pairs():
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
                 continue
-            left = {part for pair in other.verdict.batch_norms for part in pair if part}
-            why = {s["node"]["name"]: f"{s['reason']}: {s['detail']}" for s in own.sources if s["status"] == "kept"}
+            left = {part for parts in other.verdict.batch_norms for part in parts if part}
+            why = {source["output"]: source for source in own.sources if source["status"] == "kept"}
             frozen = set(row.outcomes[FROZEN].verdict.batch_norms)
-            for name, gamma in own.verdict.batch_norms:
-                if name not in left and gamma not in left:
-                    note = "" if (name, gamma) in frozen else "gone when frozen"
-                    lines.append((row.name, tool, name or gamma, why.get(name, ""), other.verdict.equal, note))
-        columns = ["model", "tool", "BatchNormalization", "irc's reason", "the tool's result is equal", ""]
+            for parts in own.verdict.batch_norms:
+                if left.isdisjoint(parts):
+                    source = why.get(parts[2], {"reason": "", "detail": ""})
+                    note = "" if parts in frozen else ", gone when frozen"
+                    group = groups.setdefault((row.name, tool, source["reason"] + note), {})
+                    group[parts[0] or parts[2]] = source["detail"], other.verdict.equal
+        lines = []
+        for (name, tool, reason), group in groups.items():
+            detail, equal = next(iter(group.values()))
+            lines.append((name, tool, str(len(group)), ", ".join(group), reason, detail, equal))
+        columns = ["model", "tool", "number", "BatchNormalization", "irc's reason", "the first one's detail", "equal"]
         self.show("BatchNormalization that another tool removes and irc keeps", columns, lines)
 
     def fewer_operators(self) -> None:
