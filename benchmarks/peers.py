@@ -9,7 +9,7 @@ timed ones are not timed, and the tools take turns model by model.
 Numbers are judged by the bound of the tests: against the float64 evaluator, a result may be off by a small multiple of
 what the source is off itself in onnxruntime without optimisations. BatchNormalization is counted in all graphs, bodies
 and functions; an affine is any other operator that irc's own reading takes for a constant scale or shift of a channel,
-or of everything, which includes the biases of MatMul.
+or of everything, the biases of MatMul left out.
 
 At the end stands where another tool leaves fewer BatchNormalizations, or fewer operators, than irc.
 """
@@ -133,6 +133,7 @@ class Verdict:
     """Name, gamma and result of each: most tools keep one of them."""
 
     affines: int = 0
+    foldable: int = 0
     valid: bool = False
     equal: str = ""
     """`yes`, `no` with the error, or why that cannot be said in brackets."""
@@ -145,18 +146,20 @@ def judge(source: Path, result: Path, other: int) -> Verdict:
     return Verdict(
         Counter(node.op_type for node in nodes if node.op_type != "Constant"),
         [(node.name, node.input[1], node.output[0]) for node in nodes if node.op_type == "BatchNormalization"],
-        affines(result),
+        *affines(result),
         graphs.is_valid(model) is None,
         equality(source, model, other),
     )
 
 
-def affines(path: Path) -> int:
-    """Operators other than BatchNormalization that irc takes for affines."""
+def affines(path: Path) -> tuple[int, int]:
+    """Operators other than BatchNormalization that irc takes for affines, and how many affines it folds."""
     try:
-        return sum(s["kind"] != "batch_norm" for s in irc.compile(path, "none").fold_map.sources)
+        sources = irc.compile(path, freeze_initializers=True).fold_map.sources
     except irc.IRError:
-        return 0
+        return 0, 0
+    others = sum(s["kind"] != "batch_norm" and s["reason"] != "bias_slot" for s in sources)
+    return others, sum(s["status"] == "folded" for s in sources)
 
 
 @lru_cache(maxsize=1)
@@ -495,6 +498,7 @@ def main() -> None:
     report = Report(list(measure(paths, tools, options)), tools, markdown=options.markdown)
     report.counts("BatchNormalization", lambda verdict: len(verdict.batch_norms))
     report.counts("Other affines", lambda verdict: verdict.affines)
+    report.counts("Affines of any kind that irc folds in the result", lambda verdict: verdict.foldable)
     report.counts("Operators", lambda verdict: verdict.operators.total())
     report.times()
     report.soundness()
