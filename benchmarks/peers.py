@@ -343,7 +343,7 @@ class Report:
         for i, column in enumerate(columns):
             table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
         for i, line in enumerate(lines):
-            if total and i == len(lines) - 1:
+            if total and i == len(lines) - 1 and self.box is not box.MARKDOWN:
                 table.add_section()
             table.add_row(*line)
         self.console.print(table)
@@ -454,9 +454,18 @@ class Report:
                 more = own.verdict.operators - other.verdict.operators
                 less = other.verdict.operators - own.verdict.operators
                 text = [f"{n} {op}" for op, n in more.most_common(6)], [f"{n} {op}" for op, n in less.most_common(3)]
-                counts = [str(found[1]), str(found[0])]
+                counts = [str(found[1]), str(row.outcomes[FROZEN].verdict.operators.total()), str(found[0])]
                 lines.append((row.name, tool, *counts, ", ".join(text[0]), ", ".join(text[1]), other.verdict.equal))
-        columns = ["model", "tool", "irc's", "its", "only in irc's", "only in its", "its result is equal"]
+        columns = [
+            "model",
+            "tool",
+            "irc's",
+            "irc's frozen",
+            "its",
+            "only in irc's",
+            "only in its",
+            "its result is equal",
+        ]
         self.show("Models in which another tool leaves fewer operators than irc", columns, lines)
 
     def pairs(self) -> Iterator[tuple[Row, str, Outcome, Outcome]]:
