@@ -320,6 +320,10 @@ class ConstantEvaluator:
             return round_to(found, dtype)
         return found
 
+    def exact(self, value: Value | None) -> Array | None:
+        """As `array`, but float64 and not rounded yet where the value is a product or sum that `is_wide`."""
+        return None if value is None else self._resolve(value)
+
     def tensor(self, value: Value | None) -> Tensor | None:
         """The payload of a constant value: the node's own where it is a `constant`, a computed one elsewhere."""
         if value is None:

@@ -45,12 +45,17 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or []."""
+    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
+
+    `direction` is backward for an affine of the layer's result, forward for one of its data; `crossed` names the
+    operators in between.
+    """
 
     origin: int
     direction: str
     scale: Array
     shift: Array
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,23 +79,29 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an affine stays: a reason code of the fold map, and a sentence that names what stands in the way."""
+    """Why an affine stays: a reason code of the fold map, and a sentence that names what stands in the way.
+
+    `notes` has a line for every way that was tried, with the operators that the affine would have passed.
+    """
 
     code: str
     detail: str
+    notes: tuple[str, ...] = ()
 
 
 class Ledger:
     """The record of one module.
 
     `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node, `refusals` by the
-    affine's origin; `merged` has the origins of what a rule consumed other than by folding, with the rule's name.
+    affine's origin; `partial` has the origins of affines of which the shift or the scale stays, `merged` those of what
+    a rule consumed other than by folding, with the rule's name.
     """
 
     def __init__(self) -> None:
         self.sources: dict[int, Source] | None = None
         self.layers: dict[Node, Layer] = {}
         self.refusals: dict[int, Refusal] = {}
+        self.partial: set[int] = set()
         self.merged: list[tuple[Origins, str]] = []
         self.passes: list[str] = []
 

@@ -14,10 +14,11 @@ are irc's own:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import evaluate as ev
 from . import infer
+from .affine.table import AFFINE_RULES, NO_RULE, AffineRule
 from .graph import Node, Value
 from .types import TensorType
 
@@ -29,7 +30,8 @@ class OpInfo:
     `inputs` are the least and the greatest number of inputs, `outputs` the number of outputs; `infer` gives the types
     of the outputs and `evaluate` their elements; inputs in `by_type` are needed by type only. `wide` is the input that
     may be a float64 parameter beside narrower data. The result of one that `decides_rank` has the rank that its weight
-    says, whatever is declared. A `pure` operator may be erased where nobody reads its results.
+    says, whatever is declared. A `pure` operator may be erased where nobody reads its results. `affine` tells how a
+    channel affine passes (the table in `affine.table`).
     """
 
     name: str
@@ -41,6 +43,7 @@ class OpInfo:
     wide: int | None = None
     pure: bool = True
     decides_rank: bool = False
+    affine: AffineRule = NO_RULE
 
 
 _MANY = 1 << 30
@@ -59,9 +62,9 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("nn.batch_norm", (5, 5), infer.same),
         OpInfo("nn.batch_norm_to_affine", (4, 4), infer.batch_norm_to_affine, ev.batch_norm_to_affine, outputs=2),
         OpInfo("nn.dropout", (1, 3), infer.same, ev.identity),
-        OpInfo("nn.instance_norm", (3, 3), infer.same, wide=2),
-        OpInfo("nn.group_norm", (3, 3), infer.same, wide=2),
-        OpInfo("nn.layer_norm", (2, 3), infer.same, wide=2),
+        OpInfo("nn.instance_norm", (3, 3), infer.same),
+        OpInfo("nn.group_norm", (3, 3), infer.same),
+        OpInfo("nn.layer_norm", (2, 3), infer.same),
         OpInfo("nn.rms_norm", (2, 2), infer.same),
         OpInfo("nn.relu", (1, 1), infer.same),
         OpInfo("nn.leaky_relu", (1, 1), infer.same),
@@ -115,7 +118,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("concatenate", (1, _MANY), infer.dtype_only, ev.concatenate),
         OpInfo("strided_slice", (1, 5), infer.dtype_only, ev.strided_slice),
     ]
-    return {row.name: row for row in rows}
+    return {row.name: replace(row, affine=AFFINE_RULES.get(row.name, row.affine)) for row in rows}
 
 
 OPS = _table()

@@ -95,10 +95,11 @@ class Rewriter:
         """Insert a constant in front of `before`."""
         return self.make("constant", (), {"value": tensor}, before=before, hint=hint).output
 
-    def replace(self, old: Value, new: Value, *, take_name: bool = False) -> None:
+    def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).
 
-        With `take_name` the value `new`, which a node defines, goes on under the name of `old`.
+        With `take_name` the value `new`, which a node defines, goes on under the name of `old`. What is erased leaves
+        its origins to `heir`, by default the node of `new`.
         """
         for user in list(old.users):
             user.replace_input(old, new)
@@ -107,7 +108,7 @@ class Rewriter:
             new.name = old.name
         node = old.node
         if node is not None and not any(value.users for value in node.outputs):
-            self.erase(node, heir=new.node)
+            self.erase(node, heir=heir or new.node)
         self.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
@@ -134,6 +135,12 @@ class Rewriter:
     def set_attr(self, node: Node, name: str, value: Attribute) -> None:
         """Set one attribute."""
         node.attrs = {**node.attrs, name: value}
+        node.rewritten = True
+        self.changed = True
+
+    def drop_attr(self, node: Node, name: str) -> None:
+        """Remove one attribute."""
+        node.attrs = {key: value for key, value in node.attrs.items() if key != name}
         node.rewritten = True
         self.changed = True
 

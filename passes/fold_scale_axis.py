@@ -1,103 +1,180 @@
-"""FoldScaleAxis: constant scales and shifts move into the weights and biases of the layers in front of them.
+"""FoldScaleAxis: per-channel scales and shifts move into the weights and biases of the layers around them.
 
-Invariant: for a value v and an affine A = (scale, shift) along an axis, `plan(v, A)` is a way to make the graph compute
-A(v) wherever it computed v, without an operator for A. It exists if v has no other reader and
+Invariant, backward: for a value v and an affine A along an axis, a plan is a way to make the graph compute A(v)
+wherever it computed v, without an operator for A. It exists if v has no other reader and
 
-- v is the result of a layer whose weight and bias are constant and can take A (the table in `absorbers`), or
-- v is the result of an operator that A passes through (the table of carriers below), and there is a plan for its
-operand.
+- v is the result of a layer whose weight and bias are constant and can take A, or
+- v is the result of an operator that A passes through, and there are plans for its operands.
 
-Two phases. Planning asks every question that can fail, on the actual numbers, and changes nothing. Committing cannot
-fail: it leaves the weight as `multiply(w, factor)` with a float64 factor and the bias as a float64 constant, which
-FoldConstant, or the backend, computes and rounds once.
+Forward it is a way to make all readers of A(v) compute what they did from v. What each operator does with an affine
+stands in one table, `ir.affine.table`.
+
+Two phases. Planning asks every question that can fail, on the actual numbers at each point and on every branch, and
+changes nothing. Committing cannot fail: it leaves the weight as `multiply(w, factor)` with a float64 factor and the
+bias as a float64 constant, which FoldConstant, or the backend, computes and rounds once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
+from ..ir.affine.algebra import Affine
+from ..ir.affine.operands import Parameters
+from ..ir.affine.recognise import Step, recognise
+from ..ir.errors import UsageError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node, Value
-from ..ir.ledger import Fold, Layer, Refusal
+from ..ir.graph import Graph, Module, Node
+from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
 from ..ir.rewrite import Rewriter, is_known
-from ..ir.tensor import Array, ArrayTensor
-from .absorbers import ABSORBERS, Absorber, Plan
-from .affine import Step, recognise
+from ..ir.types import shape_of
 from .infra import Pass, PassContext
+from .scale_axis.commit import Committer
+from .scale_axis.plan import Plan, Planner
 from .simplify_expr import clean_up
 
-CARRIERS: tuple[str, ...] = ("nn.dropout",)
-"""Operators through which any affine passes unchanged."""
+PARTIAL = ("never", "pays", "always")
+
+ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgraph_boundary")
+"""Reasons that say that there is no layer in reach, rather than why it cannot take the affine."""
+
+ATTEMPTS = 32
+"""Beginnings and ends of a chain that are tried where it cannot be folded whole."""
 
 
 @dataclass(frozen=True)
 class FoldScaleAxis(Pass):
-    """Fold chains of constant per-channel affines backward into the layer that produces their data.
+    """Fold constant per-channel affines into the layers in front of and behind them.
 
-    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or `nn.bias_add` with a constant that varies
-       along at most one axis and does not change the data's shape, or the two nodes of a lowered BatchNormalization.
-    2. Consecutive affines along one axis form a chain; each link has no reader but the next.
-    3. The data of a chain must have no reader but the chain, in the same graph, and be no result of the graph. Readers
-       of the shape or dtype alone do not count.
-    4. `nn.conv`, `nn.conv_transpose`, `nn.dense` and `matmul` with a constant weight, and a constant bias or none,
-       absorb a chain along their channel axis: W' = scale * W on the output channels and b' = the chain applied to b,
-       a bias being made where there was none and the shift is not zero. `matmul` leaves the shift behind as one `add`.
-    5. What only stands in the way goes first, by rules 1, 3 and 6 of SimplifyExpr: identities, casts that change
-       nothing, Transposes that cancel, operators nobody reads. Inference-mode Dropout in between is passed over.
+    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or sum or mean of two with a constant that
+       varies along at most one axis and does not change the data's shape, or the two nodes of a lowered
+       BatchNormalization. Consecutive affines along one axis form a chain; each link has no reader but the next.
+    2. A chain goes backward into the layers that produce its data, through every operator that lets it pass (the table
+       in `ir.affine.table`). No value in between may have another reader, or be a result of the graph. Readers of the
+       shape or dtype alone do not count.
+    3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
+    4. Else its scale goes one way and its shift the other.
+    5. Else a part of it goes: a beginning of the chain, or the scale or the shift alone, the other staying as one
+       `add` or `multiply`; with `partial=pays` only where operators get fewer, with `always` also where a
+       BatchNormalization becomes an `add`, with `never` not at all. An end of the chain may go into the constants, or
+       the BatchNormalization, in front of it.
     6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
-       would vanish; a shorter chain is tried then, one BatchNormalization never being cut in two.
-    7. The number of operators never rises, and a fold that adds a copy of a weight, because others read it or because
-       it was computed from less, adds at most `max_growth` bytes.
-    8. What stays is recorded with the reason.
+       would vanish. Scales are never moved through an operator that needs their sign without testing every one.
+    7. The number of operators never rises: a layer without a bias may leave one `add` in the place of an affine that
+       scales. Constants grow by at most `max_growth` bytes in one fold. No layer is ever duplicated.
+    8. A shift in front of a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
+       same in all channels (`pad`), or a constant behind the layer, as large as its result (`map`).
+    9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
+       positive scales, and the integers stay.
+    10. What only stands in the way goes first, by rules 1, 3 and 6 of SimplifyExpr.
+    11. What stays is recorded with the reason.
     """
 
     name: ClassVar[str] = "FoldScaleAxis"
+    forward: bool = True
+    partial: str = "pays"
+    border: str = "keep"
+    quantized_weights: bool = False
     max_growth: int = 16 << 20
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that an option does not have."""
+        for option, known in (("partial", PARTIAL), ("border", ("keep", "pad", "map"))):
+            if getattr(self, option) not in known:
+                raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
+
     def run(self, module: Module, ctx: PassContext) -> bool:
-        folder = _Folder(module, self.max_growth)
+        folder = _Folder(self, module)
         for graph in module.graphs():
-            clean_up(graph, folder.rewriter, folder.evaluator)
+            clean_up(graph, folder.rewriter, folder.params.evaluator)
             folder.fold(graph)
         return folder.rewriter.changed
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A chain of affines, the layer that can absorb the first `len(steps)` of them, and how."""
+class _Choice:
+    """A plan for a chain: the steps that go, from `first` to `last`, and what stays of them, by operator."""
 
-    absorber: Absorber
-    steps: tuple[Step, ...]
     plan: Plan
+    steps: Sequence[Step]
+    stays: str = ""
+    affine: Affine | None = None
+    forward: bool = False
+
+    @property
+    def added(self) -> int:
+        """Operators in the place of the steps."""
+        return self.plan.added + bool(self.stays)
+
+    @property
+    def gain(self) -> int:
+        """Operators that there are less."""
+        return len(self.steps) - self.added
 
 
 class _Folder:
-    def __init__(self, module: Module, max_growth: int) -> None:
+    def __init__(self, options: FoldScaleAxis, module: Module) -> None:
+        self.options = options
         self.module = module
-        self.max_growth = max_growth
         self.rewriter = Rewriter(module)
-        self.evaluator = ConstantEvaluator()
-        self.merged = module.ledger.merged_origins()
+        self.params = Parameters(ConstantEvaluator(), quantized=options.quantized_weights, border=options.border)
+        self.planner = Planner(self.params)
+        self.committer = Committer(self.rewriter)
 
     def fold(self, graph: Graph) -> None:
-        """Fold every chain that begins in `graph`."""
+        """Fold every chain in `graph`, until nothing moves any more.
+
+        Sweeps run along the graph, where folding backward opens the way for what follows, and against it, where
+        folding forward opens the way for what comes before. What only gets smaller comes last.
+        """
+        self.planner.number(graph)
+        heads = self.heads(graph)
+        moved = True
+        while moved and heads:
+            moved, heads = self.sweep(heads, whole=True)
+            if heads and self.options.forward:
+                again, heads = self.sweep(heads[::-1], whole=True)
+                moved, heads = moved or again, heads[::-1]
+            if not moved:
+                moved, heads = self.sweep(heads, whole=False)
+
+    def heads(self, graph: Graph) -> list[Node]:
+        """The first node of every chain of affines; what is nearly one is recorded with the reason."""
+        heads: list[Node] = []
         visited: set[Node] = set()
         for node in graph:
             if node in visited:
                 continue
-            first = recognise(node, self.evaluator)
+            first = recognise(node, self.params.evaluator)
             if isinstance(first, Refusal):
                 self.refuse(node.origins, first)
             elif first is not None:
                 chain = self.chain(first)
                 visited.update(member for step in chain for member in step.nodes)
-                self.fold_chain(chain)
+                heads.append(node)
+        return heads
+
+    def sweep(self, heads: Sequence[Node], *, whole: bool) -> tuple[bool, list[Node]]:
+        """Try every chain once; whether anything moved, and the heads of the chains that are left."""
+        moved, left = False, []
+        for head in heads:
+            first = recognise(head, self.params.evaluator) if head.graph is not None else None
+            if not isinstance(first, Step):
+                continue
+            chain = self.cancelled(self.chain(first))
+            found = self.choose(chain, whole=whole) if chain else None
+            if isinstance(found, _Choice):
+                moved = True
+                left.extend(self.commit(found, chain))
+            elif found is not None:
+                left.append(chain[0].nodes[0])
+                for step in chain if whole else ():
+                    self.refuse(tuple(step.origins), found)
+            else:
+                moved = True
+        return moved, left
 
     def chain(self, first: Step) -> list[Step]:
         """The affines that follow `first`, each the only reader of the one before."""
@@ -106,7 +183,7 @@ class _Folder:
             reader = sole_reader(chain[-1].result)
             if reader is None or reader.graph is not first.nodes[0].graph:
                 return chain
-            step = recognise(reader, self.evaluator)
+            step = recognise(reader, self.params.evaluator)
             if not isinstance(step, Step) or step.data is not chain[-1].result:
                 return chain
             if axis is not None and step.axis is not None and step.axis != axis:
@@ -114,167 +191,151 @@ class _Folder:
             axis = step.axis if axis is None else axis
             chain.append(step)
 
-    def fold_chain(self, chain: Sequence[Step]) -> None:
-        found = self.plan(chain)
-        if isinstance(found, Refusal):
-            for step in chain:
-                self.refuse(tuple(step.origins), found)
-            return
-        rest = chain[len(found.steps) :]
-        if rest:
-            reason = found.absorber.misfit(rest[0]) or Refusal("no_foldable_neighbour", "the fold ends in front of it")
-            for step in rest:
-                self.refuse(tuple(step.origins), reason)
-        self.commit(found)
-
-    def plan(self, chain: Sequence[Step]) -> _Candidate | Refusal:
-        """The fold of the longest beginning of `chain` that is legal, or why there is none."""
-        layer = self.producer(chain[0])
-        if isinstance(layer, Refusal):
-            return layer
-        absorb = ABSORBERS.get(layer.op)
-        if absorb is None:
-            return Refusal("no_foldable_neighbour", f"{layer.label} in front of it absorbs nothing")
-        absorber = absorb(layer, self.evaluator)
-        if isinstance(absorber, Refusal):
-            return absorber
-        steps: list[Step] = []
+    def cancelled(self, chain: Sequence[Step]) -> list[Step]:
+        """The chain without neighbours that undo each other, which are erased."""
+        left: list[Step] = []
         for step in chain:
-            misfit = absorber.misfit(step)
-            if misfit is not None and not steps:
-                return misfit
-            if misfit is not None:
+            pair = affine_of([left[-1], step]) if left else None
+            if pair is None or pair.has_scale or pair.has_shift:
+                left.append(step)
+                continue
+            first = left.pop()
+            if not self.rewriter.forward(step.result, first.data):
+                left.extend((first, step))
+                continue
+            self.note_merged((first, step))
+        return [step for step in map(self.renewed, left) if step is not None]
+
+    def renewed(self, step: Step) -> Step | None:
+        found = recognise(step.nodes[0], self.params.evaluator) if step.nodes[0].graph is not None else None
+        return found if isinstance(found, Step) else None
+
+    def choose(self, chain: Sequence[Step], *, whole: bool) -> _Choice | Refusal:
+        """The cheapest way to fold the chain, or why there is none."""
+        affine = affine_of(chain)
+        tries = self.whole(chain, affine) if whole else self.parts(chain, affine)
+        best: _Choice | None = None
+        refusals: list[Refusal] = []
+        for found in tries:
+            found = self.cost(found) if isinstance(found, _Choice) else found
+            if isinstance(found, Refusal):
+                refusals.append(found)
+            elif best is None or found.gain > best.gain:
+                best = found
+            if best is not None and best.gain == len(chain):
                 break
-            steps.append(step)
-        return self.longest(absorber, tuple(steps))
+        return best or _summary(refusals)
 
-    def longest(self, absorber: Absorber, steps: tuple[Step, ...]) -> _Candidate | Refusal:
-        """The fold of the longest beginning of `steps` that is legal, or why that of all of them is not."""
-        best: _Candidate | None = None
-        last: Refusal | None = None
-        for length, plan in enumerate(absorber.plans(steps), start=1):
-            refusal = plan if isinstance(plan, Refusal) else self.cost(absorber, length, plan)
-            if refusal is None:
-                assert isinstance(plan, Plan)
-                best = _Candidate(absorber, steps[:length], plan)
-            last = refusal or last
-        assert best is not None or last is not None
-        return best or last  # type: ignore[return-value]
-
-    def cost(self, absorber: Absorber, length: int, plan: Plan) -> Refusal | None:
-        """Rule 7: operators must not rise in number, nor constants beyond the bound."""
-        if plan.shift is not None and plan.factor is None and length == 1:
-            return Refusal("bias_slot", f"{absorber.node.label} has no bias: this is it")
-        weight = absorber.weight
-        stays = weight.sole_user() is None or weight.node is None or weight.node.op != "constant"
-        tensor = self.evaluator.tensor(weight)
-        if plan.factor is not None and stays and tensor is not None and tensor.nbytes > self.max_growth:
-            detail = f"{absorber.node.label}: a copy of its weight takes {tensor.nbytes} bytes"
-            return Refusal("constant_growth", f"{detail}, more than max_growth={self.max_growth}")
-        if plan.bias is not None and plan.bias.size * absorber.dtype.bits // 8 > self.max_growth:
-            return Refusal("constant_growth", f"{absorber.node.label}: the bias takes {plan.bias.size} elements")
-        return None
-
-    def producer(self, step: Step) -> Node | Refusal:
-        """The node that computes the data of `step`, carriers passed over, if nothing else reads what is in between."""
-        value, reader = step.data, step.nodes[0]
-        while True:
-            refusal = barrier(value, reader)
-            if refusal is not None:
-                return refusal
-            node = value.node
-            if node is None:
-                return Refusal("no_foldable_neighbour", f"%{value.name} is an input of the graph")
-            if node.op not in CARRIERS:
-                return node
-            operand = node.inputs[0]
-            assert operand is not None
-            value, reader = operand, node
-
-    def commit(self, found: _Candidate) -> None:
-        """Write the fold. Nothing here can fail."""
-        absorber, plan, steps = found.absorber, found.plan, found.steps
-        node, tail = absorber.node, steps[-1].nodes[-1]
-        layer = self.layer(absorber)
-        for step in steps:
-            self.record(layer, step)
-        with self.rewriter.rewriting(tail):
-            if plan.factor is not None:
-                self.write_weight(absorber, plan.factor)
-            if plan.bias is not None:
-                self.write_bias(absorber, plan.bias, steps[0])
-            result = node.output
-            if plan.shift is not None:
-                result = self.write_shift(absorber, plan.shift, tail)
-                layer.shift_add = result
-        if not is_known(result.type):
-            result.type = steps[-1].result.type
-        layer.output_names.extend(step.data.name for step in steps)
-        self.rewriter.replace(steps[-1].result, result, take_name=True)
-
-    def write_weight(self, absorber: Absorber, factor: Array) -> None:
-        node, weight = absorber.node, absorber.weight
-        scale = self.rewriter.constant(ArrayTensor(factor), before=node, hint=f"{weight.name}.scale")
-        product = self.rewriter.make(
-            "multiply", [weight, scale], {"folded": 1}, before=node, hint=f"{weight.name}.folded", type_=weight.type
-        )
-        inputs = list(node.inputs)
-        inputs[absorber.index] = product.output
-        self.rewriter.set_inputs(node, inputs)
-
-    def write_bias(self, absorber: Absorber, bias: Array, first: Step) -> None:
-        node, old = absorber.node, absorber.node.input(2)
-        if old is None and first.nodes[0].op == "nn.bias_add":
-            old = first.parameter
-        hint = bias_name(node) if old is None else old.name
-        constant = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(bias)), before=node, hint=hint)
-        self.rewriter.set_inputs(node, [*node.inputs[:2], constant])
-        if old is not None and (old.node is None or old.node.graph is None or old.sole_user() is first.nodes[0]):
-            constant.name, old.name = old.name, constant.name
-        if node.op != "nn.dense":
+    def whole(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+        """The ways in which nothing of the chain stays."""
+        data, result, reader = chain[0].data, chain[-1].result, chain[0].nodes[0]
+        if not affine.is_finite:
+            yield Refusal("nonfinite", f"%{chain[0].result.name}: a scale or shift is infinite or not a number")
             return
-        if absorber.divisor == 1.0 and node.attrs.get("beta", 1.0) != 1.0:
-            self.rewriter.set_attr(node, "beta", 1.0)
-        assert node.graph is not None
-        if node.graph.opsets.get("", 1) < 7:
-            self.rewriter.set_attr(node, "broadcast", 1)
+        plan = self.planner.backward(data, reader, affine)
+        yield plan if isinstance(plan, Refusal) else _Choice(plan, chain)
+        if not self.options.forward:
+            return
+        ahead = self.planner.forward(result, affine)
+        yield ahead if isinstance(ahead, Refusal) else _Choice(ahead, chain, forward=True)
+        if not (affine.has_scale and affine.has_shift):
+            return
+        back = self.planner.backward(data, reader, affine.only_scale())
+        if not isinstance(back, Refusal):
+            ahead = self.planner.forward(result, affine.only_shift())
+            yield ahead if isinstance(ahead, Refusal) else _Choice(back.joined(ahead), chain, forward=True)
+        before = affine.shift_before()
+        if before.is_finite:
+            ahead = self.planner.forward(result, affine.only_scale())
+            if not isinstance(ahead, Refusal):
+                back = self.planner.backward(data, reader, before)
+                yield back if isinstance(back, Refusal) else _Choice(back.joined(ahead), chain, forward=True)
 
-    def write_shift(self, absorber: Absorber, shift: Array, tail: Node) -> Value:
-        name = bias_name(absorber.node)
-        constant = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(shift)), before=tail, hint=name)
-        inputs = [absorber.node.output, constant]
-        add = self.rewriter.make(
-            "add", inputs, {"axis": absorber.axis}, before=tail, hint=tail.output.name, name=tail.name
-        )
-        add.output.type = tail.output.type
-        return add.output
+    def parts(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+        """The ways in which something of the chain stays, or goes into what stays in front of it."""
+        data, reader = chain[0].data, chain[0].nodes[0]
+        for length in _lengths(len(chain)):
+            beginning = affine_of(chain[:length])
+            if beginning.is_finite:
+                plan = self.planner.backward(data, reader, beginning)
+                yield plan if isinstance(plan, Refusal) else _Choice(plan, chain[:length])
+        yield from self.scale_or_shift(chain, affine)
+        for start in range(1, min(len(chain), ATTEMPTS)):
+            end = chain[start:]
+            if affine_of(end).is_finite:
+                plan = self.planner.backward(end[0].data, end[0].nodes[0], affine_of(end))
+                yield plan if isinstance(plan, Refusal) else _Choice(plan, end)
 
-    def layer(self, absorber: Absorber) -> Layer:
-        """The ledger's record of the layer, which from now on has a node name that no other node has."""
-        node = absorber.node
-        layer = self.module.ledger.layers.get(node)
-        if layer is None:
-            bias = node.input(2) if absorber.slot else None
-            layer = Layer(
-                node,
-                node.name,
-                absorber.axis,
-                absorber.index,
-                absorber.weight_axis,
-                absorber.weight.name,
-                None if bias is None else bias.name,
-                [],
+    def scale_or_shift(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+        """The scale goes and an `add` stays, or the shift goes and a `multiply` stays."""
+        data, result, reader = chain[0].data, chain[-1].result, chain[0].nodes[0]
+        rank_known = affine.axis is None or shape_of(data.type) is not None
+        both = affine.is_finite and affine.has_scale and affine.has_shift
+        if self.options.partial == "never" or not both or not rank_known:
+            return
+        before = affine.shift_before()
+        plan = self.planner.backward(data, reader, affine.only_scale())
+        yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "add", affine.only_shift())
+        if self.options.forward and before.is_finite:
+            plan = self.planner.forward(result, affine.only_scale())
+            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "add", before, forward=True)
+        if len(chain) == 1:
+            return
+        if before.is_finite:
+            plan = self.planner.backward(data, reader, before)
+            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "multiply", affine.only_scale())
+        if self.options.forward:
+            plan = self.planner.forward(result, affine.only_shift())
+            yield (
+                plan
+                if isinstance(plan, Refusal)
+                else _Choice(plan, chain, "multiply", affine.only_scale(), forward=True)
             )
-            self.module.ledger.layers[node] = layer
-            node.name = self.module.unique_node_name(node, node.output.name)
-        return layer
 
-    def record(self, layer: Layer, step: Step) -> None:
-        sources = self.module.ledger.sources or {}
-        for origin in step.origins:
-            self.module.ledger.refusals.pop(origin, None)
-            if origin in sources and origin not in self.merged:
-                layer.folds.append(Fold(origin, "backward", step.scale, step.shift))
+    def cost(self, choice: _Choice) -> _Choice | Refusal:
+        """Rule 7: operators must not rise in number, nor constants beyond the bound."""
+        growth, removed = choice.plan.growth(), len(choice.steps)
+        label = choice.steps[0].nodes[0].label
+        if growth > self.options.max_growth:
+            return Refusal(
+                "constant_growth", f"{label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}"
+            )
+        added = choice.added
+        even = added == removed and affine_of(choice.steps).has_scale
+        if added < removed or (even and (self.options.partial == "always" or not choice.stays)):
+            return choice
+        return Refusal("bias_slot", f"{label}: {added} operators would stand in the place of {removed}")
+
+    def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
+        """Write the choice; the heads of the chains that are left of this one."""
+        first, last = choice.steps[0], choice.steps[-1]
+        tail = last.nodes[-1]
+        place = first.nodes[0].inputs.index(first.data)
+        recorded = self.committer.commit(choice.plan, tail, first.nodes[0])
+        data = first.nodes[0].inputs[place]
+        assert data is not None
+        self.note_merged([step for step in choice.steps if not recorded.intersection(step.origins)])
+        origins = [origin for step in choice.steps for origin in step.origins]
+        partial = self.module.ledger.partial
+        (partial.update if choice.stays else partial.difference_update)(origins)
+        new = data
+        with self.rewriter.rewriting(tail):
+            if choice.affine is not None:
+                new = self.committer.leftover(choice.stays, choice.affine, data, tail)
+        if not choice.forward and not is_known(new.type):
+            new.type = last.result.type
+        heir = next((change.node for change in choice.plan.changes if change.fold is not None), new.node)
+        self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
+        gone = {step.nodes[0] for step in choice.steps}
+        rest = [step.nodes[0] for step in chain if step.nodes[0] not in gone][:1]
+        return [new.node] if choice.affine is not None and new.node is not None else rest
+
+    def note_merged(self, steps: Iterable[Step]) -> None:
+        """Record that affines went into other constants than those of a layer."""
+        for step in steps:
+            for node in step.nodes:
+                self.module.ledger.merged.append((node.origins, self.options.name))
+            self.committer.merged.update(dict.fromkeys(step.origins, self.options.name))
 
     def refuse(self, origins: tuple[object, ...], refusal: Refusal) -> None:
         for origin in origins:
@@ -282,26 +343,22 @@ class _Folder:
                 self.module.ledger.refusals[origin] = refusal
 
 
-def barrier(value: Value, reader: Node) -> Refusal | None:
-    """Why `value` may not change for the sake of `reader`: something else sees it."""
-    if value.is_returned:
-        return Refusal("graph_output", f"%{value.name} is a result of the graph")
-    if sole_reader(value) is None:
-        # a value may have any number of readers, each of which may ask: a few of them make a good enough sentence
-        some = list(islice(value.users, 16))
-        inner = next((user for user in some if user.graph is not reader.graph), None)
-        if inner is not None:
-            return Refusal("subgraph_boundary", f"%{value.name} is read inside a subgraph by {inner.label}")
-        return Refusal("multi_consumer", f"%{value.name} is read by {', '.join(user.label for user in some[:3])}")
-    if value.graph is not reader.graph:
-        return Refusal("subgraph_boundary", f"%{value.name} is computed outside the subgraph that reads it")
-    return None
+def _summary(refusals: Sequence[Refusal]) -> Refusal:
+    """One refusal for all ways that were tried: the first, or one that says more than that nothing is there."""
+    if not refusals:
+        return Refusal("no_foldable_neighbour", "no part of it can go anywhere")
+    first = refusals[0]
+    if first.code == "no_foldable_neighbour":
+        first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)
+    return replace(first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes)))
 
 
-def bias_name(node: Node) -> str:
-    """A name for the bias that a layer is about to get: `conv.bias` beside `conv.weight`, else from the node."""
-    weight = node.inputs[1].name if len(node.inputs) > 1 and node.inputs[1] is not None else ""
-    weight = weight.removesuffix(".folded")
-    if weight.endswith("weight"):
-        return weight.removesuffix("weight") + "bias"
-    return f"{node.name or node.output.name}.bias"
+def _lengths(count: int) -> Iterable[int]:
+    """Lengths of the beginnings of a chain that are tried, the longest first."""
+    return range(count - 1, 0, -1) if count <= ATTEMPTS else (count >> i for i in range(1, count.bit_length()))
+
+
+def affine_of(chain: Sequence[Step]) -> Affine:
+    """The affine that the steps of a chain make together."""
+    axis = next((step.axis for step in chain if step.axis is not None), None)
+    return Affine.of(axis, [step.stage for step in chain])

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.affine.layers import smallest_normal, to_float64
+from ..ir.affine.recognise import Step, recognise
 from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
@@ -15,8 +17,6 @@ from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter
 from ..ir.tensor import Array, ArrayTensor, round_to
 from ..ir.types import DType, dtype_of, shape_of
-from .absorbers import smallest_normal, to_float64
-from .affine import Step, recognise
 from .infra import Pass, PassContext
 
 Rule = Callable[[Node, Rewriter, ConstantEvaluator], bool]

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.affine.recognise import not_constant
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
-from .affine import not_constant
 from .infra import Pass, PassContext
 
 

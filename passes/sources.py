@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.affine.recognise import Step, recognise
 from ..ir.attributes import RegionRef
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.types import shape_of
-from .affine import Step, recognise
 
 KINDS = {"multiply": "mul", "add": "add", "subtract": "sub", "divide": "div", "negative": "neg", "nn.bias_add": "add"}
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")

@@ -22,7 +22,7 @@ from .names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
 
-LAYERS = (*BIASED, "matmul")
+LAYERS = (*BIASED, "matmul", "nn.instance_norm", "nn.group_norm", "nn.layer_norm", "nn.rms_norm")
 """Operators that absorb affines."""
 
 

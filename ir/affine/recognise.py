@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Node, Value, flatten_origins
-from ..ir.ledger import Refusal
-from ..ir.tensor import Array, numpy_dtype
-from ..ir.types import BF16, F16, F32, F64, dtype_of, shape_of
+from ..evaluate import ConstantEvaluator
+from ..graph import Node, Value, flatten_origins
+from ..ledger import Refusal
+from ..tensor import Array, numpy_dtype
+from ..types import BF16, F16, F32, F64, dtype_of, shape_of
+from .algebra import Stage
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
 
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
 """What exporters put between an initializer and the operator that it is a parameter of."""
 
-ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add")
+ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +45,10 @@ class Step:
     mean: Array | None = None
     beta: Array | None = None
 
-    def apply(self, x: Array) -> Array:
-        """The affine of float64 `x`, whose last axis has the channels."""
-        with np.errstate(all="ignore"):
-            if self.mean is not None and self.beta is not None:
-                return np.asarray((x - self.mean) * self.scale + self.beta)
-            return np.asarray(x * self.scale + self.shift)
+    @property
+    def stage(self) -> Stage:
+        """The step as a link of a chain."""
+        return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
     @property
     def origins(self) -> list[int]:
@@ -76,10 +75,12 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
 
 
 def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
+    if node.op != "multiply":
+        return None
     data, scale = node.inputs
     assert data is not None and scale is not None
     affine = scale.node
-    if node.op != "multiply" or affine is None or affine.op != "nn.batch_norm_to_affine" or scale.index != 0:
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or scale.index != 0:
         return None
     add = node.output.sole_user()
     if add is None or add.op != "add" or add.graph is not node.graph or add.inputs[1] is not affine.outputs[1]:
@@ -94,6 +95,8 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
 
 
 def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+    if len(node.inputs) != 2:
+        return None
     operands = [(value, evaluator.array(value)) for value in node.inputs]
     constants = [i for i, (_, array) in enumerate(operands) if array is not None]
     if len(constants) != 1:
@@ -128,6 +131,8 @@ def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Ar
         return one / constant, zero
     if op == "subtract":
         return (-one, constant) if left else (one, -constant)
+    if op == "mean_n":
+        return one / 2, constant / 2
     return one, constant
 
 
@@ -183,3 +188,21 @@ def not_constant(value: Value | None) -> Refusal:
     if producer is not None and producer.op.endswith("::DequantizeLinear"):
         return Refusal("quantized_weight", f"%{name} is dequantized at run time")
     return Refusal("non_constant_params", f"%{name} is no constant")
+
+
+def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
+    """The data, `multiply` and `nn.batch_norm_to_affine` that make `add` the result of one BatchNormalization."""
+    if add.op != "add" or len(add.inputs) != 2:
+        return None
+    product, shift = add.inputs
+    assert product is not None and shift is not None
+    multiply, affine = product.node, shift.node
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
+        return None
+    if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
+        return None
+    data, scale = multiply.inputs
+    assert data is not None
+    if scale is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+        return None
+    return data, multiply, affine

@@ -1,0 +1,182 @@
+"""What a channel affine is, and what can be done to it on the way through a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..tensor import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One link of a chain of affines: float64 `scale` and `shift`, [C] or [].
+
+    A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not cancel where
+    scale * x + shift would. `origins` are the imported nodes that the link comes from.
+    """
+
+    scale: Array
+    shift: Array
+    mean: Array | None = None
+    beta: Array | None = None
+    origins: tuple[int, ...] = ()
+
+    def apply(self, x: Array) -> Array:
+        """The affine of float64 `x`, whose last axis has the channels."""
+        with np.errstate(all="ignore"):
+            if self.mean is not None and self.beta is not None:
+                return np.asarray((x - self.mean) * self.scale + self.beta)
+            return np.asarray(x * self.scale + self.shift)
+
+    def arrays(self) -> tuple[Array, ...]:
+        """All numbers of the stage."""
+        return tuple(part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None)
+
+    def map(self, function: Callable[[Array], Array]) -> Stage:
+        """The stage with `function` applied to every vector of it; scalars stand for any channel and stay."""
+
+        def mapped(array: Array | None) -> Array | None:
+            return array if array is None or array.ndim == 0 else function(array)
+
+        scale, shift = mapped(self.scale), mapped(self.shift)
+        assert scale is not None and shift is not None
+        return replace(self, scale=scale, shift=shift, mean=mapped(self.mean), beta=mapped(self.beta))
+
+    def unshifted(self) -> Stage:
+        """The scale alone."""
+        return Stage(self.scale, np.zeros_like(self.scale), origins=self.origins)
+
+    def rescaled_data(self, factor: float) -> Stage:
+        """The stage that acts on x where this one acts on factor * x, so that factor * A'(x) = A(factor * x)."""
+        mean = None if self.mean is None else self.mean / factor
+        beta = None if self.beta is None else self.beta / factor
+        return Stage(self.scale, self.shift / factor, mean, beta, self.origins)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same for all elements.
+
+    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is None.
+    """
+
+    axis: int | None
+    stages: tuple[Stage, ...]
+    scale: Array = field(init=False)
+    shift: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        scale, shift = np.ones(()), np.zeros(())
+        for stage in self.stages:
+            with np.errstate(all="ignore"):
+                scale = np.asarray(scale * stage.scale)
+            shift = stage.apply(shift)
+        if self.axis is not None:
+            scale, shift = np.broadcast_arrays(scale, shift)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "shift", shift)
+
+    @staticmethod
+    def of(axis: int | None, stages: Sequence[Stage]) -> Affine:
+        """The affine of these stages, uniform where all its vectors are constant."""
+        vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
+        if all(array.size and (array == array[0]).all() for array in vectors):
+            return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))
+        return Affine(axis, tuple(stages))
+
+    @staticmethod
+    def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:
+        """The affine of these numbers, in one stage."""
+        return Affine.of(axis, [Stage(scale, shift, origins=tuple(origins))])
+
+    @property
+    def channels(self) -> int | None:
+        """Number of channels, None of a uniform affine."""
+        return None if self.axis is None else int(self.scale.shape[0])
+
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """The imported nodes that the affine comes from."""
+        return tuple(origin for stage in self.stages for origin in stage.origins)
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether the shift of any channel is not zero."""
+        return bool(self.shift.any())
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether the scale of any channel is not one."""
+        return bool((self.scale != 1).any())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is."""
+        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
+
+    def apply(self, x: Array) -> Array:
+        """The affine of float64 `x`, whose last axis has the channels, stage by stage."""
+        for stage in self.stages:
+            x = stage.apply(x)
+        return x
+
+    def apply_along(self, x: Array) -> Array:
+        """The affine of `x` along its axis `axis`, an extent of 1 there being stretched; in float64."""
+        x = x.astype(np.float64)
+        if self.axis is None:
+            return self.apply(x)
+        return np.ascontiguousarray(np.moveaxis(self.apply(np.moveaxis(x, self.axis, -1)), -1, self.axis))
+
+    def at(self, axis: int) -> Affine:
+        """The same numbers along another axis."""
+        return self if self.axis is None else Affine(axis, self.stages)
+
+    def map(self, axis: int, function: Callable[[Array], Array]) -> Affine:
+        """The affine along `axis` whose vectors are `function` of the vectors of this one."""
+        if self.axis is None:
+            return self
+        return Affine.of(axis, [stage.map(function) for stage in self.stages])
+
+    def scattered(self, axis: int, extent: int, index: Array) -> Affine:
+        """Along `axis` of `extent` channels: this affine's channels at `index`, the identity elsewhere."""
+
+        def scatter(array: Array, neutral: float) -> Array:
+            full = np.full(extent, neutral)
+            full[index] = array
+            return full
+
+        def stage(old: Stage) -> Stage:
+            mean = None if old.mean is None else scatter(old.mean, 0.0)
+            beta = None if old.beta is None else scatter(old.beta, 0.0)
+            return Stage(scatter(old.scale, 1.0), scatter(old.shift, 0.0), mean, beta, old.origins)
+
+        return Affine.of(axis, [stage(old) for old in self.stages])
+
+    def only_scale(self) -> Affine:
+        """Without the shift."""
+        return Affine.of(self.axis, [stage.unshifted() for stage in self.stages]) if self.has_shift else self
+
+    def only_shift(self) -> Affine:
+        """Without the scale: what remains to be added behind it."""
+        return self.shifting(self.shift)
+
+    def shift_before(self) -> Affine:
+        """What remains to be added in front of the scale: shift / scale, 0 where the shift is 0."""
+        with np.errstate(all="ignore"):
+            return self.shifting(np.where(self.shift == 0, 0.0, self.shift / self.scale))
+
+    def shifting(self, shift: Array) -> Affine:
+        """The addition of `shift`, in the place of this affine."""
+        return Affine.joined(self.axis, np.ones_like(shift), shift, self.origins)
+
+    def rescaled_data(self, factor: float) -> Affine:
+        """The affine of x that this one is of factor * x: the shift is divided by `factor`."""
+        return Affine(self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages))
+
+    def equals(self, other: Affine) -> bool:
+        """Whether both are the same function."""
+        same = self.axis == other.axis and self.scale.shape == other.scale.shape
+        return same and bool((self.scale == other.scale).all() and (self.shift == other.shift).all())

@@ -1,0 +1,131 @@
+"""Parameters of operators that ONNX gives as attributes in some versions and as inputs in others."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..evaluate import ConstantEvaluator
+from ..graph import Node, Value
+from ..tensor import Array
+from ..types import Dim, shape_of
+
+ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
+"""Operators whose second operand may be aligned at an axis."""
+
+
+class Parameters:
+    """Reads the constant operands of nodes. With `quantized`, weights that are dequantized at run time count too;
+    `border` says what becomes of a shift in front of a layer that pads with zeros.
+    """
+
+    def __init__(self, evaluator: ConstantEvaluator, *, quantized: bool = False, border: str = "keep") -> None:
+        self.evaluator = evaluator
+        self.quantized = quantized
+        self.border = border
+        self._largest: dict[tuple[Value, tuple[int, ...], int], Array] = {}
+
+    def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:
+        """The greatest magnitude over `axes` of the elements of `value`, seen as `array`; NaN where there is one.
+
+        In float64, and remembered: a layer is asked for every affine that might go there.
+        """
+        key = (value, axes, array.ndim)
+        if key not in self._largest:
+            wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
+            top, bottom = wide.max(axis=axes), wide.min(axis=axes)
+            self._largest[key] = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
+        return self._largest[key]
+
+
+def shapes(node: Node, index: int = 0) -> tuple[tuple[Dim, ...] | None, tuple[Dim, ...] | None]:
+    """The shapes of input `index` and of the first result, None where a rank is unknown."""
+    value = node.input(index)
+    return None if value is None else shape_of(value.type), shape_of(node.output.type)
+
+
+def integers(
+    node: Node, params: Parameters, name: str, index: int, default: tuple[int, ...] = ()
+) -> tuple[int, ...] | None:
+    """The attribute `name` or the elements of input `index`; `default` where it is not given, None where unknown."""
+    found = node.attrs.get(name)
+    if found is not None:
+        return tuple(int(item) for item in found) if isinstance(found, tuple) else None  # type: ignore[arg-type]
+    value = node.input(index)
+    if value is None:
+        return default
+    array = params.evaluator.array(value)
+    return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
+
+
+def number(node: Node, params: Parameters, name: str, index: int, default: float) -> float | None:
+    """The attribute `name` or the one element of input `index` as float64, as `integers` does."""
+    found = node.attrs.get(name)
+    if found is not None:
+        return float(found) if isinstance(found, float | int) else None
+    value = node.input(index)
+    if value is None:
+        return default
+    array = params.evaluator.array(value)
+    return None if array is None or array.size != 1 else float(array.ravel()[0])
+
+
+def parameter_axis(node: Node) -> int | None:
+    """The axis, counted from the left, that the second operand of an arithmetic operator is aligned at, if it is."""
+    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+    return axis if isinstance(axis, int) and node.op in ALIGNED else None
+
+
+def integer(node: Node, name: str, default: int) -> int:
+    """An attribute that is an integer."""
+    found = node.attrs.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def text(node: Node, name: str, default: str) -> str:
+    """An attribute that is a string."""
+    found = node.attrs.get(name, default)
+    return found.decode() if isinstance(found, bytes) else found if isinstance(found, str) else default
+
+
+def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
+    """Whether a convolution or pool with windows of `kernel` elements may read beyond the border of its data.
+
+    `auto_pad` SAME pads as much as ceil(extent / stride) windows need, which is nothing for windows of one element.
+    """
+    mode = text(node, "auto_pad", "NOTSET") or "NOTSET"
+    if mode == "VALID":
+        return False
+    if mode == "NOTSET":
+        pads = node.attrs.get("pads", ())
+        return not isinstance(pads, tuple) or any(pads)
+    if kernel is None:
+        return True
+    before, _ = shapes(node)
+    rank = len(kernel)
+    strides, dilations = node.attrs.get("strides", (1,) * rank), node.attrs.get("dilations", (1,) * rank)
+    if not isinstance(strides, tuple) or not isinstance(dilations, tuple):
+        return True
+    for i, extent in enumerate(kernel):
+        if extent == 1:
+            continue
+        size = before[i + 2] if before is not None and len(before) == rank + 2 else None
+        stride, dilation = strides[i], dilations[i]
+        if not (isinstance(size, int) and isinstance(extent, int)):
+            return True
+        assert isinstance(stride, int) and isinstance(dilation, int)
+        if (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 > size:
+            return True
+    return False
+
+
+def opset(node: Node) -> int:
+    """The version of ONNX's operators in the graph of `node`."""
+    return 1 if node.graph is None else node.graph.opsets.get("", 1)
+
+
+def static_size(dims: tuple[Dim, ...]) -> int | None:
+    """The product of extents, None where one is not a number."""
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    return prod(numbers) if len(numbers) == len(dims) else None

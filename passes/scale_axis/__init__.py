@@ -1,0 +1,1 @@
+"""The parts of FoldScaleAxis: `plan` decides, `commit` writes."""

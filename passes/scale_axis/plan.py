@@ -1,0 +1,330 @@
+"""Plans: where an affine can go, decided without changing anything.
+
+Backward, the region between a value and the layers that take its affine is a tree, since nothing in it may have a
+second reader; every branch must take its part. Forward it is a graph: all readers must take the affine, and so on
+behind each operator that it passes. A region may be deep, so neither search recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import islice
+
+from ...ir.affine.algebra import Affine
+from ...ir.affine.carry import Carry
+from ...ir.affine.layers import Fold
+from ...ir.affine.operands import Parameters
+from ...ir.affine.recognise import batch_norm_of
+from ...ir.graph import Graph, Node, Value
+from ...ir.ledger import Refusal
+from ...ir.ops import op_info, reads_elements, sole_reader
+from ...ir.types import dtype_of
+
+Path = tuple[Node, "Path | None"]
+"""The operators that an affine has passed, the last one first."""
+
+MAX_REGION = 256
+"""Operators that one plan may change: it bounds the search, since every affine may search the same region."""
+
+MAX_NESTING = 8
+"""MatMuls in a row whose shifts are pushed on; behind more of them an `add` stays."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """One node of a plan: it becomes what `fold` or `carry` says; `value` is the one that means something else then."""
+
+    node: Node
+    value: Value
+    direction: str
+    fold: Fold | None = None
+    carry: Carry | None = None
+    path: Path | None = None
+
+    @property
+    def crossed(self) -> list[Node]:
+        """The operators between the affine and this node, from the affine on."""
+        found, path = [], self.path
+        while path is not None:
+            found.append(path[0])
+            path = path[1]
+        return found[::-1]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Changes that together make an affine disappear, and what they cost."""
+
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def added(self) -> int:
+        """Operators that the plan adds: a layer without a bias leaves its shift behind."""
+        return sum(change.fold is not None and change.fold.shift is not None for change in self.changes)
+
+    def growth(self) -> int:
+        """Bytes of constants that the plan adds: copies of weights that others read too, and larger constants."""
+        return sum(map(_growth, self.changes))
+
+    def joined(self, other: Plan) -> Plan:
+        """Both plans."""
+        return Plan([*self.changes, *other.changes])
+
+
+def _growth(change: Change) -> int:
+    total = 0
+    if change.fold is not None:
+        fold = change.fold
+        old = _stored(fold.weight, change.node)
+        if fold.factor is not None and old is None:
+            total += fold.weight_bytes
+        if fold.bias is not None:
+            total += fold.bias.size * fold.dtype.bits // 8
+    for index, array in change.carry.constants if change.carry is not None else ():
+        value = change.node.input(index)
+        dtype = dtype_of(change.node.output.type)
+        total += array.size * (32 if dtype is None else dtype.bits) // 8
+        total -= (None if value is None else _stored(value, change.node)) or 0
+    return total
+
+
+def _stored(value: Value, reader: Node) -> int | None:
+    """Bytes of the constant that goes when `reader` does without `value`, None where nothing does."""
+    if value.sole_user() is not reader or value.node is None or value.node.op != "constant":
+        return None
+    return int(value.node.attrs["value"].nbytes)  # type: ignore[union-attr]
+
+
+Request = tuple[Value, Node, Affine, "Path | None"]
+Search = Generator[Request, "Refusal | None", "Refusal | None"]
+
+
+class Planner:
+    """Finds plans. It reads the graph as it is at each question, and remembers nothing but weights' magnitudes."""
+
+    def __init__(self, params: Parameters) -> None:
+        self.params = params
+        self._trail: list[Change] = []
+        self._places: dict[Node, float] = {}
+
+    def backward(self, value: Value, reader: Node, affine: Affine) -> Plan | Refusal:
+        """A plan that makes `value`, as `reader` reads it, its affine. O(region)."""
+        self._trail = []
+        refusal = self._run((value, reader, affine, None))
+        return refusal or Plan(self._trail)
+
+    def _run(self, request: Request) -> Refusal | None:
+        stack = [self._take(*request)]
+        answer: Refusal | None = None
+        started = False
+        while stack:
+            try:
+                following = stack[-1].send(answer if started else None)
+            except StopIteration as stop:
+                answer, started = stop.value, True
+                stack.pop()
+            else:
+                stack.append(self._take(*following))
+                answer, started = None, False
+        return answer
+
+    def _take(self, value: Value, reader: Node, affine: Affine, path: Path | None) -> Search:
+        """Let the node of `value` take the affine, and put what that takes on the trail."""
+        refusal = barrier(value, reader)
+        node = value.node
+        if refusal is None and node is None:
+            refusal = Refusal("no_foldable_neighbour", f"%{value.name} is an input of the graph")
+        if refusal is None and self.params.evaluator.tensor(value) is not None:
+            refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
+        if refusal is not None or node is None:
+            return _told(refusal, path)
+        fold = self._absorbed(node, affine)
+        if isinstance(fold, Fold):
+            self._trail.append(Change(node, value, "backward", fold=fold, path=path))
+            return None
+        info = op_info(node.op)
+        rule = None if info is None else info.affine.backward
+        if len(self._trail) > MAX_REGION:
+            return _told(
+                Refusal("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"), path
+            )
+        if fold is not None or rule is None:
+            return _told(fold or Refusal("no_foldable_neighbour", f"{node.label} in front of it absorbs nothing"), path)
+        ways = rule(node, value.index, affine, self.params)
+        if isinstance(ways, Refusal):
+            return _told(ways, path)
+        mark, first = len(self._trail), None
+        for way in ways:
+            answer = None
+            self._trail.append(Change(node, value, "backward", carry=way, path=path))
+            for index, part in way.operands:
+                operand = node.inputs[index]
+                assert operand is not None
+                if part.has_scale or part.has_shift:
+                    answer = yield operand, node, part, (node, path)
+                if answer is not None:
+                    break
+            if answer is None:
+                return None
+            first = first or answer
+            del self._trail[mark:]
+        return first
+
+    def _absorbed(self, node: Node, affine: Affine) -> Fold | Refusal | None:
+        """The fold of a layer, or of a BatchNormalization that stays; None where the node is neither."""
+        info = op_info(node.op)
+        if info is not None and info.affine.absorb_result is not None:
+            return info.affine.absorb_result(node, affine, self.params)
+        parameters = _batch_norm_parameters(node)
+        if parameters is None:
+            return None
+        found = batch_norm_of(node)
+        absorb = op_info("nn.batch_norm_to_affine").affine.absorb_result  # type: ignore[union-attr]
+        assert absorb is not None
+        if found is None or any(output.sole_user() is None for output in parameters.outputs):
+            return Refusal("no_foldable_neighbour", f"{node.label} is half of a BatchNormalization")
+        return absorb(parameters, affine, self.params)
+
+    def forward(self, value: Value, affine: Affine, nesting: int = 0) -> Plan | Refusal:
+        """A plan that lets all readers of `value` read x, where `value` is the affine of x. O(region)."""
+        pending = {value: affine}
+        changes: list[Change] = []
+        queue: list[tuple[float, int, Node]] = []
+        queued: set[Node] = set()
+
+        def enqueue(changed: Value) -> Refusal | None:
+            for node in changed.users:
+                if not reads_elements(node, changed):
+                    continue
+                refusal = _forward_barrier(changed, value, node)
+                if refusal is not None:
+                    return refusal
+                if node not in queued:
+                    queued.add(node)
+                    heappush(queue, (self.place(node), len(queued), node))
+            if len(queued) > MAX_REGION:
+                return Refusal("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
+            return None
+
+        refusal = enqueue(value)
+        while queue and refusal is None:
+            node = heappop(queue)[2]
+            given = {i: pending[v] for i, v in enumerate(node.inputs) if v in pending and _reads(node, i)}
+            info = op_info(node.op)
+            assert info is not None
+            if info.affine.absorb_data is not None:
+                found = self._layer(node, given, nesting)
+                if isinstance(found, Refusal):
+                    refusal = found
+                else:
+                    changes.extend(found)
+                continue
+            assert info.affine.forward is not None
+            carry = info.affine.forward(node, given, self.params)
+            if isinstance(carry, Refusal):
+                refusal = carry
+                continue
+            changes.append(Change(node, node.output, "forward", carry=carry))
+            for index, moved in carry.results:
+                if moved.has_scale or moved.has_shift:
+                    pending[node.outputs[index]] = moved
+                    refusal = refusal or enqueue(node.outputs[index])
+        return Plan(changes) if refusal is None else _labelled(refusal, "forward")
+
+    def place(self, node: Node) -> float:
+        """A number that grows along the graph: nodes made since the last `number` stand between their neighbours."""
+        known = self._places.get(node)
+        if known is None:
+            before, after = node.prev, node.next
+            while before is not None and before not in self._places:
+                before = before.prev
+            while after is not None and after not in self._places:
+                after = after.next
+            low = self._places[before] if before is not None else -1.0
+            known = self._places[node] = (low + (self._places[after] if after is not None else low + 2.0)) / 2
+        return known
+
+    def number(self, graph: Graph) -> None:
+        """Number the nodes of a graph, in whose order `forward` proceeds. O(nodes)."""
+        self._places = {node: float(i) for i, node in enumerate(graph)}
+
+    def _layer(self, node: Node, given: dict[int, Affine], nesting: int) -> list[Change] | Refusal:
+        info = op_info(node.op)
+        assert info is not None and info.affine.absorb_data is not None
+        (index, affine), *others = given.items()
+        if others or (index and node.op != "matmul"):
+            return Refusal("unsupported_op", f"{node.label} reads the affine as a parameter")
+        fold = info.affine.absorb_data(node, affine, self.params)
+        if isinstance(fold, Refusal):
+            return fold
+        if index and index == fold.index:
+            return Refusal("dynamic_weight", f"{node.label} reads the affine as its weight")
+        change = Change(node, node.output, "forward", fold=fold)
+        shift = fold.shift
+        if shift is None or shift.ndim != 1 or nesting == MAX_NESTING:
+            return [change]
+        stage = Affine.joined(fold.axis, 1.0 + 0.0 * shift, shift, affine.origins)
+        pushed = self.forward(node.output, stage, nesting + 1)
+        if isinstance(pushed, Refusal):
+            return [change]
+        return [replace(change, fold=replace(fold, shift=None)), *pushed.changes]
+
+
+def _told(refusal: Refusal | None, path: Path | None) -> Refusal:
+    """The refusal, with the operators that the affine would have passed up to there."""
+    assert refusal is not None
+    passed = []
+    while path is not None:
+        passed.append(path[0].label)
+        path = path[1]
+    through = "".join(f"through {label}, " for label in reversed(passed))
+    return replace(refusal, notes=(f"backward: {through}{refusal.detail} ({refusal.code})",))
+
+
+def _labelled(refusal: Refusal, direction: str) -> Refusal:
+    return replace(refusal, notes=(f"{direction}: {refusal.detail} ({refusal.code})",))
+
+
+def _batch_norm_parameters(node: Node) -> Node | None:
+    """The `nn.batch_norm_to_affine` that `node` reads, None where it reads none."""
+    for value in node.inputs:
+        if value is not None and value.node is not None and value.node.op == "nn.batch_norm_to_affine":
+            return value.node
+    return None
+
+
+def _reads(node: Node, index: int) -> bool:
+    info = op_info(node.op)
+    return info is None or index not in info.by_type
+
+
+def _forward_barrier(value: Value, source: Value, node: Node) -> Refusal | None:
+    """Why the reader `node` of `value` cannot read anything else."""
+    if node.op == "return":
+        return Refusal("graph_output", f"%{value.name} is a result of the graph")
+    if node.graph is not source.graph:
+        return Refusal("subgraph_boundary", f"%{value.name} is read inside a subgraph by {node.label}")
+    info = op_info(node.op)
+    if info is None or (info.affine.forward is None and info.affine.absorb_data is None):
+        return Refusal("no_foldable_neighbour", f"{node.label} behind it absorbs nothing")
+    if _batch_norm_parameters(node) is not None:
+        return Refusal("no_foldable_neighbour", f"{node.label} behind it is a BatchNormalization that stays")
+    return None
+
+
+def barrier(value: Value, reader: Node) -> Refusal | None:
+    """Why `value` may not change for the sake of `reader`: something else sees it."""
+    if value.is_returned:
+        return Refusal("graph_output", f"%{value.name} is a result of the graph")
+    if sole_reader(value) is None:
+        # a value may have any number of readers, each of which may ask: a few of them make a good enough sentence
+        some = list(islice(value.users, 16))
+        inner = next((user for user in some if user.graph is not reader.graph), None)
+        if inner is not None:
+            return Refusal("subgraph_boundary", f"%{value.name} is read inside a subgraph by {inner.label}")
+        return Refusal("multi_consumer", f"%{value.name} is read by {', '.join(user.label for user in some[:3])}")
+    if value.graph is not reader.graph:
+        return Refusal("subgraph_boundary", f"%{value.name} is computed outside the subgraph that reads it")
+    return None
