@@ -154,10 +154,12 @@ def explain(result: Result) -> list[str]:
     for source in result.fold_map.sources:
         name = source["node"]["name"] or f"%{source['output']}"
         what = f"{source['node']['op_type']} {name}"
-        if source["status"] == "folded":
-            lines.append(f"{what}: folded into {', '.join(names[layer] for layer in source['layers'])}")
+        if source["status"] in ("folded", "partial"):
+            where = ", ".join(names[layer] for layer in source["layers"])
+            lines.append(f"{what}: {'partly ' * (source['status'] == 'partial')}folded into {where}")
         elif source["status"] == "kept":
             lines.append(f"{what}: kept ({source['reason']}): {source['detail']}")
+            lines.extend(f"    {note}" for note in source["notes"])
         else:
             lines.append(f"{what}: {source['status']}: {source['detail']}")
     return lines

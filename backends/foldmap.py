@@ -77,7 +77,7 @@ class FoldMap:
         return layers
 
     def count(self) -> Counter[str]:
-        """Affines by status: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+        """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
@@ -108,6 +108,7 @@ class Status:
     status: str
     reason: str | None = None
     detail: str = ""
+    notes: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
 
@@ -132,18 +133,20 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
     for origin in sources:
         refusal = ledger.refusals.get(origin, NOT_ATTEMPTED)
         if origin in where:
-            found[origin] = Status("folded", layers=tuple(where[origin]))
+            whole = origin not in ledger.partial
+            detail = "" if whole else "its scale or its shift stays as an operator"
+            found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
         elif origin in merged:
             found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
         elif origin in alive:
-            found[origin] = Status("kept", refusal.code, refusal.detail)
+            found[origin] = Status("kept", refusal.code, refusal.detail, refusal.notes)
         else:
             found[origin] = Status("dead", detail="nothing reads its result")
     return found
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
-    """Affines by status, given with their reasons: `folded`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+    """Affines by status, given with their reasons; those that are kept as `kept: <reason>`."""
     return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
 
 
@@ -195,6 +198,7 @@ def _source(source: Source, became: Status) -> dict[str, Any]:
         "status": became.status,
         "reason": became.reason,
         "detail": became.detail,
+        "notes": list(became.notes),
         "layers": list(became.layers),
     }
 
@@ -232,7 +236,8 @@ def _layer(layer: Layer, number: str, proto: NodeProto, scope_of: Mapping[Any, A
             {
                 "source": f"A{fold.origin}",
                 "direction": fold.direction,
-                "axis": layer.axis,
+                "axis": fold.axis,
+                "crossed": list(fold.crossed),
                 "scale": encode_array(fold.scale),
                 "shift": encode_array(fold.shift),
             }

@@ -47,12 +47,13 @@ class Source:
 class Fold:
     """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
 
-    `direction` is backward for an affine of the layer's result, forward for one of its data; `crossed` names the
-    operators in between.
+    `direction` is backward for an affine of the layer's result, forward for one of its data; `axis` is the channel axis
+    there, and `crossed` names the operators in between.
     """
 
     origin: int
     direction: str
+    axis: int | None
     scale: Array
     shift: Array
     crossed: tuple[str, ...] = ()

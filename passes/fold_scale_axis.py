@@ -311,7 +311,8 @@ class _Folder:
         first, last = choice.steps[0], choice.steps[-1]
         tail = last.nodes[-1]
         place = first.nodes[0].inputs.index(first.data)
-        recorded = self.committer.commit(choice.plan, tail, first.nodes[0])
+        between = [step.data.name for step in choice.steps[1:]]
+        recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between)
         data = first.nodes[0].inputs[place]
         assert data is not None
         self.note_merged([step for step in choice.steps if not recorded.intersection(step.origins)])

@@ -15,17 +15,13 @@ from irc.passes import default_pipeline
 from onnx import ModelProto
 
 LEFT = {
-    "CenterPoint__pfe.onnx": (2, "behind Transpose"),
-    "Marabou__batchnorm.onnx": (1, "on the graph's input"),
-    "RITnet__RITnet_best_model.onnx": (5, "behind LeakyRelu"),
-    "burn__batch_norm.onnx": (2, "on the graph's input, and behind Reshape of it"),
-    "burn__mnist.onnx": (1, "behind Relu"),
-    "burn__model1.onnx": (1, "behind Relu"),
+    "Marabou__batchnorm.onnx": (1, "on the graph's input, and in front of a result"),
+    "RITnet__RITnet_best_model.onnx": (4, "behind LeakyRelu, and in front of padded Convs"),
+    "burn__batch_norm.onnx": (1, "on the graph's input, and in front of a result"),
     "qonnx__quant_model.onnx": (3, "behind a Conv whose weight a custom operator computes"),
     "onnxruntime__fuse-matmul-bn-directly-dont-fuse.onnx": (1, "its channels are not the MatMul's columns"),
-    "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (1, "behind Reshape"),
-    "onnxruntime__fuse-matmul-bn-only-transpose.onnx": (1, "behind Transpose"),
-    "onnxruntime__fuse-matmul-bn-with-reshape.onnx": (1, "behind Transpose and Reshape"),
+    "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (1, "its channels are parts of the MatMul's columns and rows"),
+    "onnxruntime__fuse-matmul-bn-only-transpose.onnx": (1, "its channels are the MatMul's rows"),
 }
 """BatchNormalization nodes that stay in the real models with initializers frozen, and where they stand."""
 
@@ -100,7 +96,10 @@ def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, obj
 
 def test_what_stays_comes_back_bit_for_bit() -> None:
     for path in harness.shared_models("real"):
-        model, compiled = harness.load(path), irc.compile(path).model
+        model, result = harness.load(path), irc.compile(path)
+        compiled = result.model
+        if any(entry["kind"] == "batch_norm" and entry["status"] == "merged" for entry in result.fold_map.sources):
+            continue  # one BatchNormalization went into another
         source = {node.name: node for node in model.graph.node if node.op_type == "BatchNormalization"}
         weights = {tensor.name: tensor for tensor in model.graph.initializer}
         emitted = {tensor.name: tensor for tensor in compiled.graph.initializer}

@@ -7,6 +7,7 @@ than one way, where the shift, or a gate's scale, may go to either operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,18 @@ from ..tensor import Array
 from ..types import shape_of
 from .algebra import Affine
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, implicit_padding, integer, integers, number, shapes, static_size, text
+from .operands import (
+    Parameters,
+    common_value,
+    fits_attribute,
+    implicit_padding,
+    integer,
+    integers,
+    number,
+    shapes,
+    static_size,
+    text,
+)
 from .remap import through_reshape
 
 Ways = Sequence[Carry] | Refusal
@@ -54,7 +66,8 @@ def clip(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     if isinstance(bounds, Refusal):
         return bounds
     ends = [float(affine.apply(np.array(bound))) if np.isfinite(bound) else bound for bound in bounds]
-    return [Carry(operands=((0, affine),), **new_bounds(node, ends, affine.scale < 0))]  # type: ignore[arg-type]
+    changed = new_bounds(node, ends, swapped=bool(affine.scale < 0))
+    return changed if isinstance(changed, Refusal) else [replace(changed, operands=((0, affine),))]
 
 
 def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, float] | Refusal:
@@ -69,17 +82,19 @@ def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, 
     return low, high
 
 
-def new_bounds(node: Node, bounds: Sequence[float], swapped: bool) -> dict[str, object]:
-    """The new bounds of a Clip, as attributes or inputs; `swapped` where the scale is negative."""
+def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Carry | Refusal:
+    """A Clip with other bounds, as attributes or inputs; they are `swapped` where the scale is negative."""
     if swapped:
         bounds = [-bound if np.isinf(bound) else bound for bound in reversed(bounds)]
     names = ("min", "max")
     if len(node.inputs) == 1 and any(name in node.attrs for name in names):
         lowest = {"min": -np.finfo(np.float32).max, "max": np.finfo(np.float32).max}
-        given = zip(names, bounds, strict=True)
-        return {"attrs": tuple((n, float(b if np.isfinite(b) else lowest[n])) for n, b in given)}
-    given_inputs = [i for i, b in enumerate(bounds) if np.isfinite(b) or node.input(i + 1) is not None]
-    return {"constants": tuple((i + 1, np.array(bounds[i])) for i in given_inputs)}
+        given = [(n, float(b if np.isfinite(b) else lowest[n])) for n, b in zip(names, bounds, strict=True)]
+        if not all(fits_attribute(node, bound) for _, bound in given):
+            return Refusal("dtype_mismatch", f"{node.label}: its bounds are attributes, which are float32")
+        return Carry(attrs=tuple(given))
+    inputs = [i for i, b in enumerate(bounds) if np.isfinite(b) or node.input(i + 1) is not None]
+    return Carry(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
 
 
 def pool(node: Node, index: int, affine: Affine, params: Parameters, *, kind: str) -> Ways:
@@ -163,19 +178,19 @@ def pad(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
         moved = affine.map(affine.axis, lambda array: array[begin : len(array) - end])
     if value is None:
         return _data(moved)
-    new = np.atleast_1d(affine.apply(np.array(value)))
-    if (new != new[0]).any():
+    new = common_value(affine.apply(np.array(value)))
+    if new is None:
         return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
-    return padded(node, value, float(new[0]), Carry(operands=((0, moved),)))
+    return padded(node, value, new, Carry(operands=((0, moved),)))
 
 
 def padded(node: Node, old: float, new: float, carry: Carry) -> Ways:
     """The carry, with the value of a constant Pad replaced where it changes."""
     if new == old:
         return [carry]
-    if not np.isfinite(new):
-        return Refusal("nonfinite", f"{node.label}: the new padding is not finite")
     if len(node.inputs) == 1:
+        if not fits_attribute(node, new):
+            return Refusal("dtype_mismatch", f"{node.label}: its value is an attribute, which is a float32")
         return [Carry(carry.operands, carry.results, attrs=(("value", new),))]
     return [Carry(carry.operands, carry.results, constants=((2, np.array(new)),))]
 

@@ -6,6 +6,7 @@ The mirror images of the rules in `backward`, whose conditions they share.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from .backward import (
     sliced,
 )
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, integer, integers, shapes, static_size, text
+from .operands import Parameters, common_value, integer, integers, shapes, static_size, text
 from .remap import through_reshape
 
 Given = Mapping[int, Affine]
@@ -80,8 +81,8 @@ def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     ends = [float((b - affine.shift) / affine.scale) if np.isfinite(b) else b for b in bounds]
     if not all(np.isfinite(end) == np.isfinite(b) for end, b in zip(ends, bounds, strict=True)):
         return Refusal("nonfinite", f"{node.label}: a new bound is not finite")
-    changed = new_bounds(node, ends, bool(affine.scale < 0))
-    return Carry(results=((0, affine),), **changed)  # type: ignore[arg-type]
+    changed = new_bounds(node, ends, swapped=bool(affine.scale < 0))
+    return changed if isinstance(changed, Refusal) else replace(changed, results=((0, affine),))
 
 
 def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
@@ -156,10 +157,10 @@ def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     if not affine.scale.all():
         return Refusal("zero_scale", f"{node.label}: a scale is zero")
     with np.errstate(all="ignore"):
-        new = np.atleast_1d((value - affine.shift) / affine.scale)
-    if (new != new[0]).any():
+        new = common_value((value - affine.shift) / affine.scale)
+    if new is None:
         return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
-    ways = padded(node, value, float(new[0]), _result(affine))
+    ways = padded(node, value, new, _result(affine))
     return ways if isinstance(ways, Refusal) else ways[0]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..evaluate import ConstantEvaluator
 from ..graph import Node, Value
 from ..tensor import Array
-from ..types import Dim, shape_of
+from ..types import Dim, dtype_of, shape_of
 
 ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
 """Operators whose second operand may be aligned at an axis."""
@@ -118,6 +118,23 @@ def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
         if (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 > size:
             return True
     return False
+
+
+def common_value(array: Array) -> float | None:
+    """The number that all float64 elements are, but for their rounding; None where they differ."""
+    flat = np.atleast_1d(array).ravel()
+    if flat.size and (flat == flat[0]).all():
+        return float(flat[0])
+    if not flat.size or not np.isfinite(flat).all():
+        return None
+    spread = float(flat.max() - flat.min())
+    return float(flat[0]) if spread <= 4 * np.finfo(np.float64).eps * np.abs(flat).max() else None
+
+
+def fits_attribute(node: Node, value: float) -> bool:
+    """Whether an attribute, which is a float32, is precise enough for a number beside the data of `node`."""
+    dtype = dtype_of(node.output.type)
+    return float(np.float32(value)) == value or (dtype is not None and dtype.bits <= 32)
 
 
 def opset(node: Node) -> int:

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..graph import Node
 from ..ledger import Refusal
-from . import backward, elementwise, forward, layers
+from . import backward, conv, dense, elementwise, forward, norm
 from .algebra import Affine
 from .carry import Backward, Forward
 from .layers import Fold
@@ -61,15 +61,15 @@ def _reduction(kind: str) -> AffineRule:
 
 AFFINE_RULES: dict[str, AffineRule] = {
     # layers
-    "nn.conv": _layer(layers.conv_result, layers.conv_data),
-    "nn.conv_transpose": _layer(layers.conv_transpose_result, layers.conv_transpose_data),
-    "nn.dense": _layer(layers.dense_result, layers.dense_data),
-    "matmul": _layer(layers.matmul_result, layers.matmul_data),
-    "nn.batch_norm_to_affine": _layer(layers.batch_norm_result),
-    "nn.instance_norm": _layer(layers.instance_norm_result, layers.norm_data),
-    "nn.group_norm": _layer(layers.group_norm_result, layers.norm_data),
-    "nn.layer_norm": _layer(layers.layer_norm_result, layers.norm_data),
-    "nn.rms_norm": _layer(layers.rms_norm_result),
+    "nn.conv": _layer(conv.conv_result, conv.conv_data),
+    "nn.conv_transpose": _layer(conv.conv_transpose_result, conv.conv_transpose_data),
+    "nn.dense": _layer(dense.dense_result, dense.dense_data),
+    "matmul": _layer(dense.matmul_result, dense.matmul_data),
+    "nn.batch_norm_to_affine": _layer(norm.batch_norm_result),
+    "nn.instance_norm": _layer(norm.instance_norm_result, norm.norm_data),
+    "nn.group_norm": _layer(norm.group_norm_result, norm.norm_data),
+    "nn.layer_norm": _layer(norm.layer_norm_result, norm.norm_data),
+    "nn.rms_norm": _layer(norm.rms_norm_result),
     # activations
     "nn.relu": _RECTIFIER,
     "nn.leaky_relu": _RECTIFIER,

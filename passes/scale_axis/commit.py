@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ...ir.affine.algebra import Affine
 from ...ir.affine.layers import Fold
-from ...ir.affine.operands import parameter_axis
+from ...ir.affine.operands import opset, parameter_axis
+from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ledger import Fold as FoldRecord
 from ...ir.ledger import Layer
@@ -27,15 +28,16 @@ class Committer:
         self.module = rewriter.module
         self.merged = self.module.ledger.merged_origins()
 
-    def commit(self, plan: Plan, tail: Node, first: Node) -> set[int]:
+    def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
 
-        New nodes come from where `tail` comes from. Returns the imported nodes that went into some layer.
+        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. Returns
+        the imported nodes that went into some layer.
         """
         recorded: set[int] = set()
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
-                if change.fold is not None and self._fold(change, change.fold, first):
+                if change.fold is not None and self._fold(change, change.fold, first, between):
                     recorded.update(change.fold.affine.origins)
                 if change.carry is not None:
                     self._carry(change)
@@ -81,7 +83,7 @@ class Committer:
         tensor = ArrayTensor(array) if dtype is None else ArrayTensor(round_to(array, dtype), dtype)
         return self.rewriter.constant(tensor, before=before, hint=hint)
 
-    def _fold(self, change: Change, fold: Fold, first: Node) -> bool:
+    def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
         layer = self._layer(fold)
         if fold.factor is not None:
             self._weight(fold)
@@ -89,10 +91,13 @@ class Committer:
             self._rescale(fold)
         if fold.bias is not None:
             self._bias(fold, first)
+        if fold.padding is not None:
+            self._pad(fold.node, *fold.padding)
         if layer is not None:
             self._record(layer, change, fold.affine)
             if change.direction == "backward":
                 layer.output_names.append(change.value.name)
+                layer.output_names.extend(between if change.path is None else ())
         if fold.shift is not None:
             self._shift(change, fold, layer)
         elif change.direction == "backward":
@@ -160,6 +165,25 @@ class Committer:
         if node.graph.opsets.get("", 1) < 7:
             self.rewriter.set_attr(node, "broadcast", 1)
 
+    def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
+        """Let an explicit Pad do what the convolution did, with another value."""
+        data, rank = node.inputs[0], len(pads) // 2
+        assert data is not None
+        whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
+        dtype, inputs = dtype_of(node.output.type), [data]
+        attrs: dict[str, Attribute] = {}
+        if opset(node) < 11:
+            attrs = {"pads" if opset(node) > 1 else "paddings": whole, "value": value}
+        else:
+            tensor = ArrayTensor(np.array(whole, np.int64))
+            inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))
+            inputs.append(self.constant(np.array(value), dtype, node, f"{data.name}.padding"))
+        pad = self.rewriter.make("nn.pad", inputs, attrs, before=node, hint=f"{data.name}.padded")
+        self.rewriter.set_inputs(node, [pad.output, *node.inputs[1:]])
+        if "auto_pad" in node.attrs:
+            self.rewriter.drop_attr(node, "auto_pad")
+        self.rewriter.set_attr(node, "pads", (0,) * len(pads))
+
     def _shift(self, change: Change, fold: Fold, layer: Layer | None) -> None:
         """Add what a layer without a bias could not take, right behind it, under the name that its result had."""
         node, value, shift = change.node, change.value, fold.shift
@@ -171,7 +195,7 @@ class Committer:
         vector = shift.ndim == 1
         tensor = ArrayTensor(shift) if vector else ArrayTensor(round_to(shift, fold.dtype), fold.dtype)
         constant = self.rewriter.constant(tensor, before=following, hint=bias_name(node))
-        attrs = {"axis": fold.axis if fold.shift_axis is None else fold.shift_axis} if vector else {}
+        attrs = {"axis": fold.axis} if vector else {}
         add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=name, type_=value.type)
         for reader in readers:
             reader.replace_input(value, add.output)
@@ -197,7 +221,8 @@ class Committer:
     def _layer(self, fold: Fold) -> Layer | None:
         """The ledger's record of a layer, which from now on has a node name that no other node has."""
         node = fold.node
-        if fold.factor is None and fold.bias is None and fold.shift is None and fold.rescale is None:
+        changes = (fold.factor, fold.bias, fold.shift, fold.rescale, fold.padding)
+        if all(change is None for change in changes):
             return None
         if node.op == "nn.batch_norm_to_affine":
             return None
@@ -225,7 +250,8 @@ class Committer:
             for origin in stage.origins:
                 self.module.ledger.refusals.pop(origin, None)
                 if origin in sources and origin not in self.merged:
-                    record = FoldRecord(origin, change.direction, stage.scale, stage.shift, crossed)
+                    axis = layer.axis if change.direction == "backward" else affine.axis
+                    record = FoldRecord(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)
 
 

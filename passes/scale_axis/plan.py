@@ -61,8 +61,9 @@ class Plan:
 
     @property
     def added(self) -> int:
-        """Operators that the plan adds: a layer without a bias leaves its shift behind."""
-        return sum(change.fold is not None and change.fold.shift is not None for change in self.changes)
+        """Operators that the plan adds: what a layer cannot take of a shift is added behind it, or padded in front."""
+        folds = [change.fold for change in self.changes if change.fold is not None]
+        return sum((fold.shift is not None) + (fold.padding is not None) for fold in folds)
 
     def growth(self) -> int:
         """Bytes of constants that the plan adds: copies of weights that others read too, and larger constants."""
@@ -80,8 +81,8 @@ def _growth(change: Change) -> int:
         old = _stored(fold.weight, change.node)
         if fold.factor is not None and old is None:
             total += fold.weight_bytes
-        if fold.bias is not None:
-            total += fold.bias.size * fold.dtype.bits // 8
+        for array in (fold.bias, fold.shift):
+            total += 0 if array is None else array.size * fold.dtype.bits // 8
     for index, array in change.carry.constants if change.carry is not None else ():
         value = change.node.input(index)
         dtype = dtype_of(change.node.output.type)

@@ -174,7 +174,8 @@ def test_a_hundred_thousand_nodes_need_no_recursion() -> None:
 
 def test_node_visits_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule applications and recognitions in the default pipeline, counted, are proportional to the graph's size."""
-    from irc.passes import affine, fold_scale_axis, simplify_expr, sources
+    from irc.ir.affine import recognise as affine
+    from irc.passes import fold_scale_axis, simplify_expr, sources
 
     counts: list[int] = []
     calls = 0
