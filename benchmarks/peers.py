@@ -430,11 +430,11 @@ class Report:
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
                 continue
             left = {part for parts in other.verdict.batch_norms for part in parts if part}
-            why = {source["output"]: source for source in own.sources if source["status"] == "kept"}
+            why = {source["params"].get("gamma"): source for source in own.sources if source["status"] == "kept"}
             frozen = set(row.outcomes[FROZEN].verdict.batch_norms)
             for parts in own.verdict.batch_norms:
                 if left.isdisjoint(parts):
-                    source = why.get(parts[2], {"reason": "", "detail": ""})
+                    source = why.get(parts[1], {"reason": "", "detail": ""})
                     note = "" if parts in frozen else ", gone when frozen"
                     group = groups.setdefault((row.name, tool, source["reason"] + note), {})
                     group[parts[0] or parts[2]] = source["detail"], other.verdict.equal

@@ -7,13 +7,14 @@ would depend on the runtime (a float out of an integer's range, division by zero
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
 
 from .graph import Node, Value
 from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to
-from .types import DTYPES, F64, DType, dtype_of, shape_of
+from .types import DTYPES, F64, DType, Shape, dtype_of, shape_of
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
@@ -75,7 +76,7 @@ def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
         a, b = _operands(node, inputs)
         if is_wide(node):
             a = a.astype(np.float64, copy=False)
-        elif a.dtype != b.dtype:
+        elif a.dtype != b.dtype or a.dtype == object:
             raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
         else:
             _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
@@ -229,10 +230,22 @@ def full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.broadcast_to(fill.reshape((1,) * len(shape)), shape),)
 
 
+def _extents(node: Node, inputs: Inputs) -> Shape:
+    """The shape of the first operand, by its elements where it is constant and by its type elsewhere."""
+    array, first = inputs[0] if inputs else None, node.input(0)
+    if array is not None:
+        return tuple(map(int, array.shape))
+    return None if first is None else shape_of(first.type)
+
+
+def _is_static(value: Value) -> bool:
+    dims = shape_of(value.type)
+    return dims is not None and all(isinstance(dim, int) for dim in dims)
+
+
 def shape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """The extents of the input's type from `start` to `end`, which must be static."""
-    first = node.input(0)
-    dims = None if first is None else shape_of(first.type)
+    dims = _extents(node, inputs)
     if dims is None:
         raise NotEvaluable("the rank is unknown")
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
@@ -279,9 +292,20 @@ def strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (data[tuple(slices)],)
 
 
+def first_of_channel(array: Array) -> Array | None:
+    """The vector [C] that an array [C, ...] repeats all over each channel, None where it does not."""
+    if array.ndim < 2:
+        return array
+    flat = array.reshape(array.shape[0], -1)
+    return np.ascontiguousarray(flat[:, 0]) if flat.shape[1] and (flat == flat[:, :1]).all() else None
+
+
 def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64."""
-    gamma, beta, mean, var = (_data(inputs, i).astype(np.float64) for i in range(4))
+    """Scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64 [C]."""
+    vectors = [first_of_channel(_data(inputs, i)) for i in range(4)]
+    if any(vector is None for vector in vectors):
+        raise NotEvaluable("parameters per element")
+    gamma, beta, mean, var = (vector.astype(np.float64) for vector in vectors if vector is not None)
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     with np.errstate(all="ignore"):
@@ -295,6 +319,99 @@ subtract: Evaluate = _binary(np.subtract)
 negative: Evaluate = _unary(np.negative)
 sqrt: Evaluate = _unary(np.sqrt)
 reciprocal: Evaluate = _unary(lambda x: np.divide(np.ones((), x.dtype), x))
+floor: Evaluate = _unary(np.floor)
+ceil: Evaluate = _unary(np.ceil)
+logical_not: Evaluate = _unary(np.logical_not)
+equal: Evaluate = _binary(np.equal)
+less: Evaluate = _binary(np.less)
+less_equal: Evaluate = _binary(np.less_equal)
+greater: Evaluate = _binary(np.greater)
+greater_equal: Evaluate = _binary(np.greater_equal)
+logical_and: Evaluate = _binary(np.logical_and)
+logical_or: Evaluate = _binary(np.logical_or)
+logical_xor: Evaluate = _binary(np.logical_xor)
+
+
+def absolute(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Abs; the least signed integer has none."""
+    data = _data(inputs)
+    if data.dtype.kind == "i" and (data == np.iinfo(data.dtype).min).any():
+        raise NotEvaluable("the absolute value of the least integer")
+    return (np.abs(data),)
+
+
+def power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Pow of integers, which wraps; how a floating power is rounded is up to the runtime."""
+    a, b = _data(inputs), _data(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
+        raise NotEvaluable("a floating or negative power")
+    _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return (np.power(a, b),)
+
+
+def mod(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Mod of integers: the sign is that of the divisor or, with `fmod`, of the dividend."""
+    a, b = _data(inputs), _data(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or not b.all():
+        raise NotEvaluable("a floating remainder, or one of a division by zero")
+    _bound(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return ((np.fmod if node.attrs.get("fmod") else np.mod)(a, b),)
+
+
+def matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """numpy.matmul; floating products are summed in float64 and rounded once."""
+    a, b = _data(inputs), _data(inputs, 1)
+    dtype = dtype_of(node.output.type)
+    if a.dtype != b.dtype or dtype is None or not a.ndim or not b.ndim:
+        raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    _bound(prod(batch) * prod(a.shape[-2:-1]) * prod(b.shape[-1:] if b.ndim > 1 else ()), a)
+    if not dtype.is_float:
+        return (np.matmul(a, b),)
+    with np.errstate(all="ignore"):
+        return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
+
+
+def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        parts = [_data(inputs, i) for i in range(len(inputs))]
+        if any(part.dtype != parts[0].dtype or (part != part).any() for part in parts):
+            raise NotEvaluable("operands of several dtypes, or NaN")
+        _bound(prod(np.broadcast_shapes(*(part.shape for part in parts))), parts[0])
+        return (reduce(function, parts),)
+
+    return evaluate
+
+
+maximum: Evaluate = _variadic(np.maximum)
+minimum: Evaluate = _variadic(np.minimum)
+
+
+def where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Where."""
+    condition, x, y = (_data(inputs, i) for i in range(3))
+    if x.dtype != y.dtype or condition.dtype != np.bool_:
+        raise NotEvaluable(f"operands are {condition.dtype}, {x.dtype} and {y.dtype}")
+    _bound(prod(np.broadcast_shapes(condition.shape, x.shape, y.shape)), x)
+    return (np.where(condition, x, y),)
+
+
+def arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Range of integers; a runtime may accumulate the rounding of floats."""
+    start, limit, delta = (_data(inputs, i) for i in range(3))
+    if start.dtype.kind not in "iu" or not start.dtype == limit.dtype == delta.dtype or delta.size != 1 or not delta:
+        raise NotEvaluable("a range of floats, or one without end")
+    low, high, step = (int(array.item()) for array in (start, limit, delta))
+    _bound(len(range(low, high, step)), start)
+    return (np.arange(low, high, step, dtype=start.dtype),)
+
+
+def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Size: the product of the extents of the input's type, 1 for a scalar."""
+    dims = _extents(node, inputs)
+    if dims is None or not all(isinstance(dim, int) for dim in dims):
+        raise NotEvaluable("an extent is not static")
+    return (np.array(prod(dim for dim in dims if isinstance(dim, int)), np.int64),)
 
 
 class ConstantEvaluator:
@@ -323,6 +440,14 @@ class ConstantEvaluator:
     def exact(self, value: Value | None) -> Array | None:
         """As `array`, but float64 and not rounded yet where the value is a product or sum that `is_wide`."""
         return None if value is None else self._resolve(value)
+
+    def provide(self, value: Value, array: Array) -> None:
+        """Take `array`, computed elsewhere, for the elements of a constant value."""
+        self._known[value] = array
+
+    def forget_unknown(self) -> None:
+        """Evaluate anew what was no constant so far: a rewrite may have made it one."""
+        self._known = {value: array for value, array in self._known.items() if array is not None}
 
     def tensor(self, value: Value | None) -> Tensor | None:
         """The payload of a constant value: the node's own where it is a `constant`, a computed one elsewhere."""
@@ -354,7 +479,8 @@ class ConstantEvaluator:
                 stack.pop()
                 continue
             needed = [v for i, v in enumerate(node.inputs) if v is not None and i not in info.by_type]
-            missing = [v for v in needed if v not in self._known]
+            shaped = [v for i, v in enumerate(node.inputs) if v is not None and i in info.by_type and not _is_static(v)]
+            missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
             if any(self._known.get(v, ...) is None for v in needed):
                 self._known[top] = None
             elif missing:
@@ -370,7 +496,7 @@ class ConstantEvaluator:
         arrays: list[Array | None] = []
         for i, value in enumerate(node.inputs):
             if value is None or i in by_type:
-                arrays.append(None)
+                arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
         try:

@@ -13,7 +13,7 @@ from math import prod
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .tensor import Tensor
-from .types import F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+from .types import BOOL, F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
 
 Infer = Callable[[Node, ConstantEvaluator], tuple[Type, ...]]
 
@@ -66,6 +66,16 @@ def broadcast(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     return (TensorType(_dtype(node.input(0)), reduce(broadcast_shapes, map(_shape, node.inputs))),)
 
 
+def comparison(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """Broadcast of the operands, bool."""
+    return (TensorType(BOOL, reduce(broadcast_shapes, map(_shape, node.inputs))),)
+
+
+def scalar_i64(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
+    """i64[]."""
+    return (TensorType(I64, ()),)
+
+
 def where(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Broadcast of condition and both branches, in the branches' dtype."""
     return (TensorType(_dtype(node.input(1)), reduce(broadcast_shapes, map(_shape, node.inputs))),)
@@ -79,6 +89,7 @@ def bias_add(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
 def batch_norm_to_affine(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """Scale and shift, f64[C]."""
     shape = _shape(node.input(0))
+    shape = None if shape is None else shape[:1]
     return (TensorType(F64, shape), TensorType(F64, shape))
 
 
@@ -241,136 +252,3 @@ def constant(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The payload's type."""
     payload = node.attrs.get("value")
     return (payload.type if isinstance(payload, Tensor) else UNKNOWN,)
-
-
-def _integers(node: Node, evaluator: ConstantEvaluator, name: str, index: int) -> list[int] | None:
-    """Integers given as attribute `name` or as input `index`; None where they are absent or not constant."""
-    found = node.attrs.get(name)
-    if isinstance(found, tuple):
-        return [int(item) for item in found]  # type: ignore[arg-type]
-    array = evaluator.array(node.input(index))
-    return None if array is None or array.dtype.kind not in "iu" else [int(item) for item in array.ravel()]
-
-
-def _typed(node: Node, dims: Shape) -> tuple[Type, ...]:
-    return (TensorType(_dtype(node.input(0)), dims),)
-
-
-def pool(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """Batch and channels stay, the spatial extents are left to onnx; further results (indices) are left open."""
-    shape = _shape(node.input(0))
-    if shape is None or len(shape) < 2:
-        return dtype_only(node, evaluator)
-    return _typed(node, shape[:2] + ((1,) if "global" in node.op else (None,)) * (len(shape) - 2))
-
-
-def reduction(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """The reduced axes become 1 or, without `keepdims`, go."""
-    shape = _shape(node.input(0))
-    axes = _integers(node, evaluator, "axes", 1)
-    if axes is None and node.input(1) is None:
-        axes = []
-    if shape is None or axes is None:
-        return dtype_only(node, evaluator)
-    if not axes and not node.attrs.get("noop_with_empty_axes"):
-        axes = list(range(len(shape)))
-    reduced = {axis % len(shape) for axis in axes}
-    if node.attrs.get("keepdims", 1):
-        return _typed(node, tuple(1 if i in reduced else dim for i, dim in enumerate(shape)))
-    return _typed(node, tuple(dim for i, dim in enumerate(shape) if i not in reduced))
-
-
-def expand_dims(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """Unsqueeze: an extent of 1 at every one of the axes of the result."""
-    shape, axes = _shape(node.input(0)), _integers(node, evaluator, "axes", 1)
-    if shape is None or axes is None:
-        return dtype_only(node, evaluator)
-    rank = len(shape) + len(axes)
-    new, kept = {axis % rank for axis in axes}, iter(shape)
-    if len(new) != len(axes):
-        return dtype_only(node, evaluator)
-    return _typed(node, tuple(1 if i in new else next(kept) for i in range(rank)))
-
-
-def squeeze(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """The axes go; where none are given, which ones depends on the extents."""
-    shape, axes = _shape(node.input(0)), _integers(node, evaluator, "axes", 1)
-    if shape is None or not axes:
-        return dtype_only(node, evaluator)
-    gone = {axis % len(shape) for axis in axes}
-    return _typed(node, tuple(dim for i, dim in enumerate(shape) if i not in gone))
-
-
-def flatten(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """Two axes, split at `axis`."""
-    shape, axis = _shape(node.input(0)), node.attrs.get("axis", 1)
-    if shape is None or not isinstance(axis, int):
-        return _typed(node, (None, None))
-    axis += len(shape) if axis < 0 else 0
-    return _typed(node, (_product(shape[:axis]), _product(shape[axis:])))
-
-
-def _product(dims: tuple[Dim, ...]) -> Dim:
-    """The product of extents; a single symbol stays."""
-    others = [dim for dim in dims if dim != 1]
-    if len(others) == 1:
-        return others[0]
-    numbers = [dim for dim in others if isinstance(dim, int)]
-    return prod(numbers) if len(numbers) == len(others) else None
-
-
-def concatenate(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """The extents on the axis add up; the others are those of any operand that knows them."""
-    shapes = [_shape(value) for value in node.inputs]
-    known = [shape for shape in shapes if shape is not None]
-    axis = node.attrs.get("axis", 1)
-    if not known or not isinstance(axis, int) or len({len(shape) for shape in known}) != 1:
-        return dtype_only(node, evaluator)
-    rank = len(known[0])
-    axis += rank if axis < 0 else 0
-    dims: list[Dim] = [
-        next((d for d in dims if isinstance(d, int)), next((d for d in dims if d is not None), None))
-        for dims in zip(*known, strict=True)
-    ]
-    if not 0 <= axis < rank:
-        return dtype_only(node, evaluator)
-    parts = [shape[axis] for shape in known]
-    numbers = [part for part in parts if isinstance(part, int)]
-    dims[axis] = sum(numbers) if len(numbers) == len(shapes) else None
-    return _typed(node, tuple(dims))
-
-
-def resize(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """The sizes if they are given; else the extents whose scale is one stay, the others are left to onnx."""
-    shape = _shape(node.input(0))
-    sizes = _integers(node, evaluator, "sizes", 3)
-    if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
-        return dtype_only(node, evaluator)
-    if sizes is not None and len(sizes) == len(shape):
-        return _typed(node, tuple(sizes))
-    last = 1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2
-    scales = node.attrs.get("scales")
-    if not isinstance(scales, tuple):
-        array = evaluator.array(node.input(last))
-        scales = None if array is None else tuple(float(item) for item in array.ravel())
-    if scales is None or len(scales) != len(shape):
-        return _typed(node, (None,) * len(shape))
-    return _typed(node, tuple(dim if scale == 1 else None for dim, scale in zip(shape, scales, strict=True)))
-
-
-def pad(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
-    """Every extent and its pads; without constant pads the rank is left."""
-    shape = _shape(node.input(0))
-    pads = _integers(node, evaluator, "pads" if "pads" in node.attrs else "paddings", 1)
-    if shape is None:
-        return dtype_only(node, evaluator)
-    if pads is None or node.input(3) is not None or len(pads) != 2 * len(shape):
-        return _typed(node, (None,) * len(shape))
-    added = [pads[i] + pads[len(shape) + i] for i in range(len(shape))]
-    return _typed(
-        node,
-        tuple(
-            dim + extra if isinstance(dim, int) else dim if extra == 0 else None
-            for dim, extra in zip(shape, added, strict=True)
-        ),
-    )

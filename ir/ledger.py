@@ -25,8 +25,8 @@ class Param:
 class Source:
     """One affine of the source model, as it stood there.
 
-    `kind` is batch_norm, mul, add, sub, div or neg; `index` the position among the nodes of its graph; `axis` the
-    channel axis counted from the left, None for a uniform affine; `value` its result in the module.
+    `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes of its graph, and
+    `axis` the channel axis counted from the left, None for a uniform affine.
     """
 
     origin: int

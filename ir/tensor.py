@@ -149,3 +149,16 @@ def float64(tensor: Tensor) -> Array:
     """The elements of a floating or integer tensor as float64 (exact but for 64-bit integers above 2**53)."""
     array = tensor.numpy()
     return array if tensor.dtype is F64 else array.astype(np.float64)
+
+
+def to_float64(array: Array) -> Array:
+    """`array` in float64."""
+    wide: Array = array.astype(np.float64, copy=False)
+    return wide
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive normal number of a floating type."""
+    if dtype.name == "bf16":
+        return float(np.finfo(np.float32).tiny)
+    return float(np.finfo(numpy_dtype(dtype)).tiny)

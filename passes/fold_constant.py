@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Module, Node, Value
+from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter
 from ..ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ..ir.types import F32, F64, dtype_of
+from .constant_regions import ConstantRegions, dying_bytes
 from .infra import Pass, PassContext
 
 KEPT = ("constant", "nn.batch_norm_to_affine")
@@ -29,6 +30,10 @@ class FoldConstant(Pass):
     3. Any other operator of the op table whose operands are all constant is computed, as part of the largest such
        region, if the result has at most `max_bytes`, or no more than the constants that die with the region. Results
        of the graph are left alone, and so is what the op table cannot compute exactly.
+    4. Other deterministic operators of ONNX's default domain whose operands are all constant are computed by
+       onnxruntime, all of a graph in one session, under the same rule of size, which every result has to obey by its
+       inferred type beforehand. Random numbers, control flow, text, sequences and optionals, other domains, and
+       DequantizeLinear (which keeps a weight small) are left alone, and so is what onnxruntime cannot compute.
     """
 
     name: ClassVar[str] = "FoldConstant"
@@ -37,8 +42,10 @@ class FoldConstant(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         folder = _Folder(module, self.max_bytes)
         for graph in module.graphs():
-            for node in graph:
-                folder.visit(node)
+            folder.sweep(graph)
+            if folder.regions.compute(graph):  # now that parameters are rounded
+                folder.sweep(graph)
+                folder.erase_computed()
         return folder.rewriter.changed
 
 
@@ -47,8 +54,24 @@ class _Folder:
         self.rewriter = Rewriter(module)
         self.evaluator = ConstantEvaluator()
         self.max_bytes = max_bytes
+        self.regions = ConstantRegions(module, self.evaluator, max_bytes)
+
+    def sweep(self, graph: Graph) -> None:
+        """Write everything in `graph` that is known."""
+        for node in graph:
+            self.visit(node)
+
+    def erase_computed(self) -> None:
+        """Erase what nobody reads any more of the operators that a runtime computed."""
+        for node in reversed(self.regions.computed):
+            if node.graph is not None and not any(value.users for value in node.outputs):
+                self.rewriter.erase(node)
+        self.regions.computed.clear()
 
     def visit(self, node: Node) -> None:
+        if node in self.regions.computed:
+            self.fold_computed(node)
+            return
         info = op_info(node.op)
         if info is None:
             return
@@ -60,6 +83,8 @@ class _Folder:
             self.round(node, info.wide)
 
     def is_constant(self, node: Node) -> bool:
+        if node in self.regions.computed:
+            return True
         info = op_info(node.op)
         if info is None or info.evaluate is None or node.op in KEPT:
             return False
@@ -67,10 +92,19 @@ class _Folder:
 
     def is_frontier(self, node: Node) -> bool:
         """Whether `node` is constant and somebody who is not reads it."""
-        readers = node.output.users
+        readers = [reader for value in node.outputs for reader in value.users]
         if not readers or any(reader.op == "return" for reader in readers) or not self.is_constant(node):
             return False
         return any(not self.is_constant(reader) for reader in readers)
+
+    def fold_computed(self, node: Node) -> None:
+        """Write what a runtime computed."""
+        if not self.is_frontier(node):
+            return
+        for value in node.outputs:
+            array = self.evaluator.array(value) if value.users else None
+            if array is not None:
+                self.write(node, ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)), value)
 
     def fold(self, node: Node) -> None:
         """Rule 3."""
@@ -94,11 +128,13 @@ class _Folder:
         self.write(node, result)
         return True
 
-    def write(self, node: Node, tensor: Tensor) -> None:
+    def write(self, node: Node, tensor: Tensor, result: Value | None = None) -> None:
+        """Let `tensor` stand for a result of `node`, by default the first."""
+        result = result or node.output
         first = node.inputs[0] if is_folded_weight(node) else None
         with self.rewriter.rewriting(node):
-            constant = self.rewriter.constant(tensor, before=node, hint=node.output.name)
-        self.rewriter.replace(node.output, constant, take_name=True)
+            constant = self.rewriter.constant(tensor, before=node, hint=result.name)
+        self.rewriter.replace(result, constant, take_name=True)
         if first is not None and first.node is not None and first.node.graph is None:
             constant.name = first.name
 
@@ -135,21 +171,3 @@ def scaled(weight: Array, factor: Array) -> Array:
     with np.errstate(over="ignore", under="ignore"):
         np.multiply(weight, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
-
-
-def dying_bytes(node: Node) -> int:
-    """Bytes of the constants that nobody reads any more once `node` is gone. O(region)."""
-    total, gone = 0, {value: value.use_count for value in node.outputs}
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        for value in top.inputs:
-            if value is None or value.node is None:
-                continue
-            gone[value] = gone.get(value, 0) + 1
-            if gone[value] < value.use_count:
-                continue
-            payload = value.node.attrs.get("value") if value.node.op == "constant" else None
-            total += payload.nbytes if isinstance(payload, Tensor) else 0
-            stack.append(value.node)
-    return total

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from ..ir.affine.algebra import Affine
 from ..ir.affine.operands import Parameters
 from ..ir.affine.recognise import Step, recognise
@@ -29,7 +31,8 @@ from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
 from ..ir.rewrite import Rewriter, is_known
-from ..ir.types import shape_of
+from ..ir.tensor import round_to
+from ..ir.types import dtype_of, shape_of
 from .infra import Pass, PassContext
 from .scale_axis.commit import Committer
 from .scale_axis.plan import Plan, Planner
@@ -271,7 +274,7 @@ class _Folder:
         data, result, reader = chain[0].data, chain[-1].result, chain[0].nodes[0]
         rank_known = affine.axis is None or shape_of(data.type) is not None
         both = affine.is_finite and affine.has_scale and affine.has_shift
-        if self.options.partial == "never" or not both or not rank_known:
+        if self.options.partial == "never" or not both or not rank_known or not fits(affine, chain[-1]):
             return
         before = affine.shift_before()
         plan = self.planner.backward(data, reader, affine.only_scale())
@@ -357,6 +360,17 @@ def _summary(refusals: Sequence[Refusal]) -> Refusal:
 def _lengths(count: int) -> Iterable[int]:
     """Lengths of the beginnings of a chain that are tried, the longest first."""
     return range(count - 1, 0, -1) if count <= ATTEMPTS else (count >> i for i in range(1, count.bit_length()))
+
+
+def fits(affine: Affine, step: Step) -> bool:
+    """Whether scale and shift, and the shift divided by the scale, can stand as constants beside the data."""
+    dtype = dtype_of(step.result.type)
+    if dtype is None or not dtype.is_float:
+        return False
+    arrays = [affine.scale, affine.shift, affine.shift_before().shift]
+    rounded = [round_to(array, dtype).astype(np.float64) for array in arrays]
+    pairs = zip(arrays, rounded, strict=True)
+    return all(bool(((np.isfinite(b) | ~np.isfinite(a)) & ((b != 0) | (a == 0))).all()) for a, b in pairs)
 
 
 def affine_of(chain: Sequence[Step]) -> Affine:

@@ -8,10 +8,13 @@ from typing import Any
 
 from ..ir.errors import UsageError
 from .canonicalize_ops import CanonicalizeOps
+from .eliminate_common_subexpr import EliminateCommonSubexpr
+from .eliminate_dead_code import DeadCodeElimination
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
 from .freeze_initializers import FreezeInitializers
 from .infra import Pass, Sequential, fields_of
+from .inline_functions import InlineFunctions
 from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
 from .unfuse_bias import UnfuseBias
@@ -25,7 +28,14 @@ DEFAULT_PIPELINE: tuple[type[Pass], ...] = (
 )
 """The passes of the default pipeline, in order."""
 
-_ALL: tuple[type[Pass], ...] = (*DEFAULT_PIPELINE, FreezeInitializers, UnfuseBias)
+_ALL: tuple[type[Pass], ...] = (
+    *DEFAULT_PIPELINE,
+    DeadCodeElimination,
+    EliminateCommonSubexpr,
+    FreezeInitializers,
+    InlineFunctions,
+    UnfuseBias,
+)
 
 PASSES: dict[str, type[Pass]] = {pass_.name: pass_ for pass_ in _ALL}
 """Every pass by its name."""

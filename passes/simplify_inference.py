@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.affine.recognise import not_constant
-from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine
+from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine, first_of_channel
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
@@ -72,7 +72,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
         array = evaluator.array(value)
         if array is None:
             return not_constant(value)
-        arrays.append(array.astype(np.float64))
+        vector = first_of_channel(array.astype(np.float64))
+        arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
     if any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
         shapes = ", ".join(str(list(array.shape)) for array in arrays)

@@ -11,7 +11,16 @@ from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.types import shape_of
 
-KINDS = {"multiply": "mul", "add": "add", "subtract": "sub", "divide": "div", "negative": "neg", "nn.bias_add": "add"}
+KINDS = {
+    "multiply": "mul",
+    "add": "add",
+    "subtract": "sub",
+    "divide": "div",
+    "negative": "neg",
+    "nn.bias_add": "add",
+    "add_n": "sum",
+    "mean_n": "mean",
+}
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 

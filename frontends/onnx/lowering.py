@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...ir.attributes import Attribute, AttributeRef
 from ...ir.errors import ModelError
+from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
 from ...ir.ops import OPS
@@ -43,6 +44,11 @@ def no_legacy_axis(node: NodeView) -> Refusal | None:
     return Refusal("unsupported_attr", "axis without limited broadcast")
 
 
+def numpy_broadcast(node: NodeView) -> Refusal | None:
+    """Before opset 7 operands were broadcast as attributes told."""
+    return None if node.opset >= 7 else Refusal("unsupported_attr", "limited broadcast")
+
+
 def text_cast(node: NodeView) -> Refusal | None:
     """Before opset 6 `to` was a name."""
     return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
@@ -70,6 +76,20 @@ def _payload(value: Value) -> Tensor | None:
     return payload if isinstance(payload, Tensor) else None
 
 
+def _is_per_channel(value: Value | None) -> bool:
+    """Whether a parameter is a vector, or a constant that is the same all over each channel, its first axis."""
+    shape = None if value is None else shape_of(value.type)
+    if value is None or shape is None or not shape:
+        return False
+    if len(shape) == 1:
+        return True
+    payload = _payload(value)
+    try:
+        return payload is not None and first_of_channel(payload.numpy()) is not None
+    except (ValueError, OSError, ModelError):  # a payload that cannot be read
+        return False
+
+
 def inference_batch_norm(node: NodeView) -> Refusal | None:
     """BatchNormalization with fixed statistics, one value per channel.
 
@@ -87,9 +107,7 @@ def inference_batch_norm(node: NodeView) -> Refusal | None:
     if declared > 1:
         return Refusal("training_mode", f"{declared} outputs are declared")
     if node.opset < 9 and node.attrs.get("spatial", 1) == 0:
-        gamma = node.inputs[1] if len(node.inputs) > 1 else None
-        shape = None if gamma is None else shape_of(gamma.type)
-        if shape is None or len(shape) != 1:
+        if not all(_is_per_channel(value) for value in node.inputs[1:5]):
             return Refusal("per_element", "spatial is 0: the parameters are per element, not per channel")
     return None
 
@@ -105,10 +123,12 @@ class Lowering:
 LOWERINGS: dict[str, Lowering] = {
     "Abs": Lowering("abs"),
     "Add": Lowering("add", no_legacy_axis),
+    "And": Lowering("logical_and", numpy_broadcast),
     "AveragePool": Lowering("nn.avg_pool"),
     "BatchNormalization": Lowering("nn.batch_norm", inference_batch_norm),
     "Cast": Lowering("cast", text_cast),
     "CastLike": Lowering("cast_like"),
+    "Ceil": Lowering("ceil"),
     "Clip": Lowering("clip"),
     "Concat": Lowering("concatenate"),
     "ConstantOfShape": Lowering("full"),
@@ -117,30 +137,41 @@ LOWERINGS: dict[str, Lowering] = {
     "DepthToSpace": Lowering("nn.depth_to_space"),
     "Div": Lowering("divide", no_legacy_axis),
     "Dropout": Lowering("nn.dropout", inference_dropout),
+    "Equal": Lowering("equal", numpy_broadcast),
     "Expand": Lowering("broadcast_to"),
     "Flatten": Lowering("nn.batch_flatten"),
+    "Floor": Lowering("floor"),
     "Gather": Lowering("take"),
     "Gemm": Lowering("nn.dense"),
     "GlobalAveragePool": Lowering("nn.global_avg_pool"),
     "GlobalLpPool": Lowering("nn.global_lp_pool"),
     "GlobalMaxPool": Lowering("nn.global_max_pool"),
+    "Greater": Lowering("greater", numpy_broadcast),
+    "GreaterOrEqual": Lowering("greater_equal"),
     "GroupNormalization": Lowering("nn.group_norm"),
     "HardSigmoid": Lowering("hard_sigmoid"),
     "Identity": Lowering("identity"),
     "InstanceNormalization": Lowering("nn.instance_norm"),
     "LayerNormalization": Lowering("nn.layer_norm"),
     "LeakyRelu": Lowering("nn.leaky_relu"),
+    "Less": Lowering("less", numpy_broadcast),
+    "LessOrEqual": Lowering("less_equal"),
     "LpPool": Lowering("nn.lp_pool"),
     "MatMul": Lowering("matmul"),
     "Max": Lowering("maximum"),
     "MaxPool": Lowering("nn.max_pool"),
     "Mean": Lowering("mean_n"),
     "Min": Lowering("minimum"),
+    "Mod": Lowering("mod"),
     "Mul": Lowering("multiply", no_legacy_axis),
     "Neg": Lowering("negative"),
+    "Not": Lowering("logical_not"),
+    "Or": Lowering("logical_or", numpy_broadcast),
     "PRelu": Lowering("nn.prelu"),
     "Pad": Lowering("nn.pad"),
+    "Pow": Lowering("power", numpy_broadcast),
     "RMSNormalization": Lowering("nn.rms_norm"),
+    "Range": Lowering("arange"),
     "Reciprocal": Lowering("reciprocal"),
     "ReduceL1": Lowering("reduce_l1"),
     "ReduceL2": Lowering("reduce_l2"),
@@ -152,6 +183,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Reshape": Lowering("reshape"),
     "Resize": Lowering("image.resize"),
     "Shape": Lowering("shape_of"),
+    "Size": Lowering("ndarray_size"),
     "Slice": Lowering("strided_slice"),
     "SpaceToDepth": Lowering("nn.space_to_depth"),
     "Split": Lowering("split"),
@@ -164,6 +196,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Unsqueeze": Lowering("expand_dims"),
     "Upsample": Lowering("nn.upsampling"),
     "Where": Lowering("where"),
+    "Xor": Lowering("logical_xor", numpy_broadcast),
 }
 """The in-house operators by the name they have in ONNX's default domain."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..movement import integer, permutation
 from ..tensor import Array
 from ..types import shape_of
 from .algebra import Affine
@@ -22,7 +23,6 @@ from .operands import (
     common_value,
     fits_attribute,
     implicit_padding,
-    integer,
     integers,
     number,
     shapes,
@@ -247,9 +247,22 @@ def is_kept_by_resize(node: Node, affine: Affine, params: Parameters) -> bool:
     if axes and axis not in [a % len(before) for a in axes]:
         return True
     crop = text(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    if crop and (axes or axis > 1 or not is_spatial_crop(node, axis, len(before), params)):
+    if axes or (crop and (axis > 1 or not is_spatial_crop(node, axis, len(before), params))):
         return False
-    return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
+    scales = resize_scales(node, params)
+    return scales is not None and len(scales) == len(before) and scales[axis] == 1
+
+
+def resize_scales(node: Node, params: Parameters) -> tuple[float, ...] | None:
+    """The scales of a Resize or Upsample. An extent that stays does not prove a scale of one: 3 * 1.3 is 3, too."""
+    found = node.attrs.get("scales")
+    if isinstance(found, tuple):
+        return tuple(float(item) for item in found)  # type: ignore[arg-type]
+    value = node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2)
+    array = None if value is None else params.evaluator.array(value)
+    return None if array is None else tuple(float(item) for item in array.ravel())
 
 
 def is_spatial_crop(node: Node, axis: int, rank: int, params: Parameters) -> bool:
@@ -265,15 +278,6 @@ def transpose(node: Node, index: int, affine: Affine, params: Parameters) -> Way
         return _data(affine)
     perm = permutation(node)
     return unknown_shape(node) if perm is None else _data(affine.at(perm[affine.axis]))
-
-
-def permutation(node: Node) -> tuple[int, ...] | None:
-    """The axes of a `transpose`; without `perm` they are reversed, which takes a known rank."""
-    perm = node.attrs.get("perm")
-    if isinstance(perm, tuple):
-        return tuple(axis for axis in perm if isinstance(axis, int))
-    shape = shape_of(node.output.type)
-    return None if shape is None else tuple(reversed(range(len(shape))))
 
 
 def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

@@ -10,14 +10,15 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
-from ..tensor import Array, round_to
+from ..movement import integer
+from ..tensor import Array, round_to, to_float64
 from .algebra import Affine
 from .border import bias_map, constant_padding, explicit_pads
-from .layers import Fold, Weight, misfit, of_data, of_result, operands, to_float64
-from .operands import Parameters, fits_attribute, implicit_padding, integer, opset, text
+from .layers import Fold, Weight, misfit, of_data, of_result, operands
+from .operands import Parameters, fits_attribute, implicit_padding, opset, text
 
 
-def _is_conv(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:
+def _shape_refusal(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:
     if array.ndim < 3 or (bias is not None and bias.shape != (channels,)):
         return Refusal("channel_mismatch", f"{node.label}: weight {list(array.shape)} and its bias do not fit")
     return None
@@ -30,7 +31,7 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusa
         return found
     weight, bias = found
     array = weight.array
-    refusal = _is_conv(node, array, bias, array.shape[0])
+    refusal = _shape_refusal(node, array, bias, array.shape[0])
     if refusal is not None:
         return refusal
     tail = (1,) * (array.ndim - 1)
@@ -51,7 +52,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
     array, group = weight.array, integer(node, "group", 1)
-    refusal = _is_conv(node, array, bias, array.shape[0])
+    refusal = _shape_refusal(node, array, bias, array.shape[0])
     if refusal is not None:
         return refusal
     if group < 1 or array.shape[0] % group:
@@ -114,7 +115,7 @@ def _transposed(node: Node, params: Parameters) -> tuple[Weight, Array | None, i
     array, group = weight.array, integer(node, "group", 1)
     if array.ndim < 3 or group < 1 or array.shape[0] % group:
         return Refusal("channel_mismatch", f"{node.label}: weight {list(array.shape)} does not fit its groups")
-    refusal = _is_conv(node, array, bias, array.shape[1] * group)
+    refusal = _shape_refusal(node, array, bias, array.shape[1] * group)
     return (weight, bias, group) if refusal is None else refusal
 
 

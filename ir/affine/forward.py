@@ -12,6 +12,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..movement import integer, permutation
 from ..tensor import Array
 from ..types import dtype_of, shape_of
 from . import backward
@@ -24,12 +25,11 @@ from .backward import (
     one_block,
     padded,
     padding,
-    permutation,
     result_extents,
     sliced,
 )
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
-from .operands import Parameters, common_value, integer, integers, shapes, static_size, text
+from .operands import Parameters, common_value, integers, shapes, static_size, text
 from .remap import through_reshape
 
 Given = Mapping[int, Affine]

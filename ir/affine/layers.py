@@ -15,10 +15,11 @@ import numpy as np
 
 from ..graph import Node, Value
 from ..ledger import Refusal
-from ..tensor import Array, float64, numpy_dtype, round_to
+from ..movement import integer
+from ..tensor import Array, float64, round_to, smallest_normal, to_float64
 from ..types import DType, shape_of
 from .algebra import Affine
-from .operands import Parameters, integer, opset
+from .operands import Parameters, opset
 from .recognise import not_constant
 
 
@@ -73,7 +74,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """The weight of a layer, input `index`: exact elements, dtype, and the DequantizeLinear that makes it, if any."""
+    """The weight of a layer, input `index`: its value, dtype and exact elements.
+
+    Where a DequantizeLinear makes it, that node with its scale and zero point; `array` is then what it makes.
+    """
 
     index: int
     value: Value
@@ -84,20 +88,8 @@ class Weight:
     zero_point: Array | None = None
 
 
-def to_float64(array: Array) -> Array:
-    """`array` in float64."""
-    wide: Array = array.astype(np.float64, copy=False)
-    return wide
-
-
-def smallest_normal(dtype: DType) -> float:
-    """The smallest positive normal number of a floating type."""
-    if dtype.name == "bf16":
-        return float(np.finfo(np.float32).tiny)
-    return float(np.finfo(numpy_dtype(dtype)).tiny)
-
-
 def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
+    """The constant floating weight of a layer, or why there is none."""
     value = node.inputs[index]
     assert value is not None
     tensor = params.evaluator.tensor(value)
@@ -137,6 +129,7 @@ def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> 
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | Refusal | None:
+    """The constant bias of a layer in float64, None where it has none, or why it is not constant."""
     value = node.input(index)
     if value is None:
         return None

@@ -6,10 +6,12 @@ import numpy as np
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..movement import integer
+from ..tensor import to_float64
 from ..types import dtype_of, shape_of
 from .algebra import Affine
-from .layers import Fold, checked, of_result, operands, read_bias, read_weight, to_float64
-from .operands import Parameters, integer, opset
+from .layers import Fold, checked, of_result, operands, read_bias, read_weight
+from .operands import Parameters, opset
 
 
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
@@ -19,6 +21,8 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | 
         return weight
     if isinstance(bias, Refusal):
         return bias
+    if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
+        return Refusal("channel_mismatch", f"{node.label}: its parameters are no vectors of one length")
     fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..evaluate import ConstantEvaluator
 from ..graph import Node, Value
+from ..movement import is_given, listed
 from ..tensor import Array
 from ..types import Dim, dtype_of, shape_of
 
@@ -49,14 +50,7 @@ def integers(
     node: Node, params: Parameters, name: str, index: int, default: tuple[int, ...] = ()
 ) -> tuple[int, ...] | None:
     """The attribute `name` or the elements of input `index`; `default` where it is not given, None where unknown."""
-    found = node.attrs.get(name)
-    if found is not None:
-        return tuple(int(item) for item in found) if isinstance(found, tuple) else None  # type: ignore[arg-type]
-    value = node.input(index)
-    if value is None:
-        return default
-    array = params.evaluator.array(value)
-    return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
+    return listed(node, name, index, params.evaluator) if is_given(node, name, index) else default
 
 
 def number(node: Node, params: Parameters, name: str, index: int, default: float) -> float | None:
@@ -75,12 +69,6 @@ def parameter_axis(node: Node) -> int | None:
     """The axis, counted from the left, that the second operand of an arithmetic operator is aligned at, if it is."""
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
     return axis if isinstance(axis, int) and node.op in ALIGNED else None
-
-
-def integer(node: Node, name: str, default: int) -> int:
-    """An attribute that is an integer."""
-    found = node.attrs.get(name, default)
-    return found if isinstance(found, int) else default
 
 
 def text(node: Node, name: str, default: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluate import ConstantEvaluator
+from ..evaluate import ConstantEvaluator, first_of_channel
 from ..graph import Node, Value, flatten_origins
 from ..ledger import Refusal
 from ..tensor import Array, numpy_dtype
@@ -90,7 +90,9 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
         return None
     axis = node.attrs.get("axis")
     assert isinstance(axis, int) and add.attrs.get("axis") == axis
-    wide = [part.astype(np.float64) for part in (mean, beta)]
+    vectors = [first_of_channel(part) for part in (mean, beta)]
+    assert vectors[0] is not None and vectors[1] is not None
+    wide = [part.astype(np.float64) for part in vectors if part is not None]
     return Step((node, add), data, add.output, axis, s, t, None, wide[0], wide[1])
 
 

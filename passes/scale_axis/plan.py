@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
 
+import numpy as np
+
 from ...ir.affine.algebra import Affine
 from ...ir.affine.carry import Carry
 from ...ir.affine.layers import Fold
@@ -20,6 +22,7 @@ from ...ir.affine.recognise import batch_norm_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.ledger import Refusal
 from ...ir.ops import op_info, reads_elements, sole_reader
+from ...ir.tensor import round_to, to_float64
 from ...ir.types import dtype_of
 
 Path = tuple[Node, "Path | None"]
@@ -68,6 +71,11 @@ class Plan:
     def growth(self) -> int:
         """Bytes of constants that the plan adds: copies of weights that others read too, and larger constants."""
         return sum(map(_growth, self.changes))
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no node is to change twice, as it may where two shifts that are pushed on meet."""
+        return len({change.node for change in self.changes}) == len(self.changes)
 
     def joined(self, other: Plan) -> Plan:
         """Both plans."""
@@ -158,7 +166,10 @@ class Planner:
             return _told(ways, path)
         mark, first = len(self._trail), None
         for way in ways:
-            answer = None
+            answer = _overflow(node, way)
+            if answer is not None:
+                first = first or _told(answer, path)
+                continue
             self._trail.append(Change(node, value, "backward", carry=way, path=path))
             for index, part in way.operands:
                 operand = node.inputs[index]
@@ -188,8 +199,14 @@ class Planner:
             return Refusal("no_foldable_neighbour", f"{node.label} is half of a BatchNormalization")
         return absorb(parameters, affine, self.params)
 
-    def forward(self, value: Value, affine: Affine, nesting: int = 0) -> Plan | Refusal:
+    def forward(self, value: Value, affine: Affine) -> Plan | Refusal:
         """A plan that lets all readers of `value` read x, where `value` is the affine of x. O(region)."""
+        found = self._forward(value, affine, 0)
+        if isinstance(found, Plan) and not found.is_sound:
+            found = self._forward(value, affine, MAX_NESTING)
+        return found
+
+    def _forward(self, value: Value, affine: Affine, nesting: int) -> Plan | Refusal:
         pending = {value: affine}
         changes: list[Change] = []
         queue: list[tuple[float, int, Node]] = []
@@ -224,8 +241,8 @@ class Planner:
                 continue
             assert info.affine.forward is not None
             carry = info.affine.forward(node, given, self.params)
-            if isinstance(carry, Refusal):
-                refusal = carry
+            refusal = carry if isinstance(carry, Refusal) else _overflow(node, carry)
+            if refusal is not None or isinstance(carry, Refusal):
                 continue
             changes.append(Change(node, node.output, "forward", carry=carry))
             for index, moved in carry.results:
@@ -267,10 +284,25 @@ class Planner:
         if shift is None or shift.ndim != 1 or nesting == MAX_NESTING:
             return [change]
         stage = Affine.joined(fold.axis, 1.0 + 0.0 * shift, shift, affine.origins)
-        pushed = self.forward(node.output, stage, nesting + 1)
+        pushed = self._forward(node.output, stage, nesting + 1)
         if isinstance(pushed, Refusal):
             return [change]
         return [replace(change, fold=replace(fold, shift=None)), *pushed.changes]
+
+
+def _overflow(node: Node, carry: Carry) -> Refusal | None:
+    """Why the constants of a carry do not fit the dtype of the node, None where they do.
+
+    A number that is lost to zero beside others is lost in a sum anyway, but not in a product.
+    """
+    dtype = dtype_of(node.output.type)
+    for _, array in carry.constants:
+        rounded = array if dtype is None else to_float64(round_to(array, dtype))
+        if (np.isnan(rounded) | (np.isinf(rounded) & np.isfinite(array))).any():
+            return Refusal("overflow", f"{node.label}: a constant would exceed {dtype}")
+        if node.op in ("multiply", "divide") and ((rounded == 0) & (array != 0)).any():
+            return Refusal("underflow", f"{node.label}: a constant would vanish in {dtype}")
+    return None
 
 
 def _told(refusal: Refusal | None, path: Path | None) -> Refusal:

@@ -70,6 +70,11 @@ def region(graph: Graph) -> str:
     return graph.node("Sqrt", [graph.node("Add", [product, nothing])])
 
 
+def arange(dtype: Any, *items: int) -> Build:
+    """Range of three scalars."""
+    return lambda g: g.node("Range", [g.initializer(dtype(item)) for item in items])
+
+
 SEVEN = helper.make_tensor("", TensorProto.INT64, [1], [7])
 FOLDS: dict[str, tuple[int, Build]] = {
     "int8 add wraps": (14, binary("Add", np.int8, [127, -128, 1], [1, -1, 1])),
@@ -129,7 +134,28 @@ FOLDS: dict[str, tuple[int, Build]] = {
     "cast i64 to i32": (13, unary("Cast", np.asarray([2**30, -5], I64), to=6)),
     "cast like": (15, lambda g: g.node("CastLike", [of(np.float32, 1, 2)(g), of(np.float64, 0)(g)])),
     "region": (13, region),
-}
+    "equal": (13, binary("Equal", I64, [1, 2], [1, 3])),
+    "less, f32": (13, binary("Less", np.float32, [1, np.nan], [2, 2])),
+    "greater or equal": (16, binary("GreaterOrEqual", np.int32, [1, 2], [2, 2])),
+    "and": (13, binary("And", np.bool_, [1, 0], [1, 1])),
+    "xor": (13, binary("Xor", np.bool_, [1, 0], [1, 1])),
+    "not": (13, unary("Not", np.asarray([True, False]))),
+    "floor": (13, unary("Floor", np.asarray([1.5, -1.5], np.float32))),
+    "ceil": (13, unary("Ceil", np.asarray([1.5, -1.5], np.float32))),
+    "int32 abs": (13, unary("Abs", np.asarray([-3, 4], np.int32))),
+    "int32 pow": (13, binary("Pow", np.int32, [2, -3, 7], [10, 3, 0])),
+    "int32 mod takes the sign of the divisor": (13, binary("Mod", np.int32, [7, -7, 7, -7], [3, 3, -3, -3])),
+    "int32 fmod takes the sign of the dividend": (
+        13, lambda g: g.node("Mod", [of(np.int32, 7, -7, 7)(g), of(np.int32, 3, 3, -3)(g)], fmod=1),
+    ),
+    "max": (13, binary("Max", np.float32, [1, 5], [2, 4])),
+    "min of three": (13, lambda g: g.node("Min", [of(I64, i, 3 - i)(g) for i in range(3)])),
+    "where": (13, lambda g: g.node("Where", [of(np.bool_, 1, 0)(g), of(I64, 1, 2)(g), of(I64, 3, 4)(g)])),
+    "range": (13, arange(np.int64, 2, 11, 3)),
+    "range downwards": (13, arange(np.int32, 5, -2, -2)),
+    "size": (13, unary("Size", data(2, 3))),
+    "size of a scalar": (13, unary("Size", np.float32(2))),
+}  # fmt: skip
 
 
 def sink(build: Build, opset: int, *, returned: bool = False) -> tuple[Any, Array | None]:
@@ -176,7 +202,11 @@ STAYS: dict[str, tuple[int, Build]] = {
     "random": (13, lambda g: g.node("RandomNormal", [], shape=[2])),
     "bernoulli": (15, unary("Bernoulli", np.asarray([0.5], np.float32))),
     "foreign operator": (13, unary("Fancy", data(3), domain="com.acme")),
-    "sigmoid": (13, unary("Sigmoid", data(3))),
+    "power of a negative exponent": (13, binary("Pow", np.int32, [2, 3], [-1, 2])),
+    "mod by zero": (13, binary("Mod", np.int32, [2, 3], [0, 2])),
+    "abs of the least": (13, unary("Abs", np.asarray([-128], np.int8))),
+    "max of nan": (13, binary("Max", np.float32, [np.nan, 1], [0, 2])),
+    "range without end": (13, arange(np.int64, 0, 3, 0)),
     "dropout in training": (
         13, lambda g: g.node("Dropout", [g.initializer(data(3)), g.initializer(0.5), g.initializer(np.bool_(True))]),
     ),
@@ -358,3 +388,152 @@ def test_float64_constants_beside_narrower_data_are_rounded_once() -> None:
     assert operand(result.model, the(result.model, "Add"), 1) == np.float32(float(a) + float(b))
     assert operand(result.model, the(result.model, "Add"), 1).dtype == F32
     assert F64 != F32
+
+
+# what a runtime computes
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of results of each session that FoldConstant asks for."""
+    from irc.backends import runtime
+
+    sessions: list[int] = []
+    original = runtime.evaluate
+
+    def spy(values: Any, feeds: Any, opset: int) -> Any:
+        sessions.append(len(values))
+        return original(values, feeds, opset)
+
+    monkeypatch.setattr(runtime, "evaluate", spy)
+    return sessions
+
+
+def exotic(graph: Graph, count: int) -> list[str]:
+    """Constant expressions of operators that the op table does not know, or only for other types."""
+    made = []
+    for i in range(count):
+        number = graph.initializer(graph.positive(3))
+        chain = [("Sigmoid", "Log"), ("Softplus", "Tanh"), ("Relu", "Erf")][i % 3]
+        for op in chain:
+            number = graph.node(op, [number])
+        made.append(number)
+    return made
+
+
+def reads_all(graph: Graph, names: Sequence[str]) -> Any:
+    """A model that adds up all of `names` and x."""
+    graph.input("x", [3])
+    graph.node("Max", ["x", *names], "y")
+    graph.output("y", [3])
+    return graph.model()
+
+
+def test_foreign_operators_are_computed_in_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph()
+    model = reads_all(graph, exotic(graph, 12))
+    result = compiled(model)
+    assert operators(result.model) == ["Max"]
+    assert sessions == [12]
+    inputs = {"x": np.full(3, -9, np.float32)}
+    assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-6)
+
+
+def test_no_session_where_nothing_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph()
+    model = reads_all(graph, [graph.node("Sigmoid", ["x"])])
+    assert compiled(model).model == model
+    assert not sessions
+
+
+def test_what_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph()
+    names = exotic(graph, 7)
+    bad = graph.node("Gather", [graph.node("Sigmoid", [graph.initializer(graph.random(3))]), ints(graph, 5, 5, 5)])
+    names.insert(3, graph.node("Exp", [graph.node("Einsum", [bad], equation="i->i")]))
+    result = compiled(reads_all(graph, names))
+    assert operators(result.model) == ["Gather", "Einsum", "Exp", "Max"]
+    assert len(sessions) < 12
+
+
+def test_the_table_and_the_runtime_take_turns() -> None:
+    """int(sigmoid(c) * 4) is the table's, tanh of it the runtime's again."""
+    graph = Graph()
+    hidden = graph.node("Sigmoid", [graph.initializer([-9, 0, 9])])
+    whole = graph.node("Cast", [graph.node("Mul", [hidden, graph.initializer(4.0)])], to=TensorProto.INT32)
+    model = reads_all(graph, [graph.node("Tanh", [graph.node("Cast", [whole], to=TensorProto.FLOAT)])])
+    result = compiled(model)
+    assert operators(result.model) == ["Max"]
+    expected = np.tanh(np.asarray([0, 2, 3], np.float32))
+    assert np.allclose(operand(result.model, the(result.model, "Max"), 1), expected, rtol=1e-6)
+
+
+def test_several_results_of_one_operator() -> None:
+    graph = Graph()
+    values, places = "v", "i"
+    graph.node("TopK", [graph.initializer([3, 1, 2]), ints(graph, 2)], [values, places])
+    graph.input("x", [2])
+    graph.node("Max", ["x", values], "y")
+    graph.node("Identity", [graph.node("Add", [places, graph.node("Cast", ["x"], to=7)])], "z")
+    graph.output("y", [2])
+    graph.output("z", [2], np.dtype(I64))
+    result = check(graph.model())
+    assert "TopK" not in operators(result.model)
+    assert operand(result.model, the(result.model, "Max"), 1).tolist() == [3, 2]
+
+
+def test_results_of_the_graph_and_of_unknown_type_are_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph()
+    graph.input("x", [3])
+    graph.node("Sigmoid", [graph.initializer([1, 2, 3])], "c")
+    nonzero = graph.node("NonZero", [graph.initializer([1, 0, 3])])
+    graph.node("Add", ["x", graph.node("Cast", [graph.node("ReduceMax", [nonzero], keepdims=0)], to=1)], "y")
+    graph.output("y", [3])
+    graph.output("c", [3])
+    model = graph.model()
+    result = compiled(model)
+    assert sorted(operators(result.model)) == sorted(operators(model))
+    assert not sessions or max(sessions) <= 1
+
+
+def test_the_size_rule_holds_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph()
+    graph.input("x", [300, 300])
+    wide = graph.node("EyeLike", [graph.node("Expand", [graph.initializer([1.0]), ints(graph, 300, 300)])])
+    graph.node("Max", ["x", wide], "y")
+    graph.output("y", [300, 300])
+    model = graph.model()
+    assert compiled(model).model == model
+    assert not sessions
+
+
+def test_an_operator_of_a_model_function_is_no_standard_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = counted(monkeypatch)
+    graph = Graph(domains={"com.acme": 1})
+    body = [helper.make_node("RandomUniformLike", ["a"], ["b"])]
+    imports = [helper.make_opsetid("", 21)]
+    graph.functions.append(helper.make_function("com.acme", "Sigmoid", ["a"], ["b"], body, imports))
+    model = reads_all(graph, [graph.node("Sigmoid", [graph.initializer([1, 2, 3])], domain="com.acme")])
+    assert compiled(model).model == model
+    assert not sessions
+
+
+def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> None:
+    """onnx.reference is wrong on both, which is why it is not used."""
+    graph = Graph()
+    weight = graph.initializer(graph.random(4, 1, 2, 2))
+    hidden = graph.node("ConvTranspose", [graph.initializer(graph.random(1, 4, 2, 2)), weight], group=2)
+    params = batch_norm(2)
+    graph.batch_norm(hidden, params, "c")
+    graph.input("x", [1, 2, 3, 3])
+    graph.node("Max", ["x", "c"], "y")
+    graph.output("y", [1, 2, 3, 3])
+    model = graph.model()
+    result = compiled(model)
+    assert operators(result.model) == ["Max"]
+    inputs = {"x": np.full((1, 2, 3, 3), -99, np.float32)}
+    assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5, atol=1e-6)

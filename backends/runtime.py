@@ -1,0 +1,76 @@
+"""onnxruntime as an evaluator of constant expressions.
+
+It is taken rather than `onnx.reference` because its kernels are those that would compute the expression at run time, so
+that folding changes no number, and because the reference is wrong in places (BatchNormalization, grouped
+ConvTranspose).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnxruntime
+
+from ..ir.graph import Graph, Module, Node, Value
+from ..ir.tensor import Array, ArrayTensor
+from ..ir.types import dtype_of
+from .onnx.emitter import emit_model
+
+IR_VERSION = 8
+"""That of the models made here: every onnxruntime that is supported reads it."""
+
+
+def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> list[Array]:
+    """The elements of `values`, which operators of version `opset` of the default domain compute from `feeds` alone.
+
+    One session, one thread, no graph optimisations. Raises whatever onnxruntime raises.
+    """
+    model, _ = emit_model(_module(values, feeds, opset))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    inputs = dict(zip((entry.name for entry in model.graph.input), map(_contiguous, feeds.values()), strict=True))
+    results: list[Array] = session.run(None, inputs)
+    return results
+
+
+def _contiguous(array: Array) -> Array:
+    return np.require(array, requirements="C")
+
+
+def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> Module:
+    """A module of the nodes between `feeds` and `values`."""
+    graph = Graph("constants", {"": opset})
+    copies: dict[Value, Value] = {}
+    for i, (value, array) in enumerate(feeds.items()):
+        copies[value] = graph.add_input(f"feed_{i}", ArrayTensor(array, dtype_of(value.type)).type)
+    for node in _between(values, feeds):
+        outputs = [(f"v{len(graph)}_{i}", value.type) for i, value in enumerate(node.outputs)]
+        named = [
+            (name if value.users else "", type_) for (name, type_), value in zip(outputs, node.outputs, strict=True)
+        ]
+        inputs = [None if value is None else copies[value] for value in node.inputs]
+        copy = graph.append(Node(node.op, inputs, node.attrs, outputs=named))
+        copies.update(zip(node.outputs, copy.outputs, strict=True))
+    graph.set_outputs([copies[value] for value in values])
+    return Module(graph, ir_version=IR_VERSION)
+
+
+def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Node]:
+    """The nodes that compute `values` from `feeds`, producers first."""
+    order: dict[Node, None] = {}
+    stack = [value.node for value in reversed(values)]
+    while stack:
+        node = stack[-1]
+        assert node is not None
+        producers = [value.node for value in node.inputs if value is not None and value not in feeds]
+        missing = [producer for producer in producers if producer is not None and producer not in order]
+        if missing and node not in order:
+            stack.extend(missing)
+        else:
+            order.setdefault(node)
+            stack.pop()
+    return list(order)

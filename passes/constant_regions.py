@@ -1,0 +1,202 @@
+"""Regions of constant expressions that the op table cannot compute, and that a runtime does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..ir.evaluate import ConstantEvaluator
+from ..ir.graph import Graph, Module, Node, Value
+from ..ir.ops import op_info
+from ..ir.tensor import Array, ArrayTensor, Tensor
+from ..ir.types import BF16, DTYPES, F64, dtype_of, shape_of
+from .foreign import is_deterministic
+
+KEPT = ("DequantizeLinear",)
+"""Foreign operators that stay though they are constant: what they make is larger than what they read."""
+
+EXCHANGED = frozenset(
+    dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
+) - {BF16}
+"""Element types that numpy and onnxruntime exchange."""
+
+BY_RUNTIME = ("arange", "mod", "power")
+"""Operators that the op table computes for integers only."""
+
+BETWEEN = frozenset(
+    (
+        *("add", "broadcast_to", "ceil", "concatenate", "expand_dims", "floor", "identity", "maximum", "minimum"),
+        *("multiply", "negative", "nn.batch_flatten", "reciprocal", "reshape", "sqrt", "squeeze", "subtract"),
+        *("transpose", "where"),
+    )
+)
+"""Operators of the table that a runtime computes to the same bits: in one session with what stands around them."""
+
+MAX_SESSIONS = 32
+"""Sessions for one graph: where a session fails its values are halved, to find out which of them cannot be computed."""
+
+
+class ConstantRegions:
+    """Computes constant expressions of foreign operators into `evaluator`; `computed` are the nodes that are done."""
+
+    def __init__(self, module: Module, evaluator: ConstantEvaluator, max_bytes: int) -> None:
+        self.module = module
+        self.evaluator = evaluator
+        self.max_bytes = max_bytes
+        self.computed: dict[Node, None] = {}
+        self.constants: set[Value] = set()
+        self.sessions = 0
+
+    def compute(self, graph: Graph) -> bool:
+        """Compute what is constant in `graph`, and tell whether there was anything; graphs around it come first.
+
+        O(nodes), but for the runtime.
+        """
+        self.sessions = 0
+        waiting = self.candidates(graph)
+        while waiting:
+            ready = self.ready(waiting)
+            if not ready or not self.run(ready, graph.opsets.get("", 1)):
+                break
+            waiting = [node for node in waiting if node not in ready]
+            self.evaluator.forget_unknown()
+        return bool(self.computed)
+
+    def candidates(self, graph: Graph) -> list[Node]:
+        """The nodes for the runtime: those of foreign operators that read constants only, and some that stand between.
+
+        Nothing is evaluated to find them.
+        """
+        found: list[Node] = []
+        foreign: set[Value] = set()
+        for node in graph:
+            info = op_info(node.op)
+            by_type = frozenset() if info is None else info.by_type
+            operands = [value for i, value in enumerate(node.inputs) if value is not None and i not in by_type]
+            if any(value not in self.constants for value in operands):
+                continue
+            if self.is_for_runtime(node):
+                found.append(node)
+                foreign.update(node.outputs)
+            elif info is None or info.evaluate is None:
+                continue
+            elif any(value in foreign for value in operands):
+                foreign.update(node.outputs)
+                if node.op in BETWEEN and "axis" not in node.attrs and self.fits(node):
+                    found.append(node)
+            self.constants.update(node.outputs)
+        return found
+
+    def is_for_runtime(self, node: Node) -> bool:
+        """Whether `node` is an operator of the standard that may be computed, but not by the op table."""
+        info = op_info(node.op)
+        if info is None:
+            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(node, self.module)
+        elif info.evaluate is not None:
+            dtype = dtype_of(node.output.type)
+            standard = node.op in BY_RUNTIME and dtype is not None and dtype.is_float
+        else:
+            parameter = None if info.wide is None else node.input(info.wide)
+            wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(node.output.type)
+            standard = info.pure and not wide
+        return standard and bool(node.inputs) and self.fits(node)
+
+    def fits(self, node: Node) -> bool:
+        """Whether all types are known, exchangeable and static, and the results obey the rule of size."""
+        total = 0
+        for value in (*node.inputs, *(output for output in node.outputs if output.users)):
+            if value is None:
+                continue
+            dtype, shape = dtype_of(value.type), shape_of(value.type)
+            if dtype not in EXCHANGED or dtype is None or shape is None:
+                return False
+            dims = [dim for dim in shape if isinstance(dim, int)]
+            if len(dims) != len(shape):
+                return False
+            if value.node is node:
+                total += prod(dims) * dtype.bits // 8
+        return total <= self.max_bytes or total <= dying_bytes(node)
+
+    def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
+        """Those of the nodes whose operands are known, or come from others that are ready."""
+        ready: dict[Node, None] = {}
+        for node in waiting:
+            operands = [value for value in node.inputs if value is not None]
+            if all(value.node in ready or self.evaluator.array(value) is not None for value in operands):
+                ready[node] = None
+        return ready
+
+    def run(self, ready: dict[Node, None], opset: int) -> bool:
+        """Compute what is read outside the region; whether anything was."""
+        outside = [node for node in ready if any(user not in ready for value in node.outputs for user in value.users)]
+        done = self.halves(outside, ready, opset)
+        needed = set(done)
+        for node in reversed(ready):
+            if node in needed:
+                needed.update(v.node for v in node.inputs if v is not None and v.node is not None and v.node in ready)
+        self.computed.update((node, None) for node in ready if node in needed)
+        return bool(done)
+
+    def halves(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> list[Node]:
+        """Those of `nodes` that could be computed."""
+        done: list[Node] = []
+        stack = [list(nodes)] if nodes else []
+        while stack and self.sessions < MAX_SESSIONS:
+            part = stack.pop()
+            self.sessions += 1
+            if self.session(part, ready, opset):
+                done.extend(part)
+            elif len(part) > 1:
+                stack += [part[len(part) // 2 :], part[: len(part) // 2]]
+        return done
+
+    def session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
+        """Compute the results of `nodes` in one session; False where the runtime cannot, or says another type."""
+        from ..backends.runtime import evaluate  # onnxruntime takes long to load
+
+        values = [value for node in nodes for value in node.outputs if value.users]
+        try:
+            arrays = evaluate(values, self.feeds(nodes, ready), opset)
+        except Exception:  # whatever onnxruntime raises, the expression is left to it
+            return False
+        if any(ArrayTensor(array).type != value.type for value, array in zip(values, arrays, strict=True)):
+            return False
+        for value, array in zip(values, arrays, strict=True):
+            self.evaluator.provide(value, array)
+        return True
+
+    def feeds(self, nodes: Sequence[Node], ready: dict[Node, None]) -> dict[Value, Array]:
+        """The known operands of `nodes` and of what they are computed from."""
+        feeds: dict[Value, Array] = {}
+        stack, seen = list(nodes), set(nodes)
+        while stack:
+            for value in stack.pop().inputs:
+                producer = None if value is None else value.node
+                if value is None or value in feeds:
+                    continue
+                if producer is not None and producer in ready:
+                    stack.extend(() if producer in seen else (producer,))
+                    seen.add(producer)
+                else:
+                    array = self.evaluator.array(value)
+                    assert array is not None
+                    feeds[value] = array
+        return feeds
+
+
+def dying_bytes(node: Node) -> int:
+    """Bytes of the constants that nobody reads any more once `node` is gone. O(region)."""
+    total, gone = 0, {value: value.use_count for value in node.outputs}
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        for value in top.inputs:
+            if value is None or value.node is None:
+                continue
+            gone[value] = gone.get(value, 0) + 1
+            if gone[value] < value.use_count:
+                continue
+            payload = value.node.attrs.get("value") if value.node.op == "constant" else None
+            total += payload.nbytes if isinstance(payload, Tensor) else 0
+            stack.append(value.node)
+    return total

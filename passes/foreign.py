@@ -1,0 +1,59 @@
+"""What may be assumed of operators: of those in the op table, and of foreign ones that ONNX specifies."""
+
+from __future__ import annotations
+
+from onnx import defs
+
+from ..ir.attributes import AttributeRef
+from ..ir.graph import Module, Node
+from ..ir.ops import op_info
+
+RANDOM = frozenset(
+    (
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    )
+)
+"""Operators of the standard that draw random numbers; Dropout is foreign only where it may drop."""
+
+
+def standard_type(node: Node, module: Module) -> str | None:
+    """The operator type of a foreign node that is an operator of ONNX's default domain in its opset, else None."""
+    domain, _, op_type = node.op.partition("::")
+    if domain not in ("", "ai.onnx") or not op_type or node.overload or node.graph is None:
+        return None
+    if any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
+        return None
+    return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
+
+
+def is_deterministic(node: Node, module: Module) -> bool:
+    """Whether equal operands certainly give equal results and nothing else happens; control flow is not looked into."""
+    if node.regions or any(isinstance(value, AttributeRef) for value in node.attrs.values()):
+        return False
+    info = op_info(node.op)
+    if info is not None:
+        return info.pure
+    op_type = standard_type(node, module)
+    return op_type is not None and op_type not in RANDOM
+
+
+def is_erasable(node: Node, module: Module) -> bool:
+    """Whether nobody notices that `node` is gone, once nobody reads its results. O(nodes in its regions)."""
+    if not node.regions:
+        return is_deterministic(node, module)
+    if standard_type(node, module) is None:
+        return False
+    return all(_is_erasable_inside(inner, module) for region in node.regions for inner in region.walk())
+
+
+def _is_erasable_inside(node: Node, module: Module) -> bool:
+    """`is_erasable` of a node whose own regions are looked into anyway."""
+    if node.op == "return":
+        return True
+    return standard_type(node, module) is not None if node.regions else is_deterministic(node, module)

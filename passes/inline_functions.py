@@ -1,0 +1,279 @@
+"""InlineFunctions: calls of model-local functions become the bodies of the functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import defs
+
+from ..frontends.onnx.dtypes import import_type
+from ..frontends.onnx.importer import constant_payload
+from ..frontends.onnx.lowering import OP_TYPES, NodeView, lower
+from ..frontends.onnx.shapes import infer_shapes
+from ..ir.attributes import Attribute, AttributeRef
+from ..ir.evaluate import ConstantEvaluator
+from ..ir.graph import Function, FunctionKey, Graph, Module, Node, Origins, Value
+from ..ir.ops import op_info
+from ..ir.rewrite import Rewriter, infer_types, is_known
+from ..ir.types import UNKNOWN
+from .eliminate_dead_code import drop_unused_functions
+from .infra import Pass, PassContext
+from .simplify.control import stand_in
+
+
+@dataclass(frozen=True)
+class InlineFunctions(Pass):
+    """Expand calls of model-local functions in the main graph and its bodies, calls inside functions with them.
+
+    1. A call becomes a copy of the function's body, under names that nothing else bears; results keep the names that
+       the call gave them.
+    2. A reference to an attribute of the function becomes the call's attribute, or the function's default, or goes.
+       Operators that become known by that are lowered like those of the main graph.
+    3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
+       the opsets of the main graph; the context is warned.
+    4. Functions that nobody calls any more go.
+    """
+
+    name: ClassVar[str] = "InlineFunctions"
+    prepares: ClassVar[bool] = True
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        if not module.functions:
+            return False
+        inliner = _Inliner(module)
+        for key in inliner.refused:
+            ctx.warnings.append(f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}")
+        waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
+        while waiting:
+            call = waiting.pop()
+            waiting.extend(node for node in inliner.expand(call) if inliner.callee(node) is not None)
+        if inliner.rewriter.changed:
+            drop_unused_functions(module)
+            complete_types(module)
+        return inliner.rewriter.changed
+
+
+def complete_types(module: Module) -> None:
+    """Types of the values of the main graph that are not known yet, by onnx's shape inference of the whole model."""
+    from ..backends.onnx.emitter import emit_model  # the backend imports passes
+
+    inferred = infer_shapes(emit_model(module)[0])
+    if inferred is None:
+        return
+    types = {info.name: import_type(info.type) for info in inferred.graph.value_info}
+    for node in module.graph:
+        for value in node.outputs:
+            found = types.get(value.name)
+            if found is not None and not is_known(value.type):
+                value.type = found
+
+
+def call_key(node: Node) -> FunctionKey:
+    """The function that `node` calls if there is one of that name."""
+    domain, _, name = node.op.partition("::")
+    return (domain, name, node.overload)
+
+
+class _Inliner:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.rewriter = Rewriter(module)
+        self.evaluator = ConstantEvaluator()
+        self.refused: dict[FunctionKey, str] = {}
+        for key in recursive_functions(module):
+            self.refused[key] = "it calls itself"
+        for key, function in module.functions.items():
+            if key not in self.refused and (reason := self.foreign_version(function)):
+                self.refused[key] = reason
+        self.refuse_callers()
+
+    def refuse_callers(self) -> None:
+        """A call that stays needs its domain among the model's: it cannot come out of a function otherwise."""
+        callers: dict[FunctionKey, list[FunctionKey]] = {}
+        for key, function in self.module.functions.items():
+            for node in function.graph.walk():
+                callers.setdefault(call_key(node), []).append(key)
+        stack = list(self.refused)
+        while stack:
+            called = stack.pop()
+            for key in callers.get(called, ()) if called[0] not in self.module.graph.opsets else ():
+                if key not in self.refused:
+                    self.refused[key] = f"it calls {called[0]}::{called[1]}"
+                    stack.append(key)
+
+    def foreign_version(self, function: Function) -> str:
+        """Why the operators of the body may not be read in the opsets of the main graph; empty where they may."""
+        here, there = self.module.graph.opsets, function.graph.opsets
+        for node in function.graph.walk():
+            if node.op in ("return", "constant") or call_key(node) in self.module.functions:
+                continue
+            domain, _, op_type = node.op.rpartition("::")
+            domain = "" if domain == "ai.onnx" else domain
+            if here.get(domain) == there.get(domain):
+                continue
+            if domain or domain not in here:
+                return f"version {there.get(domain)} of domain {domain!r} is not that of the model"
+            known = OP_TYPES.get(node.op, op_type)
+            if since(known, here[""]) != since(known, there.get("", 1)):
+                return f"{known} means something else in the model's opset"
+        return ""
+
+    def callee(self, node: Node) -> Function | None:
+        key = call_key(node)
+        return None if key in self.refused or node.regions else self.module.functions.get(key)
+
+    def expand(self, call: Node) -> list[Node]:
+        """Put the body in the place of `call` and return the nodes of the copy."""
+        function = self.callee(call)
+        assert function is not None and call.graph is not None
+        arguments = dict(zip(function.graph.inputs, (*call.inputs, *[None] * len(function.graph.inputs)), strict=False))
+        attributes = {**function.defaults, **call.attrs}
+        copier = _Copier(self, attributes, call.origins, call.graph.opsets)
+        copier.values.update(arguments)
+        anchor, hint = call, call.name or (call.outputs[0].name if call.outputs else function.name)
+        nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
+        self.rewriter.changed = True
+        if not nodes:
+            self.module.dropped.append(call.origins)
+        call.origins = ()  # the copies have them
+        for old, result in zip(call.outputs, function.graph.outputs, strict=False):
+            new = copier.values[result]
+            if new is None:
+                continue
+            if new.type == UNKNOWN:
+                new.type = old.type
+            with self.rewriter.rewriting(call):
+                stand_in(old, new, self.rewriter, before=call)
+        if call.graph is not None:
+            self.rewriter.erase(call)
+        return [node for node in nodes if node.graph is not None]
+
+
+class _Copier:
+    """Copies the body of one call: `values` maps what was read there to what is read here."""
+
+    def __init__(
+        self, inliner: _Inliner, attributes: Mapping[str, Attribute], origins: Origins, opsets: dict[str, int]
+    ) -> None:
+        self.module = inliner.module
+        self.evaluator = inliner.evaluator
+        self.attributes = attributes
+        self.origins = origins
+        self.opsets = opsets
+        self.values: dict[Value, Value | None] = {}
+
+    def copy_nodes(self, source: Graph, target: Graph, anchor: Node, prefix: str) -> list[Node]:
+        """Copies of the nodes of `source`, and of those in their regions, the former in front of `anchor`."""
+        made: list[Node] = []
+        for node in source:
+            regions = []
+            for region in node.regions:
+                copy, inner = self.copy_graph(region, prefix)
+                regions.append(copy)
+                made += inner
+            copied = self.copy_node(node, regions, prefix)
+            target.insert_before(anchor, copied)
+            infer_types(copied, self.evaluator)
+            self.values.update(zip(node.outputs, copied.outputs, strict=True))
+            made.append(copied)
+        return made
+
+    def copy_graph(self, region: Graph, prefix: str) -> tuple[Graph, list[Node]]:
+        copy = Graph(region.name, self.opsets, source=region.source)
+        for value in region.inputs:
+            self.values[value] = copy.add_input(self.module.fresh_name(prefix + value.name), value.type)
+        copy.defaults = {self.known(value): payload for value, payload in region.defaults.items()}
+        made = self.copy_nodes(region, copy, copy.return_, prefix)
+        results = [self.known(value) for value in region.outputs]
+        copy.set_outputs(results)
+        return copy, made
+
+    def known(self, value: Value) -> Value:
+        found = self.values[value]
+        assert found is not None
+        return found
+
+    def copy_node(self, node: Node, regions: list[Graph], prefix: str) -> Node:
+        inputs = [None if value is None else self.values[value] for value in node.inputs]
+        attrs, resolved = self.resolve(node.attrs)
+        outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
+        origins = (*self.module.new_origin(), node.origins, self.origins)
+        op = node.op
+        if op_info(op) is None and not regions:
+            op, attrs = self.lowered(node, op, attrs, tuple(inputs), origins[0])
+        copied = Node(
+            op,
+            inputs,
+            attrs,
+            outputs=outputs,
+            regions=regions,
+            name=prefix + node.name if node.name else "",
+            overload=node.overload,
+            origins=origins,
+            source=node.source,
+        )
+        copied.rewritten = node.rewritten or resolved or op == "constant" != node.op
+        return copied
+
+    def lowered(
+        self, node: Node, op: str, attrs: dict[str, Attribute], inputs: tuple[Value | None, ...], origin: object
+    ) -> tuple[str, dict[str, Attribute]]:
+        """The in-house operator that the copy is, if the attributes or operands make it one."""
+        domain, _, op_type = op.partition("::")
+        if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
+            return op, attrs
+        if op_type == "Constant" and domain in ("", "ai.onnx") and len(attrs) == 1:
+            form, value = next(iter(attrs.items()))
+            payload = constant_payload(form, value)
+            return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})
+        names = tuple(value.name for value in node.outputs)
+        lowered, refusal = lower(domain, op_type, NodeView(self.opsets.get("", 1), attrs, inputs, names))
+        if refusal is not None and isinstance(origin, int):
+            self.module.ledger.refusals[origin] = refusal
+        return lowered or op, attrs
+
+    def resolve(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:
+        """The attributes with references to those of the function replaced, and whether there were any."""
+        found: dict[str, Attribute] = {}
+        for name, value in attrs.items():
+            if not isinstance(value, AttributeRef):
+                found[name] = value
+            elif value.name in self.attributes:
+                found[name] = self.attributes[value.name]
+        return found, any(isinstance(value, AttributeRef) for value in attrs.values())
+
+
+def since(op_type: str, opset: int) -> int:
+    """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
+    return int(defs.get_schema(op_type, opset, "").since_version) if defs.has(op_type, opset, "") else 0
+
+
+def recursive_functions(module: Module) -> list[FunctionKey]:
+    """The functions from which a call leads back to themselves. O(nodes in functions)."""
+    calls = {
+        key: list(
+            dict.fromkeys(called for node in function.graph.walk() if (called := call_key(node)) in module.functions)
+        )
+        for key, function in module.functions.items()
+    }
+    state: dict[FunctionKey, int] = {}
+    bad: set[FunctionKey] = set()
+    for start in calls:
+        stack = [(start, iter(calls[start]))] if start not in state else []
+        state.setdefault(start, 1)
+        while stack:
+            key, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                state[key] = 2
+                if any(called in bad for called in calls[key]):
+                    bad.add(key)
+                stack.pop()
+            elif state.get(following) == 1:
+                bad.update(open_ for open_, _ in stack[[k for k, _ in stack].index(following) :])
+            elif following not in state:
+                state[following] = 1
+                stack.append((following, iter(calls[following])))
+    return [key for key in calls if key in bad]

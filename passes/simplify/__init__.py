@@ -1,0 +1,1 @@
+"""The rewrites of SimplifyExpr, grouped by what they are about; `table` has them all."""

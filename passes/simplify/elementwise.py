@@ -1,0 +1,149 @@
+"""Identities, casts and bounds in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.attributes import Attribute
+from ...ir.evaluate import ConstantEvaluator
+from ...ir.graph import Node, Value
+from ...ir.rewrite import Rewriter
+from ...ir.tensor import ArrayTensor, numpy_dtype
+from ...ir.types import DType, dtype_of
+from .extents import ShapeEvaluator
+from .rules import Rules, data_of, only_reader, opset, substitute
+
+_WIDER = {
+    "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
+    "i8": "i16 i32 i64 f16 bf16 f32 f64",
+    "i16": "i32 i64 f32 f64",
+    "i32": "i64 f64",
+    "f16": "f32 f64",
+    "bf16": "f32 f64",
+    "f32": "f64",
+    "bool": "u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64",
+}
+LOSSLESS = {source: frozenset(middles.split()) for source, middles in _WIDER.items()}
+"""The types that hold every value of a type."""
+
+
+def drop_identity(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+    """identity(x) -> x"""
+    data = node.inputs[0]
+    return data is not None and rewriter.forward(node.output, data)
+
+
+def drop_dropout(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """dropout(x) -> x, where nobody reads the mask"""
+    return not any(value.users for value in node.outputs[1:]) and rewriter.forward(node.output, data_of(node))
+
+
+def drop_cast(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+    """cast(x: T) to T -> x"""
+    data = node.inputs[0]
+    assert data is not None
+    dtype = dtype_of(data.type)
+    return dtype is not None and dtype is dtype_of(node.output.type) and rewriter.forward(node.output, data)
+
+
+def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """cast(cast(x: S) to M) to T -> cast(x) to T, where M holds every value of S"""
+    middle = data_of(node)
+    producer = middle.node
+    if producer is None or producer.op not in ("cast", "cast_like"):
+        return False
+    data = data_of(producer)
+    source, via, target = (dtype_of(value.type) for value in (data, middle, node.output))
+    if source is None or via is None or target is None or via.name not in LOSSLESS.get(source.name, ()):
+        return False
+    if not _casts_alike(source, via, target):
+        return False
+    if source is target:
+        return rewriter.forward(node.output, data)
+    rewriter.set_inputs(node, [data, *node.inputs[1:]])
+    return True
+
+
+def _casts_alike(source: DType, via: DType, target: DType) -> bool:
+    """Whether equal numbers of two types become the same in the third: text shows the type, and a float out of an
+    integer's range is undefined where an integer wraps.
+    """
+    if target.kind == "string":
+        return False
+    narrows = target.kind in ("int", "uint") and target is not source and target.name not in LOSSLESS[source.name]
+    return not (narrows and via.is_float and source.kind in ("int", "uint"))
+
+
+def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
+    middle = data_of(node)
+    producer = middle.node
+    if producer is None or producer.op not in ("clip", "nn.relu"):
+        return False
+    if node.op == producer.op == "nn.relu":
+        return rewriter.forward(node.output, middle)
+    inner, outer = _bounds(producer, evaluator), _bounds(node, evaluator)
+    dtype = dtype_of(node.output.type)
+    if inner is None or outer is None or dtype is None or dtype_of(data_of(producer).type) is not dtype:
+        return False
+    low, high = (_clipped(bound, outer) for bound in inner)
+    low = outer[0] if low is None else low
+    high = outer[1] if high is None else high
+    if producer.op == "clip" and (low, high) == inner:
+        return rewriter.forward(node.output, middle)
+    if not only_reader(middle, node) or (opset(node) < 11 and not dtype.is_float):
+        return False
+    inputs: list[Value | None] = [data_of(producer)]
+    attrs: dict[str, Attribute] = {}
+    for name, bound in (("min", low), ("max", high)):
+        if opset(node) < 11:
+            attrs.update({} if bound is None else {name: float(bound)})
+            continue
+        hint = f"{node.output.name}.{name}"
+        array = None if bound is None else np.asarray(bound, numpy_dtype(dtype))
+        inputs.append(None if array is None else rewriter.constant(ArrayTensor(array, dtype), before=node, hint=hint))
+    return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1], attrs)
+
+
+Bounds = tuple[float | None, float | None]
+
+
+def _bounds(node: Node, evaluator: ShapeEvaluator) -> Bounds | None:
+    """The least and greatest result; None where they are computed, or the wrong way round."""
+    if node.op == "nn.relu":
+        return (0, None)
+    found: list[float | None] = []
+    for index, name in ((1, "min"), (2, "max")):
+        given, attribute = node.input(index), node.attrs.get(name)
+        array = evaluator.array(given)
+        if given is None:
+            found.append(attribute if isinstance(attribute, int | float) else None)
+        elif array is None or array.size != 1 or array.dtype.kind == "O":
+            return None
+        else:
+            found.append(array.ravel()[0].item() if array.dtype.kind in "iuf" else float(array.ravel()[0]))
+    low, high = found
+    if any(bound is not None and bound != bound for bound in found) or (
+        low is not None and high is not None and low > high
+    ):
+        return None
+    return low, high
+
+
+def _clipped(bound: float | None, bounds: Bounds) -> float | None:
+    if bound is None:
+        return None
+    low, high = bounds
+    bound = bound if low is None or bound >= low else low
+    return bound if high is None or bound <= high else high
+
+
+RULES: Rules = {
+    "cast": (drop_cast, merge_casts),
+    "cast_like": (drop_cast, merge_casts),
+    "clip": (merge_bounds,),
+    "identity": (drop_identity,),
+    "nn.dropout": (drop_dropout,),
+    "nn.relu": (merge_bounds,),
+}
+"""The rules for each operator, in the order in which they are tried."""

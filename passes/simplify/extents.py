@@ -1,0 +1,174 @@
+"""What is known of vectors of extents that are not constant as a whole: each element by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.evaluate import ConstantEvaluator, Evaluate, Inputs, NotEvaluable
+from ...ir.graph import Node, Value
+from ...ir.movement import integer
+from ...ir.ops import op_info
+from ...ir.tensor import Array
+from ...ir.types import DTYPES, Dim, dtype_of, shape_of
+
+_MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
+"""Operators that hand elements on unseen."""
+
+_MAX_ELEMENTS = 64
+"""Longer vectors are no shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The extent of `value` along `axis`, whatever it is."""
+
+    value: Value
+    axis: int
+
+
+Piece = int | str | Extent | None
+"""One element of a shape: a number, a symbol of the model, the extent of some value, or unknown."""
+
+
+class ShapeEvaluator(ConstantEvaluator):
+    """A constant evaluator that also knows single elements of shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: dict[Value, Array | None] = {}
+
+    def forget_unknown(self) -> None:
+        super().forget_unknown()
+        self._pieces = {}
+
+    def pieces(self, value: Value | None) -> Array | None:
+        """The elements of an integer scalar or vector as an array of pieces; None where it is something else."""
+        if value is None:
+            return None
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if top in self._pieces:
+                stack.pop()
+                continue
+            missing = [v for v in self._operands(top) if v not in self._pieces]
+            if missing:
+                stack.extend(missing)
+                continue
+            self._pieces[stack.pop()] = self._compute(top)
+        return self._pieces[value]
+
+    def _operands(self, value: Value) -> list[Value]:
+        """The values whose pieces those of `value` are made of."""
+        node = value.node
+        if node is None or len(node.outputs) != 1 or not _may_be_shape(value):
+            return []
+        if node.op in _MOVES or node.op in ("cast", "cast_like"):
+            count = len(node.inputs) if node.op == "concatenate" else 1
+        else:
+            count = 2 if node.op in _ARITHMETIC else 0
+        return [operand for operand in node.inputs[:count] if operand is not None]
+
+    def _compute(self, value: Value) -> Array | None:
+        node = value.node
+        if node is None or not _may_be_shape(value):
+            return None
+        if node.op == "shape_of":
+            return shape_pieces(node)
+        operands = self._operands(value)
+        parts = [self._pieces[operand] for operand in operands]
+        if not parts or any(part is None for part in parts):
+            array = self.array(value)
+            small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= 1
+            return array.astype(object) if small and array is not None else None
+        if node.op in ("cast", "cast_like"):
+            return parts[0]
+        if node.op in _ARITHMETIC:
+            return _combined(node, parts[0], parts[1])
+        info = op_info(node.op)
+        assert info is not None and info.evaluate is not None
+        rest = [self.array(operand) for operand in node.inputs[len(parts) :]]
+        absent = [operand is None for operand in node.inputs[len(parts) :]]
+        if any(array is None and not gone for array, gone in zip(rest, absent, strict=True)):
+            return None
+        return _moved(node, info.evaluate, [*parts, *rest])
+
+
+def _may_be_shape(value: Value) -> bool:
+    shape = shape_of(value.type)
+    return dtype_of(value.type) in (DTYPES["i64"], DTYPES["i32"]) and (shape is None or len(shape) <= 1)
+
+
+def shape_pieces(node: Node) -> Array | None:
+    """The elements of a `shape_of`; None where the rank of its data is unknown."""
+    data = node.inputs[0]
+    dims = None if data is None else shape_of(data.type)
+    if data is None or dims is None:
+        return None
+    end = node.attrs.get("end")
+    pieces = [piece_of(data, axis) for axis in range(len(dims))]
+    return _objects(pieces[integer(node, "start", 0) : end if isinstance(end, int) else None])
+
+
+def piece_of(value: Value, axis: int) -> Piece:
+    """The extent of `value` along `axis`, under the name that says most."""
+    dims = shape_of(value.type)
+    known: Dim = None if dims is None else dims[axis]
+    return Extent(value, axis) if known is None else known
+
+
+def _objects(items: list[Piece]) -> Array:
+    array: Array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def _moved(node: Node, evaluate: Evaluate, inputs: Inputs) -> Array | None:
+    try:
+        (result,) = evaluate(node, inputs)
+    except (NotEvaluable, ValueError, IndexError, TypeError):
+        return None
+    array = np.asarray(result, object)
+    return array if array.ndim <= 1 and array.size <= _MAX_ELEMENTS else None
+
+
+def _product(a: Piece, b: Piece) -> Piece:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return a if b == 1 else b if a == 1 else None
+
+
+def _sum(a: Piece, b: Piece) -> Piece:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return a if b == 0 else b if a == 0 else None
+
+
+def _difference(a: Piece, b: Piece) -> Piece:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    return a if b == 0 else None
+
+
+def _quotient(a: Piece, b: Piece) -> Piece:
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if a >= 0 and b > 0 else None
+    return a if b == 1 else None
+
+
+_ARITHMETIC = {"multiply": _product, "add": _sum, "subtract": _difference, "divide": _quotient}
+
+
+def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
+    """Elementwise arithmetic on pieces; numbers that could wrap are no extents."""
+    assert a is not None and b is not None
+    if "axis" in node.attrs:
+        return None
+    try:
+        result = np.asarray(np.frompyfunc(_ARITHMETIC[node.op], 2, 1)(a, b), object)
+    except ValueError:
+        return None
+    wild = any(isinstance(item, int) and abs(item) >= 1 << 31 for item in result.ravel())
+    return None if wild else result

@@ -1,0 +1,136 @@
+"""Explicit pads that a window has a word for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.movement import integer, is_given, listed
+from ...ir.rewrite import Rewriter
+from ...ir.types import dtype_of, shape_of
+from .extents import ShapeEvaluator
+from .rules import Rules, data_of, only_reader, opset
+
+
+def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """conv(pad(x, 0)) -> conv(x) with more pads"""
+    found = _spatial_pads(node, evaluator)
+    if found is None or found[1] != 0:
+        return False
+    return _pads_grow(node, rewriter, found[0])
+
+
+def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that count"""
+    found = _spatial_pads(node, evaluator)
+    if found is None or found[1] != 0 or opset(node) < 7 or not _fit_windows(node, found[0]):
+        return False
+    own = _own_pads(node, len(found[0]))
+    if not node.attrs.get("count_include_pad"):
+        if own is None or any(own):
+            return False
+        rewriter.set_attr(node, "count_include_pad", 1)
+    return _pads_grow(node, rewriter, found[0])
+
+
+def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """max_pool(pad(x, -inf)) -> max_pool(x) with pads; a pad of 0 does as well where x is not negative"""
+    found = _spatial_pads(node, evaluator)
+    dtype = dtype_of(node.output.type)
+    if found is None or dtype is None or not dtype.is_float or not _fit_windows(node, found[0]):
+        return False
+    if any(value.users for value in node.outputs[1:]):
+        return False
+    pads, value = found
+    producer = data_of(node).node
+    assert producer is not None
+    if value != -np.inf and not (value == 0 and is_not_negative(data_of(producer), evaluator)):
+        return False
+    return _pads_grow(node, rewriter, pads)
+
+
+def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
+    """Whether the producer of `value` makes no negative number."""
+    node = value.node
+    if node is None:
+        return False
+    if node.op == "clip":
+        attribute, array = node.attrs.get("min"), evaluator.array(node.input(1))
+        low = attribute if isinstance(attribute, float) else None if array is None else float(array.ravel()[0])
+        return low is not None and low >= 0
+    return node.op in ("nn.relu", "abs", "hard_sigmoid", "::Sigmoid")
+
+
+def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], float] | None:
+    """The pads of the spatial axes that a constant `nn.pad` adds for `node` alone, and their value."""
+    padded = data_of(node)
+    pad = padded.node
+    if (
+        pad is None
+        or pad.op != "nn.pad"
+        or not only_reader(padded, node)
+        or pad.attrs.get("mode", "constant") != "constant"
+    ):
+        return None
+    pads, axes = listed(pad, "pads", 1, evaluator), listed(pad, "axes", 3, evaluator)
+    if pads is None or min(pads, default=0) < 0 or (axes is None and is_given(pad, "axes", 3)):
+        return None
+    rank = len(pads) // 2 if axes is None else len(shape_of(padded.type) or ())
+    if not rank:
+        return None
+    places = range(rank) if axes is None else [axis % rank for axis in axes]
+    if len(pads) != 2 * len(places) or len(set(places)) != len(places):
+        return None
+    begins, ends = [0] * rank, [0] * rank
+    for i, axis in enumerate(places):
+        begins[axis], ends[axis] = pads[i], pads[len(places) + i]
+    if any(begins[:2]) or any(ends[:2]):
+        return None
+    value: object = pad.attrs.get("value", 0.0)
+    if pad.input(2) is not None:
+        array = evaluator.array(pad.input(2))
+        value = None if array is None or array.size != 1 else float(array.ravel()[0])
+    return ([*begins[2:], *ends[2:]], float(value)) if isinstance(value, int | float) else None
+
+
+def _own_pads(node: Node, count: int) -> list[int] | None:
+    """The pads that a window has already; None where they depend on the extents."""
+    pads = node.attrs.get("pads")
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    if mode == "VALID" or (mode == "NOTSET" and pads is None):
+        return [0] * count
+    if mode != "NOTSET" or not isinstance(pads, tuple) or len(pads) != count:
+        return None
+    return [int(item) for item in pads]  # type: ignore[arg-type]
+
+
+def _fit_windows(node: Node, pads: list[int]) -> bool:
+    """Whether every window of a pool keeps an element of the data when its pads grow by `pads`."""
+    own, kernel = _own_pads(node, len(pads)), node.attrs.get("kernel_shape")
+    dilations = node.attrs.get("dilations", ())
+    if own is None or not isinstance(kernel, tuple) or integer(node, "ceil_mode", 0):
+        return False
+    if not isinstance(dilations, tuple) or any(item != 1 for item in dilations):
+        return False
+    sizes: list[int] = [int(item) for item in kernel] * 2  # type: ignore[arg-type]
+    return all(a + b < size for a, b, size in zip(own, pads, sizes, strict=True))
+
+
+def _pads_grow(node: Node, rewriter: Rewriter, pads: list[int]) -> bool:
+    """Give a window the pads of the `nn.pad` in front of it."""
+    own, pad = _own_pads(node, len(pads)), data_of(node).node
+    if own is None or pad is None:
+        return False
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
+        rewriter.set_attr(node, "auto_pad", "NOTSET")
+    rewriter.set_attr(node, "pads", tuple(a + b for a, b in zip(own, pads, strict=True)))
+    rewriter.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
+    return True
+
+
+RULES: Rules = {
+    "nn.avg_pool": (pad_into_average_pool,),
+    "nn.conv": (pad_into_conv,),
+    "nn.max_pool": (pad_into_max_pool,),
+}
+"""The rules for each operator, in the order in which they are tried."""

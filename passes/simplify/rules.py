@@ -1,0 +1,110 @@
+"""What the rewrites have in common: their form, how they are applied, and what they ask of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ...ir.affine.recognise import Step
+from ...ir.attributes import Attribute
+from ...ir.graph import Node, Value
+from ...ir.ops import op_info
+from ...ir.rewrite import Rewriter
+from ...ir.tensor import Array, ArrayTensor
+from ...ir.types import Shape, dtype_of, shape_of
+from .extents import ShapeEvaluator
+
+Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]
+"""A rewrite: edits the graph at a node and says so, or declines. Its docstring begins with what becomes what."""
+
+Rules = dict[str, tuple[Rule, ...]]
+
+MAX_BYTES = 64 << 10
+"""Bound on a constant that a rewrite makes where it replaces none of that size."""
+
+
+def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
+    """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
+    if drop_unread(node, rewriter):
+        return True
+    for rule in rules.get(node.op, ()):
+        with rewriter.rewriting(node):
+            if rule(node, rewriter, evaluator):
+                return True
+    return False
+
+
+def drop_unread(node: Node, rewriter: Rewriter) -> bool:
+    """op(x) -> nothing, where nobody reads a result"""
+    info = op_info(node.op)
+    if info is None or not info.pure or node.op == "constant" or any(value.users for value in node.outputs):
+        return False
+    rewriter.erase(node)
+    return True
+
+
+def data_of(node: Node) -> Value:
+    """The first operand, which the op table requires."""
+    data = node.inputs[0]
+    assert data is not None
+    return data
+
+
+def opset(node: Node) -> int:
+    """The version of the default domain that `node` is written in."""
+    return 1 if node.graph is None else node.graph.opsets.get("", 1)
+
+
+def substitute(
+    node: Node,
+    rewriter: Rewriter,
+    op: str,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, Attribute] | None = None,
+) -> bool:
+    """Put a new node, of the name and result of `node`, in its place. Always True, as the result of a rule."""
+    made = rewriter.make(op, inputs, attrs, before=node, hint=node.output.name, name=node.name, type_=node.output.type)
+    rewriter.replace(node.output, made.output, take_name=True)
+    return True
+
+
+def become_constant(node: Node, rewriter: Rewriter, array: Array) -> bool:
+    """Let `array` stand for the result of `node`; False, and nothing done, for a result of the graph."""
+    dtype = dtype_of(node.output.type)
+    if node.output.is_returned:
+        return False
+    tensor = ArrayTensor(np.ascontiguousarray(array).reshape(array.shape), dtype)
+    constant = rewriter.constant(tensor, before=node, hint=node.output.name)
+    rewriter.replace(node.output, constant, take_name=True)
+    return True
+
+
+def int_vector(items: Sequence[int], node: Node, rewriter: Rewriter, hint: str) -> Value:
+    """A constant i64[n] in front of `node`."""
+    return rewriter.constant(ArrayTensor(np.asarray(items, np.int64)), before=node, hint=f"{node.output.name}.{hint}")
+
+
+def only_reader(value: Value, node: Node) -> bool:
+    """Whether `node` reads `value` once, nobody else does, and both stand in one graph."""
+    return value.node is not None and value.node.graph is node.graph and value.sole_user() is node
+
+
+def broadcasts_into(small: Shape, shape: Shape) -> bool:
+    """Whether broadcasting a tensor of shape `small` against one of `shape` certainly yields `shape`."""
+    if small is not None and all(dim == 1 for dim in small) and shape is None:
+        return not small
+    if small is None or shape is None or len(small) > len(shape):
+        return False
+    behind = shape[len(shape) - len(small) :]
+    return all(a == 1 or (a is not None and a == b) for a, b in zip(small, behind, strict=True))
+
+
+def keeps_shape(data: Value, constant: Array) -> bool:
+    """Whether an elementwise operator on `data` and `constant` certainly has the shape of `data`."""
+    return broadcasts_into(constant.shape, shape_of(data.type))
+
+
+def note_merged(rewriter: Rewriter, step: Step, rule: str) -> None:
+    """Record for the fold map that the affine of `step` went into another operator by `rule`."""
+    rewriter.module.ledger.merged.extend((node.origins, rule) for node in step.nodes)
