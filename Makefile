@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EXPORTERS := $(VENV)-exporters
+PEERS := $(VENV)-peers
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/onnx
 
 .PHONY: demo test test-mutations lint format clean
@@ -30,12 +32,16 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 # A strict editable install links file by file, so that mypy sees the package; it is renewed when a folder gains a file.
-$(READY): pyproject.toml $(PACKAGE)
+# torch and the peers stay out of the environment of `make test`: they are large, and hold other packages back.
+$(READY): GROUP := dev
+$(EXPORTERS)/.ready: GROUP := exporters
+$(PEERS)/.ready: GROUP := peers
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev --editable . --config-settings editable_mode=strict
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(@D)/bin/python -m pip install --quiet --group $(GROUP) --editable . --config-settings editable_mode=strict
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

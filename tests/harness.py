@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from float64 import UnsupportedOp, evaluate
 from onnx import ModelProto, TensorProto
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
@@ -17,6 +18,9 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "models"
 ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
+
+NOISE = 4.0
+"""Bound on the error against the float64 evaluator: this many times the original's own, or 2**-22 if that is more."""
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -62,7 +66,7 @@ def required_inputs(model: ModelProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: int = 8) -> Arrays:
-    """Seeded inputs of the declared shapes: a leading symbolic dimension is `batch`, any other `other`.
+    """Seeded inputs of the declared shapes: a leading dimension that is open is `batch`, any other `other`.
 
     Floats are normal, integers 0 or 1. Raises ValueError for an input that is no tensor of numbers.
     """
@@ -72,7 +76,10 @@ def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: in
         tensor = info.type.tensor_type
         if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (0, TensorProto.STRING):
             raise ValueError(f"input {info.name!r} is no tensor of numbers")
-        shape = [dim.dim_value or (batch if i == 0 else other) for i, dim in enumerate(tensor.shape.dim)]
+        shape = [
+            dim.dim_value if dim.dim_value > 0 else (batch if i == 0 else other)
+            for i, dim in enumerate(tensor.shape.dim)
+        ]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
             arrays[info.name] = rng.integers(0, 2, shape).astype(dtype)
@@ -109,3 +116,36 @@ def worst(found: Arrays, expected: Arrays) -> float:
             scale = np.abs(want[finite]).max() or 1.0
             error = max(error, float(np.abs(wide[finite] - want[finite]).max() / scale))
     return error
+
+
+def results(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays | None:
+    """The outputs by onnxruntime, None where it cannot run the model."""
+    try:
+        return run(model, inputs)
+    except Exception:  # onnxruntime raises types of its own for every kind of failure
+        return None
+
+
+def assert_computes_the_same(model: ModelProto, compiled: ModelProto, inputs: Mapping[str, Any]) -> None:
+    """The compiled model equals its source, in float64 but for folded constants, and in onnxruntime but for its noise.
+
+    Skips the test where neither the evaluator nor onnxruntime runs the source.
+    """
+    before = results(model, inputs)
+    if before is not None:
+        after = results(compiled, inputs)
+        assert after is not None, "onnxruntime runs the source and not the compiled model"
+    try:
+        exact = evaluate(model, inputs)
+        folded = evaluate(compiled, inputs)
+    except (UnsupportedOp, ValueError) as error:
+        if before is None:
+            pytest.skip(f"neither onnxruntime nor the evaluator runs it: {str(error)[:80]}")
+        assert worst(after, before) < 1e-5
+        return
+    half = any(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
+    largest_rounding = 2.0**-9 if half else 2.0**-17  # of a folded weight, through the depth of the nets here
+    noise = 0.0 if before is None else max(worst(before, exact), 2.0**-22)
+    assert worst(folded, exact) < max(largest_rounding, noise)  # what magnifies noise, as exp of -100, magnifies both
+    if before is not None:
+        assert worst(after, exact) <= NOISE * noise

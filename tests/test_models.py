@@ -11,7 +11,6 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from float64 import UnsupportedOp, evaluate
 from irc.passes import default_pipeline
 from onnx import ModelProto
 
@@ -33,9 +32,6 @@ KNOWN_BETTER = {
 }
 """Models in which onnx infers static shapes only once the shape arithmetic of the first compile is gone."""
 
-NOISE = 4.0
-"""Bound on the error against the float64 evaluator: this many times the original's own, or 2**-22 if that is more."""
-
 
 def model_files() -> list[Path]:
     shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
@@ -49,14 +45,6 @@ def inputs_of(model: ModelProto) -> dict[str, Any]:
         pytest.skip(str(error))
 
 
-def results(model: ModelProto, inputs: dict[str, Any]) -> harness.Arrays | None:
-    """The outputs by onnxruntime, None where it cannot run the model."""
-    try:
-        return harness.run(model, inputs)
-    except Exception:  # onnxruntime raises types of its own for every kind of failure
-        return None
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_compiled_model_computes_the_same(path: Path) -> None:
@@ -65,26 +53,7 @@ def test_compiled_model_computes_the_same(path: Path) -> None:
     assert len(compiled.graph.node) <= len(model.graph.node)
     assert interface(compiled) == interface(model)
     check_well_formed(model, compiled)
-    inputs = inputs_of(model)
-    before = results(model, inputs)
-    if before is not None:
-        after = results(compiled, inputs)
-        assert after is not None, "onnxruntime runs the source and not the compiled model"
-    try:
-        exact = evaluate(model, inputs)
-        folded = evaluate(compiled, inputs)
-    except (UnsupportedOp, ValueError) as error:
-        if before is None:
-            pytest.skip(f"neither onnxruntime nor the evaluator runs it: {str(error)[:80]}")
-        assert harness.worst(after, before) < 1e-5
-        return
-    largest_rounding = (
-        2.0**-9 if has_half(model) else 2.0**-17
-    )  # of a folded weight, through the depth of the nets here
-    assert harness.worst(folded, exact) < largest_rounding
-    if before is not None:
-        noise = max(harness.worst(before, exact), 2.0**-22)
-        assert harness.worst(after, exact) <= NOISE * noise
+    harness.assert_computes_the_same(model, compiled, inputs_of(model))
 
 
 def interface(model: ModelProto) -> list[bytes]:
@@ -98,10 +67,6 @@ def interface(model: ModelProto) -> list[bytes]:
                 dim.ClearField("dim_value")
         outputs.append(copy.SerializeToString())
     return outputs
-
-
-def has_half(model: ModelProto) -> bool:
-    return any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in model.graph.initializer)
 
 
 def check_well_formed(model: ModelProto, compiled: ModelProto) -> None:

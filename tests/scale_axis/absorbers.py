@@ -84,7 +84,7 @@ MATMUL = [
     case("3.1 MatMul", "rank 3, the axis is not the last", matmul(4, 4), bn(4), x=[2, 4, 4], left=BN),
     case("3.1 MatMul", "batched weight", matmul(2, 3, 4), mul(4), x=[2, 5, 3], static=True),
     case("3.1 MatMul", "constant on the left", matmul(4, 5, left=True), mul(4, 1), x=[2, 5, 3]),
-    case("3.1 MatMul", "constant on the left, shift", matmul(4, 5, left=True), bn(4), x=[2, 5, 3], left=BN),
+    case("3.1 MatMul", "constant on the left, shift", matmul(4, 5, left=True), bn(4), x=[2, 5, 3], left="Add"),
     case("3.1 MatMul", "constant on the left, shift as Add", matmul(4, 5, left=True), mul_add(4, 1), x=[2, 5, 3],
          left="Add"),
     case("3.1 MatMul", "constant on the left, no shift", matmul(4, 5, left=True), bn(4, t=0), x=[2, 5, 3]),
