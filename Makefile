@@ -2,6 +2,8 @@
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
+# make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
+# make bench-peers      the other tools on the same models, in an environment of their own
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +13,7 @@ EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/onnx
 
-.PHONY: demo test test-mutations lint format clean
+.PHONY: demo test test-mutations test-exporters bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -21,6 +23,12 @@ test: $(READY)
 
 test-mutations: $(READY)
 	$(BIN)/python tests/mutation.py
+
+test-exporters: $(EXPORTERS)/.ready
+	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters
+
+bench-peers: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/peers.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

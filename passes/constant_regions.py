@@ -12,8 +12,10 @@ from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, shape_of
 from .foreign import is_deterministic
 
-KEPT = ("DequantizeLinear",)
-"""Foreign operators that stay though they are constant: what they make is larger than what they read."""
+KEPT = ("BatchNormalization", "DequantizeLinear")
+"""Foreign operators that stay though they are constant: one that trains, which onnxruntime may even crash on, and one
+that makes more than it reads.
+"""
 
 EXCHANGED = frozenset(
     dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
