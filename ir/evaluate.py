@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -370,6 +371,42 @@ def matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         return (np.matmul(a, b),)
     with np.errstate(all="ignore"):
         return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
+
+
+def _reduction(function: Callable[..., Array], *, integers: bool) -> Evaluate:
+    """A Reduce operator; floating terms are taken in float64 and the result is rounded once."""
+
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        data, axes = _data(inputs), _int_list(node, inputs, "axes", 1)
+        dtype = dtype_of(node.inputs[0].type) if node.inputs[0] is not None else None
+        if dtype is None or not data.size or not (dtype.is_float or (integers and data.dtype.kind in "iu")):
+            raise NotEvaluable(f"a reduction of {dtype} elements")
+        if not axes and node.attrs.get("noop_with_empty_axes", 0):
+            return (data,)
+        keepdims = bool(node.attrs.get("keepdims", 1))
+        wide = data.astype(np.float64) if dtype.is_float else data
+        with np.errstate(all="ignore"):
+            result = np.asarray(function(wide, axis=tuple(axes) if axes else None, keepdims=keepdims))
+        return (round_to(result, dtype) if dtype.is_float else result.astype(data.dtype),)
+
+    return evaluate
+
+
+def _norm(order: int) -> Callable[..., Array]:
+    def norm(data: Array, **options: Any) -> Array:
+        if order == 1:
+            return np.asarray(np.abs(data).sum(**options))
+        return np.asarray(np.sqrt(np.square(data).sum(**options)))
+
+    return norm
+
+
+reduce_max = _reduction(np.max, integers=True)
+reduce_min = _reduction(np.min, integers=True)
+reduce_sum = _reduction(np.sum, integers=True)
+reduce_mean = _reduction(np.mean, integers=False)
+reduce_l1 = _reduction(_norm(1), integers=False)
+reduce_l2 = _reduction(_norm(2), integers=False)
 
 
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:

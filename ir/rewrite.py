@@ -13,23 +13,29 @@ from contextlib import contextmanager
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
 from .graph import Module, Node, Origins, Value
+from .infer import TYPE_OF_DATA, same
 from .ops import op_info
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Complete the types of an in-house node's results by what its table row infers: dtype, rank and extents."""
+    """Complete the types of a node's results by what its table row infers: dtype, rank and extents.
+
+    Of foreign nodes only those are known whose result has the type of their data.
+    """
     info = op_info(node.op)
-    if info is None or (not info.decides_rank and all(is_known(value.type) for value in node.outputs)):
+    infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
+    decides_rank = info is not None and info.decides_rank
+    if infer is None or (not decides_rank and all(is_known(value.type) for value in node.outputs)):
         return
-    for output, inferred in zip(node.outputs, info.infer(node, evaluator), strict=False):
+    for output, inferred in zip(node.outputs, infer(node, evaluator), strict=False):
         known = output.type
         if known == UNKNOWN:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             shape = _merged(known.shape, inferred.shape)
-            if info.decides_rank and inferred.rank is not None and inferred.rank != known.rank:
+            if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
                 shape = inferred.shape  # what the model declares cannot be
             output.type = TensorType(known.dtype or inferred.dtype, shape)
 

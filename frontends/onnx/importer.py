@@ -77,6 +77,8 @@ class _Importer:
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
         self.evaluator = ConstantEvaluator()
+        # a function in the default domain takes the place of the operator of that name
+        self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
         self.variables = _trained_names(model)
         trained = (name for node in model.graph.node for name in node.output if name in self.variables)
         if self.variables and (name := next(trained, None)) is not None:
@@ -146,13 +148,14 @@ class _Importer:
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
         outputs = [(name, types.get(name, UNKNOWN)) for name in proto.output]
         op = f"{proto.domain}::{proto.op_type}"
+        overridden = proto.domain in DEFAULT_DOMAINS and proto.op_type in self.overriding
         if attrs is not None:
             domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
             view = NodeView(graph.opsets.get(domain, 1), attrs, inputs, tuple(proto.output))
             constant = self.constant_attrs(proto, attrs)
             if constant is not None:
                 op, attrs = "constant", constant
-            else:
+            elif not overridden:
                 lowered, refusal = lower(proto.domain, proto.op_type, view)
                 op = lowered or op
                 if refusal is not None:
@@ -169,7 +172,8 @@ class _Importer:
             source=proto,
         )
         graph.append(node)
-        infer_types(node, self.evaluator)
+        if not overridden:
+            infer_types(node, self.evaluator)
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)

@@ -49,9 +49,7 @@ def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, .
     return _on_several_axes(affine, place, before, after)
 
 
-def _on_several_axes(
-    affine: Affine, place: int, before: tuple[Dim, ...], after: tuple[Dim, ...]
-) -> Affine | None:
+def _on_several_axes(affine: Affine, place: int, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> Affine | None:
     """The affine with its channels split over consecutive axes, the last of which has the R of its own axis."""
     for last in range(len(after)):
         if _behind(before, place, after, last) != 1:
