@@ -44,7 +44,7 @@ ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgrap
 """Reasons that say that there is no layer in reach, rather than why it cannot take the affine."""
 
 ATTEMPTS = 32
-"""Beginnings and ends of a chain that are tried where it cannot be folded whole."""
+"""Beginnings of a chain that are all tried where it cannot be folded whole; of a longer one only some are."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class FoldScaleAxis(Pass):
     4. Else its scale goes one way and its shift the other.
     5. Else a part of it goes: a beginning of the chain, or the scale or the shift alone, the other staying as one
        `add` or `multiply`; with `partial=pays` only where operators get fewer, with `always` also where a
-       BatchNormalization becomes an `add`, with `never` not at all. An end of the chain may go into the constants, or
-       the BatchNormalization, in front of it.
+       BatchNormalization becomes an `add`, with `never` not at all. What then stays of a chain becomes one
+       BatchNormalization if there is one in it, else one product and one sum.
     6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
        would vanish. Scales are never moved through an operator that needs their sign without testing every one.
     7. The number of operators never rises: a layer without a bias may leave one `add` in the place of an affine that
@@ -98,18 +98,21 @@ class FoldScaleAxis(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A plan for a chain: the steps that go, from `first` to `last`, and what stays of them, by operator."""
+    """A plan for a chain: `steps` go, and what `stays` of them is operators with what each applies.
+
+    `kept` is the step, a BatchNormalization, that takes the others.
+    """
 
     plan: Plan
     steps: Sequence[Step]
-    stays: str = ""
-    affine: Affine | None = None
+    stays: tuple[tuple[str, Affine], ...] = ()
     forward: bool = False
+    kept: Step | None = None
 
     @property
     def added(self) -> int:
         """Operators in the place of the steps."""
-        return self.plan.added + bool(self.stays)
+        return self.plan.added + len(self.stays) + (self.kept is not None)
 
     @property
     def gain(self) -> int:
@@ -263,11 +266,25 @@ class _Folder:
                 plan = self.planner.backward(data, reader, beginning)
                 yield plan if isinstance(plan, Refusal) else _Choice(plan, chain[:length])
         yield from self.scale_or_shift(chain, affine)
-        for start in range(1, min(len(chain), ATTEMPTS)):
-            end = chain[start:]
-            if affine_of(end).is_finite:
-                plan = self.planner.backward(end[0].data, end[0].nodes[0], affine_of(end))
-                yield plan if isinstance(plan, Refusal) else _Choice(plan, end)
+        if len(chain) > 1 and affine.is_finite and fits(affine, chain[-1]):
+            yield self.compact(chain, affine)
+
+    def compact(self, chain: Sequence[Step], affine: Affine) -> _Choice | Refusal:
+        """The chain as one BatchNormalization if there is one in it, else as one product and one sum."""
+        kept = next((step for step in chain if step.mean is not None), None)
+        if kept is None:
+            scale = (("multiply", affine.only_scale()),) if affine.has_scale else ()
+            shift = (("add", affine.only_shift()),) if affine.has_shift else ()
+            if shape_of(chain[0].data.type) is None and affine.axis is not None:
+                return Refusal("unknown_rank", f"%{chain[0].data.name}: the rank is unknown")
+            return _Choice(Plan(), chain, (*scale, *shift))
+        own = affine_of([kept])
+        scale_of_rest = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
+        shift_of_rest = affine.shift - scale_of_rest * own.shift
+        origins = [origin for step in chain if step is not kept for origin in step.origins]
+        rest = Affine.joined(kept.axis, scale_of_rest, shift_of_rest, origins)
+        change = self.planner.into_batch_norm(kept.result, rest)
+        return change if isinstance(change, Refusal) else _Choice(Plan([change]), chain, kept=kept)
 
     def scale_or_shift(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
         """The scale goes and an `add` stays, or the shift goes and a `multiply` stays."""
@@ -278,22 +295,19 @@ class _Folder:
             return
         before = affine.shift_before()
         plan = self.planner.backward(data, reader, affine.only_scale())
-        yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "add", affine.only_shift())
+        yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, (("add", affine.only_shift()),))
         if self.options.forward and before.is_finite:
             plan = self.planner.forward(result, affine.only_scale())
-            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "add", before, forward=True)
+            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, (("add", before),), forward=True)
         if len(chain) == 1:
             return
+        scale = (("multiply", affine.only_scale()),)
         if before.is_finite:
             plan = self.planner.backward(data, reader, before)
-            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, "multiply", affine.only_scale())
+            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, scale)
         if self.options.forward:
             plan = self.planner.forward(result, affine.only_shift())
-            yield (
-                plan
-                if isinstance(plan, Refusal)
-                else _Choice(plan, chain, "multiply", affine.only_scale(), forward=True)
-            )
+            yield plan if isinstance(plan, Refusal) else _Choice(plan, chain, scale, forward=True)
 
     def cost(self, choice: _Choice) -> _Choice | Refusal:
         """Rule 7: operators must not rise in number, nor constants beyond the bound."""
@@ -304,13 +318,16 @@ class _Folder:
                 "constant_growth", f"{label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}"
             )
         added = choice.added
-        even = added == removed and affine_of(choice.steps).has_scale
+        moves = bool(choice.plan.changes) and choice.kept is None
+        even = added == removed and moves and affine_of(choice.steps).has_scale
         if added < removed or (even and (self.options.partial == "always" or not choice.stays)):
             return choice
         return Refusal("bias_slot", f"{label}: {added} operators would stand in the place of {removed}")
 
     def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
         """Write the choice; the heads of the chains that are left of this one."""
+        if choice.kept is not None:
+            return self.commit_into(choice.kept, choice, chain)
         first, last = choice.steps[0], choice.steps[-1]
         tail = last.nodes[-1]
         place = first.nodes[0].inputs.index(first.data)
@@ -322,17 +339,31 @@ class _Folder:
         origins = [origin for step in choice.steps for origin in step.origins]
         partial = self.module.ledger.partial
         (partial.update if choice.stays else partial.difference_update)(origins)
-        new = data
+        new, made = data, []
         with self.rewriter.rewriting(tail):
-            if choice.affine is not None:
-                new = self.committer.leftover(choice.stays, choice.affine, data, tail)
+            for op, affine in choice.stays:
+                made.append(self.committer.leftover(op, affine, new, tail))
+                new = made[-1].output
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
         heir = next((change.node for change in choice.plan.changes if change.fold is not None), new.node)
         self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
         gone = {step.nodes[0] for step in choice.steps}
         rest = [step.nodes[0] for step in chain if step.nodes[0] not in gone][:1]
-        return [new.node] if choice.affine is not None and new.node is not None else rest
+        if made:
+            made[-1].name = tail.name
+        return made[:1] or rest
+
+    def commit_into(self, kept: Step, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
+        """Let the BatchNormalization `kept` do what the whole chain did."""
+        product, total = kept.nodes
+        self.committer.commit(choice.plan, total, chain[0].nodes[0])
+        self.note_merged([step for step in chain if step is not kept])
+        if chain[0] is not kept:
+            self.rewriter.set_inputs(product, [chain[0].data, *product.inputs[1:]])
+        if chain[-1] is not kept:
+            self.rewriter.replace(chain[-1].result, total.output, take_name=True)
+        return [product]
 
     def note_merged(self, steps: Iterable[Step]) -> None:
         """Record that affines went into other constants than those of a layer."""

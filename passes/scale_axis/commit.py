@@ -214,7 +214,7 @@ class Committer:
         if layer is not None:
             layer.shift_add = add.output
 
-    def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Value:
+    def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
         """What remains of an affine in front of `tail`: the addition of its shift or the product with its scale."""
         array = affine.shift if op == "add" else affine.scale
         constant = self.rewriter.constant(
@@ -223,9 +223,9 @@ class Committer:
             hint=f"{tail.output.name}.{'shift' if op == 'add' else 'scale'}",
         )
         attrs = {} if affine.axis is None else {"axis": affine.axis}
-        node = self.rewriter.make(op, [data, constant], attrs, before=tail, hint=tail.output.name, name=tail.name)
+        node = self.rewriter.make(op, [data, constant], attrs, before=tail, hint=tail.output.name)
         node.output.type = tail.output.type
-        return node.output
+        return node
 
     def _layer(self, fold: Fold) -> Layer | None:
         """The ledger's record of a layer, which from now on has a node name that no other node has."""

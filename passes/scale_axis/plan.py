@@ -186,6 +186,13 @@ class Planner:
             del self._trail[mark:]
         return first
 
+    def into_batch_norm(self, value: Value, affine: Affine) -> Change | Refusal:
+        """The change that makes the BatchNormalization with the result `value` do its `affine`, too."""
+        assert value.node is not None
+        fold = self._absorbed(value.node, affine)
+        assert fold is not None
+        return fold if isinstance(fold, Refusal) else Change(fold.node, value, "backward", fold=fold)
+
     def _absorbed(self, node: Node, affine: Affine) -> Fold | Refusal | None:
         """The fold of a layer, or of a BatchNormalization that stays; None where the node is neither."""
         info = op_info(node.op)
