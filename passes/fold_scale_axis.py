@@ -206,7 +206,8 @@ class _Folder:
                 left.append(step)
                 continue
             first = left.pop()
-            if not self.rewriter.forward(step.result, first.data):
+            now = self.renewed(first)  # it reads something else where a pair in front of it is gone
+            if now is None or not self.rewriter.forward(step.result, now.data):
                 left.extend((first, step))
                 continue
             self.note_merged((first, step))
