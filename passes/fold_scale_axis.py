@@ -136,15 +136,13 @@ class _Folder:
         folding forward opens the way for what comes before. What only gets smaller comes last.
         """
         self.planner.number(graph)
-        heads = self.heads(graph)
         moved = True
-        while moved and heads:
-            moved, heads = self.sweep(heads, whole=True)
-            if heads and self.options.forward:
-                again, heads = self.sweep(heads[::-1], whole=True)
-                moved, heads = moved or again, heads[::-1]
+        while moved and (heads := self.heads(graph)):
+            moved, left = self.sweep(heads, whole=True)
+            if moved and self.options.forward:
+                self.sweep(left[::-1], whole=True)
             if not moved:
-                moved, heads = self.sweep(heads, whole=False)
+                moved, _ = self.sweep(left, whole=False)
 
     def heads(self, graph: Graph) -> list[Node]:
         """The first node of every chain of affines; what is nearly one is recorded with the reason."""
