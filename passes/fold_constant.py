@@ -112,7 +112,20 @@ class _Folder:
         if tensor is None or (tensor.nbytes > self.max_bytes and tensor.nbytes > dying_bytes(node)):
             return
         array = np.ascontiguousarray(tensor.numpy()).reshape(tensor.shape)
+        self.note_merged(node)
         self.write(node, ArrayTensor(array, tensor.dtype))
+
+    def note_merged(self, node: Node) -> None:
+        """Record that the affines in a constant expression become part of a constant. O(expression)."""
+        seen, stack = {node}, [node]
+        while stack:
+            top = stack.pop()
+            self.rewriter.module.ledger.merged.append((top.origins, FoldConstant.name))
+            for value in top.inputs:
+                producer = None if value is None else value.node
+                if producer is not None and producer.op != "constant" and producer not in seen:
+                    seen.add(producer)
+                    stack.append(producer)
 
     def fold_weight(self, node: Node) -> bool:
         """Rule 1."""
@@ -125,6 +138,8 @@ class _Folder:
         result = ArrayTensor(
             scaled(data, scale) if dtype is F32 else round_to(data.astype(np.float64) * scale, dtype), dtype
         )
+        if weight.node is not None and weight.node.op != "constant":
+            self.note_merged(weight.node)
         self.write(node, result)
         return True
 
