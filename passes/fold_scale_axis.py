@@ -274,9 +274,14 @@ class _Folder:
         if kept is None:
             scale = (("multiply", affine.only_scale()),) if affine.has_scale else ()
             shift = (("add", affine.only_shift()),) if affine.has_shift else ()
-            if shape_of(chain[0].data.type) is None and affine.axis is not None:
-                return Refusal("unknown_rank", f"%{chain[0].data.name}: the rank is unknown")
-            return _Choice(Plan(), chain, (*scale, *shift))
+            data, returned = chain[0].data, chain[-1].result.is_returned
+            if shape_of(data.type) is None and affine.axis is not None:
+                return Refusal("unknown_rank", f"%{data.name}: the rank is unknown")
+            if not scale and not shift and returned:
+                return Refusal(
+                    "graph_output", f"%{chain[-1].result.name} is a result of the graph, and nothing else is"
+                )
+            return _Choice(Plan(), chain, (*scale, *shift), forward=not scale and not shift)
         own = affine_of([kept])
         scale_of_rest = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
         shift_of_rest = affine.shift - scale_of_rest * own.shift
@@ -312,6 +317,8 @@ class _Folder:
         """Rule 7: operators must not rise in number, nor constants beyond the bound."""
         growth, removed = choice.plan.growth(), len(choice.steps)
         label = choice.steps[0].nodes[0].label
+        if not choice.plan.is_sound:
+            return Refusal("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
         if growth > self.options.max_growth:
             return Refusal(
                 "constant_growth", f"{label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}"

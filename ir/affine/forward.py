@@ -151,7 +151,7 @@ def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     begin, end, value = found
     if begin or end:
         return Refusal("axis_mismatch", f"{node.label} pads or crops the channels")
-    if value is None:
+    if value is None or (value == 0 and not affine.has_shift):
         return _result(affine)
     if not affine.scale.all():
         return Refusal("zero_scale", f"{node.label}: a scale is zero")
