@@ -1,0 +1,173 @@
+"""FoldScaleAxis: what once broke."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import F64, BatchNorm, Graph, batch_norm, check, compiled, operators, reasons
+from onnx import helper
+
+
+def conv(graph: Graph, data: str, channels: int, result: str = "", **attrs: object) -> str:
+    """A Conv 1x1 without bias."""
+    return graph.node("Conv", [data, graph.initializer(graph.random(channels, channels, 1, 1))], result, **attrs)
+
+
+def test_both_halves_of_a_split_are_not_scaled_as_if_they_were_one() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 4, 3, 3])
+    graph.node("Split", [conv(graph, "x", 4)], ["a", "b"], axis=1, num_outputs=2)
+    graph.batch_norm(graph.node("Add", ["a", "b"]), batch_norm(2, dtype=F64), "y")
+    graph.output("y")
+    check(graph.model())
+
+
+def test_a_batch_normalization_takes_two_others_one_after_the_other() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 4, 3, 3])
+    value = graph.batch_norm(graph.node("Sigmoid", ["x"]), batch_norm(4, 1, F64))
+    value = graph.batch_norm(graph.node("GlobalAveragePool", [value]), batch_norm(4, 2, F64))
+    value = graph.node("Flatten", [value])
+    graph.batch_norm(value, batch_norm(4, 3, F64), "y")
+    graph.output("y")
+    check(graph.model(), ["Sigmoid", "BatchNormalization", "GlobalAveragePool", "Flatten"])
+
+
+def test_pairs_that_cancel_one_behind_the_other() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3])
+    value = graph.node("Sub", ["x", graph.initializer([1.0, 2.0, 3.0])])
+    value = graph.node("Mul", [graph.node("Mul", [value, graph.initializer(4.0)]), graph.initializer(0.25)])
+    value = graph.node("Neg", [graph.node("Neg", [value])])
+    graph.node("Relu", [value], "y")
+    graph.output("y")
+    check(graph.model(), ["Sub", "Relu"])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_chain_that_cancels_between_an_input_and_a_result_stays(inside: bool) -> None:
+    chain = [
+        helper.make_node("Mul", ["x", "two"], ["a"]),
+        helper.make_node("Mul", ["a", "three"], ["b"]),
+        helper.make_node("Div", ["b", "six"], ["y"]),
+    ]
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3])
+    for name, value in (("two", 2.0), ("three", 3.0), ("six", 6.0)):
+        graph.initializer(value, name)
+    if inside:
+        graph.input("c", [], np.dtype(np.bool_))
+        info = helper.make_tensor_value_info
+        branch = helper.make_graph(chain, "then", [], [info("y", 11, [2, 3])])
+        other = helper.make_graph([helper.make_node("Neg", ["x"], ["z"])], "else", [], [info("z", 11, [2, 3])])
+        graph.node("If", ["c"], "r", then_branch=branch, else_branch=other)
+        graph.output("r", [2, 3])
+    else:
+        graph.nodes.extend(chain)
+        graph.output("y", [2, 3])
+    check(graph.model())
+
+
+def test_one_weight_in_two_layouts_is_measured_in_each() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3])
+    value = graph.node("Sub", ["x", graph.initializer(graph.random(3))])
+    value = graph.node("Gemm", [value, graph.initializer(graph.random(1, 3))], transB=1)
+    graph.batch_norm(value, batch_norm(1, dtype=F64), "y")
+    graph.output("y")
+    check(graph.model(), ["Gemm"])
+
+
+def test_an_extent_that_a_resize_keeps_does_not_keep_the_channels() -> None:
+    graph = Graph(dtype=F64, opset=19)
+    graph.input("x", [1, 3, 4, 4])
+    scales = graph.initializer(np.array([1, 1.2, 2, 2], np.float32))
+    value = graph.node("Resize", [conv(graph, "x", 3), "", scales], mode="linear")
+    graph.batch_norm(value, batch_norm(3, dtype=F64), "y")
+    graph.output("y", [1, 3, 8, 8])
+    result = check(graph.model())
+    assert operators(result.model) == ["Conv", "Resize", "BatchNormalization"]
+
+
+def test_a_channel_shuffle_is_a_permutation() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", ["N", 6, 4, 4])
+    groups = graph.initializer(np.array([0, 2, 3, 4, 4], np.int64))
+    merged = graph.initializer(np.array([0, 6, 4, 4], np.int64))
+    value = graph.node("Reshape", [conv(graph, "x", 6), groups])
+    value = graph.node("Reshape", [graph.node("Transpose", [value], perm=[0, 2, 1, 3, 4]), merged])
+    graph.batch_norm(value, batch_norm(6, dtype=F64), "y")
+    graph.output("y")
+    check(graph.model(), ["Conv", "Reshape", "Transpose", "Reshape"])
+
+
+def test_an_axis_between_those_of_a_shuffle_parts_the_channels() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 6, 4, 4])
+    groups = graph.initializer(np.array([2, 2, 3, 4, 4], np.int64))
+    merged = graph.initializer(np.array([2, 8, 3, 4], np.int64))
+    value = graph.node("Reshape", [conv(graph, "x", 6), groups])
+    value = graph.node("Reshape", [graph.node("Transpose", [value], perm=[0, 1, 3, 2, 4]), merged])
+    graph.batch_norm(value, batch_norm(8, dtype=F64), "y")
+    graph.output("y")
+    result = check(graph.model())
+    assert reasons(result) == {"y": "kept: axis_mismatch"}
+
+
+def test_a_zero_scale_in_front_of_zero_padding_goes_forward() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 4, 4])
+    value = graph.node("Mul", ["x", graph.initializer(np.array([2.0, 0.0, -1.0]).reshape(3, 1, 1))])
+    pads = graph.initializer(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64))
+    conv(graph, graph.node("Pad", [value, pads]), 3, "y")
+    graph.output("y")
+    assert "Mul" not in operators(check(graph.model()).model)
+
+
+def test_a_scale_passes_in_front_of_a_bias_that_is_computed() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 4, 4])
+    graph.input("b", [3])
+    value = graph.node("Mul", ["x", graph.initializer(graph.positive(3, 1, 1))])
+    graph.node("Conv", [value, graph.initializer(graph.random(3, 3, 3, 3)), "b"], "y", pads=[1, 1, 1, 1])
+    graph.output("y")
+    check(graph.model(), ["Conv"])
+
+
+def test_a_function_that_stands_in_for_an_operator_is_no_carrier() -> None:
+    graph = Graph(opset=17, ir=8)
+    graph.input("x", [2, 3, 4, 4])
+    value = graph.node("Relu", [conv(graph, "x", 3)])
+    graph.node("Mul", [value, graph.initializer(graph.positive(3, 1, 1))], "y")
+    graph.output("y", [2, 3, 4, 4])
+    body = [helper.make_node("Sigmoid", ["a"], ["b"])]
+    graph.functions.append(helper.make_function("", "Relu", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    result = compiled(graph.model())
+    assert operators(result.model) == ["Conv", "Relu", "Mul"]
+
+
+def test_a_training_batch_normalization_of_constants_is_not_computed() -> None:
+    graph = Graph(opset=15)
+    graph.input("x", [2, 3, 4, 4])
+    names = [graph.initializer(graph.positive(3)) for _ in range(4)]
+    weight = graph.initializer(graph.random(1, 3, 3))
+    outputs = [graph.fresh("w"), graph.fresh("mean"), graph.fresh("var")]
+    graph.node("BatchNormalization", [weight, *names], outputs, training_mode=1)
+    shape = graph.initializer(np.array([3, 3, 1, 1], np.int64))
+    graph.node("Conv", ["x", graph.node("Reshape", [outputs[0], shape])], "y")
+    graph.output("y", [2, 3, 4, 4])
+    result = compiled(graph.model())
+    assert "BatchNormalization" in operators(result.model)
+
+
+def test_a_chain_becomes_one_batch_normalization() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 4, 4])
+    value = graph.node("Add", [graph.node("Sigmoid", ["x"]), graph.initializer(graph.random(3, 1, 1))])
+    params = batch_norm(3, dtype=F64)
+    gamma = np.array(params.gamma)
+    gamma[1] = 0.0
+    value = graph.batch_norm(value, BatchNorm(gamma, params.beta, params.mean, params.var))
+    graph.node("Mul", [value, graph.initializer(graph.random(3, 1, 1))], "y")
+    graph.output("y")
+    check(graph.model(), ["Sigmoid", "BatchNormalization"])
