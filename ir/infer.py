@@ -38,18 +38,6 @@ TYPE_OF_DATA = frozenset(
 """Foreign operators of ONNX's default domain whose result has the type of their first operand."""
 
 
-TYPE_OF_DATA = frozenset(
-    f"::{name}"
-    for name in (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp"),
-        *("Gelu", "HardSwish", "Hardmax", "LRN", "Log", "LogSoftmax", "LpNormalization", "Mish", "Round", "Selu"),
-        *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Swish", "Tan", "Tanh"),
-        *("ThresholdedRelu", "Trilu"),
-    )
-)
-"""Foreign operators of ONNX's default domain whose result has the type of their first operand."""
-
-
 def same(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """The type of the first input."""
     first = node.input(0)

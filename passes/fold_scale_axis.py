@@ -36,6 +36,7 @@ from ..ir.types import dtype_of, shape_of
 from .infra import Pass, PassContext
 from .scale_axis.commit import Committer
 from .scale_axis.plan import Plan, Planner
+from .simplify.arithmetic import CANCELLATION
 from .simplify_expr import clean_up
 
 PARTIAL = ("never", "pays", "always")
@@ -44,7 +45,7 @@ ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgrap
 """Reasons that say that there is no layer in reach, rather than why it cannot take the affine."""
 
 ATTEMPTS = 32
-"""Beginnings of a chain that are all tried where it cannot be folded whole; of a longer one only some are."""
+"""Beginnings and ends of a chain that are all tried where it cannot go whole; of a longer one only some are."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class FoldScaleAxis(Pass):
        shape or dtype alone do not count.
     3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
     4. Else its scale goes one way and its shift the other.
-    5. Else a part of it goes: a beginning of the chain, or the scale or the shift alone, the other staying as one
-       `add` or `multiply`; with `partial=pays` only where operators get fewer, with `always` also where a
-       BatchNormalization becomes an `add`, with `never` not at all. What then stays of a chain becomes one
+    5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale or the shift alone,
+       the other staying as one `add` or `multiply`; with `partial=pays` only where operators get fewer, with `always`
+       also where a BatchNormalization becomes an `add`, with `never` not at all. What then stays of a chain becomes one
        BatchNormalization if there is one in it, else one product and one sum.
     6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
        would vanish. Scales are never moved through an operator that needs their sign without testing every one.
@@ -167,7 +168,9 @@ class _Folder:
             first = recognise(head, self.params.evaluator) if head.graph is not None else None
             if not isinstance(first, Step):
                 continue
-            chain = self.cancelled(self.chain(first))
+            chain = self.chain(first)
+            count, chain = len(chain), self.cancelled(chain)
+            moved = moved or len(chain) < count
             found = self.choose(chain, whole=whole) if chain else None
             if isinstance(found, _Choice):
                 moved = True
@@ -176,8 +179,6 @@ class _Folder:
                 left.append(chain[0].nodes[0])
                 for step in chain if whole else ():
                     self.refuse(tuple(step.origins), found)
-            else:
-                moved = True
         return moved, left
 
     def chain(self, first: Step) -> list[Step]:
@@ -196,19 +197,16 @@ class _Folder:
             chain.append(step)
 
     def cancelled(self, chain: Sequence[Step]) -> list[Step]:
-        """The chain without neighbours that undo each other, which are erased."""
+        """The chain without steps that do nothing and neighbours that undo each other, which are erased."""
         left: list[Step] = []
         for step in chain:
-            pair = affine_of([left[-1], step]) if left else None
-            if pair is None or pair.has_scale or pair.has_shift:
+            undone = next((part for part in ([step], [*left[-1:], step]) if is_identity(affine_of(part))), [])
+            now = self.renewed(undone[0]) if undone else None  # what it reads may have changed
+            if now is None or not self.rewriter.forward(step.result, now.data):
                 left.append(step)
                 continue
-            first = left.pop()
-            now = self.renewed(first)  # it reads something else where a pair in front of it is gone
-            if now is None or not self.rewriter.forward(step.result, now.data):
-                left.extend((first, step))
-                continue
-            self.note_merged((first, step))
+            self.note_merged(undone)
+            del left[len(left) - len(undone) + 1 :]
         return [step for step in map(self.renewed, left) if step is not None]
 
     def renewed(self, step: Step) -> Step | None:
@@ -264,29 +262,43 @@ class _Folder:
             if beginning.is_finite:
                 plan = self.planner.backward(data, reader, beginning)
                 yield plan if isinstance(plan, Refusal) else _Choice(plan, chain[:length])
+        for length in _lengths(len(chain)) if self.options.forward else ():
+            end = affine_of(chain[-length:])
+            if end.is_finite:
+                plan = self.planner.forward(chain[-1].result, end)
+                yield plan if isinstance(plan, Refusal) else _Choice(plan, chain[-length:], forward=True)
         yield from self.scale_or_shift(chain, affine)
         if len(chain) > 1 and affine.is_finite and fits(affine, chain[-1]):
             yield self.compact(chain, affine)
 
     def compact(self, chain: Sequence[Step], affine: Affine) -> _Choice | Refusal:
-        """The chain as one BatchNormalization if there is one in it, else as one product and one sum."""
-        kept = next((step for step in chain if step.mean is not None), None)
-        if kept is None:
-            scale = (("multiply", affine.only_scale()),) if affine.has_scale else ()
-            shift = (("add", affine.only_shift()),) if affine.has_shift else ()
-            data, returned = chain[0].data, chain[-1].result.is_returned
-            if shape_of(data.type) is None and affine.axis is not None:
-                return Refusal("unknown_rank", f"%{data.name}: the rank is unknown")
-            if not scale and not shift and returned:
-                return Refusal(
-                    "graph_output", f"%{chain[-1].result.name} is a result of the graph, and nothing else is"
-                )
-            return _Choice(Plan(), chain, (*scale, *shift), forward=not scale and not shift)
-        own = affine_of([kept])
-        scale_of_rest = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
-        shift_of_rest = affine.shift - scale_of_rest * own.shift
+        """The chain as one BatchNormalization if there is one in it, else as one product and one sum.
+
+        What shifts the data before they are scaled goes on doing so: the sum of two large numbers that nearly cancel
+        is exact, that of their products is not, and may overflow.
+        """
+        late = Refusal("bias_slot", f"%{chain[0].result.name}: it shifts the data before they are scaled")
+        place = next((i for i, step in enumerate(chain) if step.mean is not None), None)
+        if place is not None:
+            part = chain if not affine_of(chain[:place]).has_shift else chain[place:]
+            return self.into_batch_norm(part, chain[place]) if len(part) > 1 else late
+        if not cancels_nothing(chain, affine):
+            return late
+        scale = (("multiply", affine.only_scale()),) if affine.has_scale else ()
+        shift = (("add", affine.only_shift()),) if affine.has_shift else ()
+        data, result = chain[0].data, chain[-1].result
+        if shape_of(data.type) is None and affine.axis is not None:
+            return Refusal("unknown_rank", f"%{data.name}: the rank is unknown")
+        if not scale and not shift and result.is_returned:
+            return Refusal("graph_output", f"%{result.name} is a result of the graph, and nothing else is")
+        return _Choice(Plan(), chain, (*scale, *shift), forward=not scale and not shift)
+
+    def into_batch_norm(self, chain: Sequence[Step], kept: Step) -> _Choice | Refusal:
+        """The BatchNormalization `kept` with the parameters that make it do what the chain around it does."""
+        own, affine = affine_of([kept]), affine_of(chain)
+        scale = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
         origins = [origin for step in chain if step is not kept for origin in step.origins]
-        rest = Affine.joined(kept.axis, scale_of_rest, shift_of_rest, origins)
+        rest = Affine.joined(kept.axis, scale, affine.shift - scale * own.shift, origins)
         change = self.planner.into_batch_norm(kept.result, rest)
         return change if isinstance(change, Refusal) else _Choice(Plan([change]), chain, kept=kept)
 
@@ -323,17 +335,19 @@ class _Folder:
             return Refusal(
                 "constant_growth", f"{label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}"
             )
-        added = choice.added
-        moves = bool(choice.plan.changes) and choice.kept is None
-        even = added == removed and moves and affine_of(choice.steps).has_scale
-        if added < removed or (even and (self.options.partial == "always" or not choice.stays)):
+        if choice.added < removed:
             return choice
-        return Refusal("bias_slot", f"{label}: {added} operators would stand in the place of {removed}")
+        moves_scale = choice.kept is None and bool(choice.plan.changes) and affine_of(choice.steps).has_scale
+        wanted = not choice.stays or self.options.partial == "always"
+        if choice.added == removed and moves_scale and wanted:  # a sum in the place of a product and a sum
+            return choice
+        return Refusal("bias_slot", f"{label}: {choice.added} operators would stand in the place of {removed}")
 
     def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
         """Write the choice; the heads of the chains that are left of this one."""
         if choice.kept is not None:
-            return self.commit_into(choice.kept, choice, chain)
+            self.commit_into(choice.kept, choice)
+            return [chain[0].nodes[0] if chain[0] is not choice.steps[0] else choice.kept.nodes[0]]
         first, last = choice.steps[0], choice.steps[-1]
         tail = last.nodes[-1]
         place = first.nodes[0].inputs.index(first.data)
@@ -360,16 +374,16 @@ class _Folder:
             made[-1].name = tail.name
         return made[:1] or rest
 
-    def commit_into(self, kept: Step, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
-        """Let the BatchNormalization `kept` do what the whole chain did."""
+    def commit_into(self, kept: Step, choice: _Choice) -> None:
+        """Let the BatchNormalization `kept` do what the steps of the choice did."""
+        first, last = choice.steps[0], choice.steps[-1]
         product, total = kept.nodes
-        self.committer.commit(choice.plan, total, chain[0].nodes[0])
-        self.note_merged([step for step in chain if step is not kept])
-        if chain[0] is not kept:
-            self.rewriter.set_inputs(product, [chain[0].data, *product.inputs[1:]])
-        if chain[-1] is not kept:
-            self.rewriter.replace(chain[-1].result, total.output, take_name=True)
-        return [product]
+        self.committer.commit(choice.plan, total, first.nodes[0])
+        self.note_merged([step for step in choice.steps if step is not kept])
+        if first is not kept:
+            self.rewriter.set_inputs(product, [first.data, *product.inputs[1:]])
+        if last is not kept:
+            self.rewriter.replace(last.result, total.output, take_name=True)
 
     def note_merged(self, steps: Iterable[Step]) -> None:
         """Record that affines went into other constants than those of a layer."""
@@ -408,6 +422,23 @@ def fits(affine: Affine, step: Step) -> bool:
     rounded = [round_to(array, dtype).astype(np.float64) for array in arrays]
     pairs = zip(arrays, rounded, strict=True)
     return all(bool(((np.isfinite(b) | ~np.isfinite(a)) & ((b != 0) | (a == 0))).all()) for a, b in pairs)
+
+
+def is_identity(affine: Affine) -> bool:
+    """Whether the affine does nothing."""
+    return not affine.has_scale and not affine.has_shift
+
+
+def cancels_nothing(chain: Sequence[Step], affine: Affine) -> bool:
+    """Whether scale * x + shift is as good as the chain: it scales first, and no shifts cancel on the way."""
+    if not (affine.has_scale and affine.has_shift) or not affine_of(chain[:1]).has_scale:
+        return is_identity(affine)
+    total, greatest = np.zeros(()), np.zeros(())
+    for step in chain:
+        moved = step.stage.apply(total)
+        greatest = np.maximum(greatest * np.abs(step.scale), np.abs(moved))
+        total = moved
+    return bool((np.abs(total) >= CANCELLATION * greatest).all())
 
 
 def affine_of(chain: Sequence[Step]) -> Affine:

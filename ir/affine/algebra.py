@@ -88,7 +88,11 @@ class Affine:
         vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
         if all(array.size and (array == array[0]).all() for array in vectors):
             return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))
-        return Affine(axis, tuple(stages), extents)
+        found = Affine(axis, tuple(stages), extents)
+        whole = (found.scale, found.shift)
+        if len(stages) > 1 and all(array.size and (array == array[0]).all() for array in whole):
+            return Affine(None, (Stage(found.scale[0], found.shift[0], origins=found.origins),))
+        return found
 
     @staticmethod
     def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:

@@ -250,6 +250,8 @@ def is_kept_by_resize(node: Node, affine: Affine, params: Parameters) -> bool:
     if axes or (crop and (axis > 1 or not is_spatial_crop(node, axis, len(before), params))):
         return False
     if len(node.inputs) > 3 and node.inputs[3] is not None:
+        if text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+            return False  # one scale for all axes, whatever extents it rounds to
         return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
     scales = resize_scales(node, params)
     return scales is not None and len(scales) == len(before) and scales[axis] == 1

@@ -7,6 +7,7 @@ ones, become the affine of what they were; that may make them grow to the shape 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -175,14 +176,16 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     if len(given) > 1:
         return Refusal("multi_consumer", f"{node.label} reads the affine on more than one path")
     moved = _pushed(node, given)
+    if not isinstance(moved, Refusal) and moved.has_scale:
+        dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
+        if len(list(islice(dynamic_operands, 2))) == 2:
+            return Refusal("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
     parts = moved if isinstance(moved, Refusal) else _parts(node, moved, params)
     if isinstance(moved, Refusal) or isinstance(parts, Refusal):
         return moved if isinstance(moved, Refusal) else parts  # type: ignore[return-value]
     dynamic, constants = parts
     (place,) = given
     if not constants or len(dynamic) > 1:
-        if moved.has_scale:
-            return Refusal("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
         return Carry(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
     if not moved.scale.all():
         return Refusal("zero_scale", f"{node.label}: a scale is zero")
@@ -194,7 +197,7 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
 
 
 def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
-    """Y -> (y + shift) / scale, or (y - shift) / scale."""
+    """What a constant y becomes: (y + shift) / scale, or (y - shift) / scale."""
     with np.errstate(all="ignore"):
         shift = -affine.shift if negated else affine.shift
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)

@@ -108,6 +108,8 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     """
     if affine.has_scale:
         return Refusal("activation_between", f"{node.label}: epsilon does not scale with the data")
+    if any(value.users for value in node.outputs[1:]):
+        return Refusal("unsupported_op", f"{node.label}: its mean is read, too")
     if affine.axis is not None:
         refusal = _survives(node, affine)
         if refusal is not None:

@@ -27,6 +27,7 @@ class Committer:
         self.rewriter = rewriter
         self.module = rewriter.module
         self.merged = self.module.ledger.merged_origins()
+        self._crossed: dict[Node, tuple[str, ...]] = {}
 
     def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
@@ -35,6 +36,7 @@ class Committer:
         the imported nodes that went into some layer.
         """
         recorded: set[int] = set()
+        self._crossed = {change.node: tuple(node.label for node in change.crossed) for change in plan.changes}
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
@@ -254,7 +256,7 @@ class Committer:
 
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
         sources = self.module.ledger.sources or {}
-        crossed = tuple(node.label for node in change.crossed)
+        crossed = self._crossed[change.node]
         for stage in affine.stages:
             for origin in stage.origins:
                 self.module.ledger.refusals.pop(origin, None)

@@ -1,8 +1,9 @@
 """Plans: where an affine can go, decided without changing anything.
 
-Backward, the region between a value and the layers that take its affine is a tree, since nothing in it may have a
-second reader; every branch must take its part. Forward it is a graph: all readers must take the affine, and so on
-behind each operator that it passes. A region may be deep, so neither search recurses.
+Backward, every branch of the region between a value and the layers in front of it must take its part; nothing in it
+may have a second reader. Forward all readers must take the affine, and so on behind each operator that it passes.
+Branches may meet again, behind a Split or forward; a plan that would change a node twice is not sound, and is not
+written. A region may be deep, so neither search recurses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Path = tuple[Node, "Path | None"]
 """The operators that an affine has passed, the last one first."""
 
 MAX_REGION = 256
-"""Operators that one plan may change: it bounds the search, since every affine may search the same region."""
+"""Operators that one search looks at: every affine may search the same region."""
 
 MAX_NESTING = 8
 """MatMuls in a row whose shifts are pushed on; behind more of them an `add` stays."""
@@ -74,7 +75,7 @@ class Plan:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no node is to change twice, as it may where two shifts that are pushed on meet."""
+        """Whether no node is to change twice: each change is computed from the node as it is."""
         return len({change.node for change in self.changes}) == len(self.changes)
 
     def joined(self, other: Plan) -> Plan:
@@ -116,11 +117,12 @@ class Planner:
     def __init__(self, params: Parameters) -> None:
         self.params = params
         self._trail: list[Change] = []
+        self._visited = 0
         self._places: dict[Node, float] = {}
 
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan | Refusal:
         """A plan that makes `value`, as `reader` reads it, its affine. O(region)."""
-        self._trail = []
+        self._trail, self._visited = [], 0
         refusal = self._run((value, reader, affine, None))
         return refusal or Plan(self._trail)
 
@@ -151,13 +153,14 @@ class Planner:
             refusal = _needs_one_axis(node, affine)
         if refusal is not None or node is None:
             return _told(refusal, path)
-        fold = self._absorbed(node, affine)
+        fold = self._absorbed(node, affine) if value.index == 0 else None
         if isinstance(fold, Fold):
             self._trail.append(Change(node, value, "backward", fold=fold, path=path))
             return None
         info = op_info(node.op)
         rule = None if info is None else info.affine.backward
-        if len(self._trail) > MAX_REGION:
+        self._visited += 1
+        if self._visited > MAX_REGION:
             return _told(
                 Refusal("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"), path
             )

@@ -54,7 +54,7 @@ def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 
 
 def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """X ** 1 -> x"""
+    """power(x, 1) -> x"""
     data, exponent = data_of(node), evaluator.array(node.inputs[1])
     if exponent is None or exponent.dtype.kind == "O" or (exponent != 1).any() or not keeps_shape(data, exponent):
         return False
@@ -62,7 +62,7 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 
 
 def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """X * 0 -> 0, x - x -> 0, for integers of static shape"""
+    """multiply(x, 0) -> 0, subtract(x, x) -> 0, for integers of static shape"""
     dtype, shape = dtype_of(node.output.type), shape_of(node.output.type)
     if dtype is None or dtype.kind not in ("int", "uint") or dtype.bits < 8 or shape is None:
         return False

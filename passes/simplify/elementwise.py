@@ -82,7 +82,7 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return False
     if node.op == producer.op == "nn.relu":
         return rewriter.forward(node.output, middle)
-    inner, outer = _bounds(producer, evaluator), _bounds(node, evaluator)
+    inner, outer = clip_bounds(producer, evaluator), clip_bounds(node, evaluator)
     dtype = dtype_of(node.output.type)
     if inner is None or outer is None or dtype is None or dtype_of(data_of(producer).type) is not dtype:
         return False
@@ -108,7 +108,7 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 Bounds = tuple[float | None, float | None]
 
 
-def _bounds(node: Node, evaluator: ShapeEvaluator) -> Bounds | None:
+def clip_bounds(node: Node, evaluator: ShapeEvaluator) -> Bounds | None:
     """The least and greatest result; None where they are computed, or the wrong way round."""
     if node.op == "nn.relu":
         return (0, None)

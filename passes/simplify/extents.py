@@ -84,7 +84,7 @@ class ShapeEvaluator(ConstantEvaluator):
             small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= 1
             return array.astype(object) if small and array is not None else None
         if node.op in ("cast", "cast_like"):
-            return parts[0]
+            return _cast(value, parts[0])
         if node.op in _ARITHMETIC:
             return _combined(node, parts[0], parts[1])
         info = op_info(node.op)
@@ -94,6 +94,16 @@ class ShapeEvaluator(ConstantEvaluator):
         if any(array is None and not gone for array, gone in zip(rest, absent, strict=True)):
             return None
         return _moved(node, info.evaluate, [*parts, *rest])
+
+
+def _cast(value: Value, pieces: Array | None) -> Array | None:
+    """The pieces in the dtype of `value`; None where a number does not fit, or is no integer any more."""
+    dtype = dtype_of(value.type)
+    if pieces is None or dtype is None or dtype.kind != "int":
+        return None
+    bound = 1 << (dtype.bits - 1)
+    fits = all(-bound <= item < bound for item in pieces.ravel() if isinstance(item, int))
+    return pieces if fits else None
 
 
 def _may_be_shape(value: Value) -> bool:

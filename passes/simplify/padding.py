@@ -8,6 +8,7 @@ from ...ir.graph import Node, Value
 from ...ir.movement import integer, is_given, listed
 from ...ir.rewrite import Rewriter
 from ...ir.types import dtype_of, shape_of
+from .elementwise import clip_bounds
 from .extents import ShapeEvaluator
 from .rules import Rules, data_of, only_reader
 
@@ -55,9 +56,8 @@ def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
     if node is None:
         return False
     if node.op == "clip":
-        attribute, array = node.attrs.get("min"), evaluator.array(node.input(1))
-        low = attribute if isinstance(attribute, float) else None if array is None else float(array.ravel()[0])
-        return low is not None and low >= 0
+        bounds = clip_bounds(node, evaluator)
+        return bounds is not None and bounds[0] is not None and bounds[0] >= 0
     return node.op in ("nn.relu", "abs", "hard_sigmoid", "::Sigmoid")
 
 

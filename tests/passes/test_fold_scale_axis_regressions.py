@@ -163,7 +163,7 @@ def test_a_training_batch_normalization_of_constants_is_not_computed() -> None:
 def test_a_chain_becomes_one_batch_normalization() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3, 4, 4])
-    value = graph.node("Add", [graph.node("Sigmoid", ["x"]), graph.initializer(graph.random(3, 1, 1))])
+    value = graph.node("Mul", [graph.node("Sigmoid", ["x"]), graph.initializer(graph.random(3, 1, 1))])
     params = batch_norm(3, dtype=F64)
     gamma = np.array(params.gamma)
     gamma[1] = 0.0
@@ -171,3 +171,79 @@ def test_a_chain_becomes_one_batch_normalization() -> None:
     graph.node("Mul", [value, graph.initializer(graph.random(3, 1, 1))], "y")
     graph.output("y")
     check(graph.model(), ["Sigmoid", "BatchNormalization"])
+
+
+def test_the_halves_of_a_split_that_are_put_together_again_are_not_scaled_twice() -> None:
+    graph = Graph(dtype=F64, opset=18)
+    graph.input("x", [1, 3, 4, 4])
+    weight, bias = graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(graph.random(4))
+    graph.node("Split", [graph.node("Conv", ["x", weight, bias])], ["a", "b"], axis=1, num_outputs=2)
+    graph.batch_norm(graph.node("Concat", ["a", "b"], axis=1), batch_norm(4, dtype=F64), "y")
+    graph.output("y")
+    check(graph.model())
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add"])
+def test_the_mean_that_a_layer_normalization_gives_is_not_its_result(op: str) -> None:
+    graph = Graph(dtype=F64, opset=17)
+    graph.input("x", [2, 3, 8])
+    params = [graph.initializer(graph.random(8)), graph.initializer(graph.random(8))]
+    graph.node("LayerNormalization", ["x", *params], ["t", "mean"])
+    graph.node(op, ["mean", graph.initializer(3.0)], "y")
+    graph.output("t", [2, 3, 8])
+    graph.output("y", [2, 3, 1])
+    check(graph.model(), ["LayerNormalization", op])
+
+
+def test_a_shift_in_front_of_a_layer_normalization_whose_mean_is_read_is_alive() -> None:
+    graph = Graph(dtype=F64, opset=17)
+    graph.input("x", [2, 3, 8])
+    value = graph.node("Add", ["x", graph.initializer(3.0)])
+    params = [graph.initializer(graph.random(8)), graph.initializer(graph.random(8))]
+    graph.node("LayerNormalization", [value, *params], ["y", "mean"])
+    graph.output("y", [2, 3, 8])
+    graph.output("mean", [2, 3, 1])
+    check(graph.model(), ["Add", "LayerNormalization"])
+
+
+def test_a_resize_that_keeps_the_aspect_ratio_scales_the_channels() -> None:
+    graph = Graph(opset=18)
+    graph.input("x", [1, 3, 10, 10])
+    data = graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))])
+    sizes = graph.initializer(np.array([2, 5, 11, 11], np.int64))
+    options = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    value = graph.node("Resize", [data, "", "", sizes], keep_aspect_ratio_policy="not_larger", **options)
+    graph.batch_norm(value, batch_norm(4), "y")
+    graph.output("y", [1, 4, 11, 11])
+    assert operators(compiled(graph.model()).model) == ["Conv", "Resize", "BatchNormalization"]
+
+
+def test_a_shift_that_comes_first_stays_first() -> None:
+    graph = Graph()
+    graph.input("x", [4])
+    value = graph.node("Sub", ["x", graph.initializer(3e37)])
+    value = graph.node("Mul", [value, graph.initializer(10.0)])
+    graph.node("Add", [value, graph.initializer(1.0)], "y")
+    graph.output("y", [4])
+    check(graph.model(), ["Sub", "Mul", "Add"])
+
+
+def test_shifts_that_cancel_stay_two() -> None:
+    graph = Graph()
+    graph.input("x", [4])
+    value = graph.node("Add", ["x", graph.initializer(2.0**24)])
+    graph.node("Sub", [value, graph.initializer(2.0**24 - 1)], "y")
+    graph.output("y", [4])
+    check(graph.model(), ["Add", "Sub"])
+
+
+def test_what_was_crossed_is_named_as_it_was() -> None:
+    graph = Graph()
+    graph.input("x", [2, 3, 8, 8])
+    conv(graph, "x", 3, "features")
+    graph.node("MaxPool", ["features"], "pooled", kernel_shape=[2, 2])
+    value = graph.node("Mul", ["pooled", graph.initializer(graph.positive(3, 1, 1))])
+    graph.node("Sigmoid", [value], "y")
+    graph.output("y")
+    (layer,) = compiled(graph.model()).fold_map.layers
+    assert layer["folds"][0]["crossed"] == ["nn.max_pool %pooled"]
