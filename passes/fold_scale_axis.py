@@ -72,7 +72,7 @@ class FoldScaleAxis(Pass):
        same in all channels (`pad`), or a constant behind the layer, as large as its result (`map`).
     9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
        positive scales, and the integers stay.
-    10. What only stands in the way goes first, by rules 1, 3 and 6 of SimplifyExpr.
+    10. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
     11. What stays is recorded with the reason.
     """
 
@@ -92,7 +92,6 @@ class FoldScaleAxis(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         folder = _Folder(self, module)
         for graph in module.graphs():
-            clean_up(graph, folder.rewriter, folder.params.evaluator)
             folder.fold(graph)
         return folder.rewriter.changed
 
@@ -134,11 +133,14 @@ class _Folder:
         """Fold every chain in `graph`, until nothing moves any more.
 
         Sweeps run along the graph, where folding backward opens the way for what follows, and against it, where
-        folding forward opens the way for what comes before. What only gets smaller comes last.
+        folding forward opens the way for what comes before. What only gets smaller comes last. What is left is cleaned
+        up before each round: two operators may be one without the affine that stood between them.
         """
-        self.planner.number(graph)
         moved = True
-        while moved and (heads := self.heads(graph)):
+        while moved:
+            clean_up(graph, self.rewriter, self.params.evaluator)
+            self.planner.number(graph)
+            heads = self.heads(graph)
             moved, left = self.sweep(heads, whole=True)
             if moved and self.options.forward:
                 self.sweep(left[::-1], whole=True)

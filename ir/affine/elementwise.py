@@ -143,12 +143,18 @@ def backward_product(node: Node, index: int, affine: Affine, params: Parameters)
 
 
 def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
-    """Div: s (x / y) = (s x) / y; no shift passes."""
-    ways = backward_product(node, index, affine, params)
-    if isinstance(ways, Refusal):
-        return ways
-    numerators = [way for way in ways if (way.operands or way.constants)[0][0] == 0]
-    return numerators or Refusal("axis_mismatch", f"{node.label}: the numerator has not the channels")
+    """Div: s (x / y) = (s x) / y = x / (y / s); a constant denominator takes a scale without zeros. No shift passes."""
+    parts = _parts(node, affine, params)
+    refusal = shifted(node, affine)
+    if refusal is not None or isinstance(parts, Refusal):
+        return refusal or parts  # type: ignore[return-value]
+    dynamic, constants = parts
+    ways = [Carry(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
+    ways += [Carry(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0]
+    if affine.scale.all():
+        inverse = _shift_of_constant(affine.only_scale(), negated=False)
+        ways += [Carry(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
+    return ways or Refusal("axis_mismatch", f"{node.label}: the numerator has not the channels")
 
 
 def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine | Refusal:

@@ -173,8 +173,8 @@ def test_a_batch_normalization_folds_as_the_mul_and_add_that_it_is(seed: int) ->
     note(printer.to_text(model))
     one, two = compiled(model), compiled(changed)
     assert difference(model, two.model, KINDS) <= EXACT
-    if not batch_norms(one.model):
-        assert affines(two.model) <= affines(one.model)
+    if not affines(one.model):
+        assert not affines(two.model)
 
 
 # layouts
@@ -264,11 +264,7 @@ def test_a_further_output_only_means_fewer_folds(seed: int) -> None:
     note(f"{name} of\n{printer.to_text(model)}")
     fewer, more = compiled(changed), compiled(model)
     assert difference(changed, fewer.model, KINDS) <= EXACT
-
-    def count(sources: list[dict[str, object]]) -> int:
-        return sum(source["status"] == "folded" for source in sources)
-
-    assert count(fewer.fold_map.sources) <= count(more.fold_map.sources)
+    assert affines(fewer.model) >= affines(more.model)
 
 
 @pytest.mark.parametrize("make", [lambda: network(1), lambda: grow(7)], ids=["network", "grown"])
