@@ -430,7 +430,8 @@ class Report:
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
                 continue
             left = {part for parts in other.verdict.batch_norms for part in parts if part}
-            why = {source["params"].get("gamma"): source for source in own.sources if source["status"] == "kept"}
+            kept = [source for source in own.sources if source["status"] == "kept" and "gamma" in source["params"]]
+            why = {source["params"]["gamma"]["name"]: source for source in kept}
             frozen = set(row.outcomes[FROZEN].verdict.batch_norms)
             for parts in own.verdict.batch_norms:
                 if left.isdisjoint(parts):

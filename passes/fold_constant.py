@@ -121,8 +121,10 @@ class _Folder:
         while stack:
             top = stack.pop()
             self.rewriter.module.ledger.merged.append((top.origins, FoldConstant.name))
-            for value in top.inputs:
-                producer = None if value is None else value.node
+            info = op_info(top.op)
+            by_type = info.by_type if info is not None else ()
+            for index, value in enumerate(top.inputs):
+                producer = None if value is None or index in by_type else value.node
                 if producer is not None and producer.op != "constant" and producer not in seen:
                     seen.add(producer)
                     stack.append(producer)

@@ -537,3 +537,19 @@ def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> 
     assert operators(result.model) == ["Max"]
     inputs = {"x": np.full((1, 2, 3, 3), -99, np.float32)}
     assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_an_affine_whose_shape_alone_is_read_by_a_constant_expression_is_kept() -> None:
+    graph = Graph()
+    graph.input("x", [2, 3, 4, 4])
+    graph.batch_norm(graph.node("Sigmoid", ["x"]), batch_norm(3), "t", "bn")
+    length = graph.node("Gather", [graph.node("Shape", ["t"]), graph.initializer(np.array(1, np.int64))])
+    graph.node("Add", [length, graph.initializer(np.array(1, np.int64))], "n")
+    graph.node("Sigmoid", ["t"], "y")
+    graph.node("Unsqueeze", ["n", graph.initializer(np.array([0], np.int64))], "s")
+    graph.node("Expand", [graph.initializer(np.float32([1])), "s"], "z")
+    graph.output("y")
+    graph.output("z")
+    result = compiled(graph.model())
+    (source,) = [source for source in result.fold_map.sources if source["kind"] == "batch_norm"]
+    assert source["status"] == "kept"
