@@ -39,8 +39,6 @@ ROOT = Path(__file__).parent.parent
 REPORT = ROOT / "docs" / "mutations.md"
 MODULES = (
     "ir/affine/*.py",
-    "passes/absorbers.py",
-    "passes/affine.py",
     "passes/fold_scale_axis.py",
     "passes/scale_axis/*.py",
     "passes/simplify_inference.py",

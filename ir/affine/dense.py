@@ -104,11 +104,8 @@ def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refu
     if isinstance(found, Refusal):
         return found
     weight, side = found
-    array, shape = weight.array, shape_of(node.output.type)
-    assert shape is not None
-    channel = array.ndim - 1 if side else array.ndim - 2
+    array, channel, axis = weight.array, _weight_axis(weight), _result_axis(node, side)
     largest = params.largest(weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel))
-    axis = len(shape) - 1 if side else len(shape) - 2
     fold = Fold(node, affine, side, channel, axis, weight.dtype)
     tail = (1,) * (array.ndim - 1 - channel)
     return of_result(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False)
@@ -136,12 +133,18 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusa
         if side and array.ndim > 2:
             response = response[..., None, :]
     largest = params.largest(weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel))
-    fold = Fold(node, affine, side, array.ndim - 1 if side else array.ndim - 2, _result_axis(node, side), weight.dtype)
+    fold = Fold(node, affine, side, _weight_axis(weight), _result_axis(node, side), weight.dtype)
     tail = (1,) * (array.ndim - 1 - channel)
     return of_data(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False)
 
 
+def _weight_axis(weight: Weight) -> int:
+    """The axis of the weight of a MatMul that has the channels of the result."""
+    return weight.array.ndim - 1 if weight.index == 1 else weight.array.ndim - 2
+
+
 def _result_axis(node: Node, side: int) -> int:
+    """The axis of the result of a MatMul that has its channels, the constant being operand number `side`."""
     shape = shape_of(node.output.type)
     assert shape is not None
     return len(shape) - 1 if side else len(shape) - 2

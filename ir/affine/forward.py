@@ -20,7 +20,6 @@ from .algebra import Affine
 from .backward import (
     clip_bounds,
     gathered,
-    is_kept_by_resize,
     new_bounds,
     one_block,
     padded,
@@ -164,17 +163,12 @@ def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
 
 
 def resize(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
-    """Resize, Upsample: every result is a mean of data with weights that add up to one."""
+    """Resize, Upsample: the conditions are those of the way back."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
         return affine
-    if not is_kept_by_resize(node, affine, params):
-        return Refusal("axis_mismatch", f"{node.label} resizes axis {affine.axis}, or may")
-    if text(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" and (
-        affine.has_shift or node.attrs.get("extrapolation_value", 0.0)
-    ):
-        return Refusal("nonzero_padding", f"{node.label} extrapolates a constant")
-    return _result(affine)
+    ways = backward.resize(node, 0, affine, params)
+    return ways if isinstance(ways, Refusal) else _result(affine)
 
 
 def transpose(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
