@@ -17,6 +17,7 @@ from scale_axis.build import (
     Case,
     Step,
     add,
+    binary,
     bn,
     branches,
     case,
@@ -84,8 +85,8 @@ def dequantized(*, axis: int = 1, scale: object = 0.5, shape: tuple[int, ...] = 
     return build
 
 
-HIDE = fed_by("Reshape", ("K",))
-"""A Reshape whose result has an unknown rank."""
+HIDE = op("Hide", domain="opaque")
+"""An operator that nothing is known of, so that the rank of its result is unknown."""
 ROWS_BACK: list[Row] = [
     back("Clip reversed", "cannot be scaled", op("Clip", 1.0, -1.0), mul(c=2.0)),
     back("Clip zero", "cannot be scaled", op("Clip", -1.0, 1.0), mul(c=0.0)),
@@ -125,7 +126,7 @@ ROWS_BACK: list[Row] = [
         bn(4),
     ),
     back("Transpose unknown rank", SHAPE, HIDE, op("Transpose"), bn(6)),
-    back("Reshape unknown rank", SHAPE, HIDE, bn(4)),
+    back("Reshape unknown rank", SHAPE, fed_by("Reshape", ("K",)), bn(4)),
     back("DepthToSpace rows", "moves channels into axis 2", op("DepthToSpace", blocksize=2), mul(12, 1)),
     back(
         "SpaceToDepth rows",
@@ -315,6 +316,51 @@ ROWS_BACK: list[Row] = [
         "3 outputs are declared",
         lambda g, x: (bn(4)(g, x) and g.nodes[-1].output.extend(["m", "v"])) or g.nodes[-1].output[0],
     ),
+    back(
+        "Dropout's mask",
+        "not its first result",
+        lambda g, x: (g.node("Dropout", [x], [g.output("d", [2, 4, 6, 5]), "m"]), "m")[1],
+        bn(4),
+        opset=7,
+    ),
+    back("ReduceMax", "the scale in channel", op("ReduceMax", ints(2)), SCALE),
+    back("ReduceL1", "the scale in channel", op("ReduceL1", ints(2)), SCALE),
+    back(
+        "ReduceSum terms",
+        "the number of terms is unknown",
+        op("ReduceSum", ints(2)),
+        SHIFTED,
+        x=(2, 3, "H", 5),
+        options="partial=never",
+    ),
+    back(
+        "legacy constant",
+        "constants do not broadcast before opset 7",
+        add(4, 6, 5, broadcast=1),
+        mul(*C, broadcast=1),
+        opset=6,
+    ),
+    back(
+        "legacy operand",
+        "an operand at an axis is not constant",
+        lambda g, x: g.node("Mul", [x, g.input("z", [4])], axis=1, broadcast=1),
+        mul(4, axis=1, broadcast=1),
+        opset=6,
+    ),
+    back(
+        "quotient vanishes",
+        "a constant would vanish",
+        binary("Div", 4, 6, 5, left=True, c=[2, 1, 2, 1]),
+        mul(*C, c=[1, 2**-13, 2, 4]),
+        mul(*C, c=[1, 2**-13, 2, 4]),
+        dtype=F16,
+    ),
+    back(
+        "BatchNormalization misfit",
+        "parameters of shapes",
+        lambda g, x: g.node("BatchNormalization", [x, *[g.initializer(draw(g, (n,), "+")) for n in (4, 4, 3, 4)]]),
+    ),
+    back("Reshape symbols", "no channels in front of it", op("Reshape", ints(2, 5, -1)), bn(5), x=(2, 3, "H", 5)),
     back("growth", "max_growth=0", mul_add(*C), first=conv(4, 3, bias=False), options="max_growth=0"),
 ]
 END = conv(3, 4)
@@ -518,6 +564,41 @@ ROWS_AHEAD: list[Row] = [
         lambda g, x: g.node("MatMul", [x, g.initializer(draw(g, (4,)))]),
         x=(2, 4),
     ),
+    ahead(
+        "Clip bound",
+        "reads the affine as a parameter",
+        mul(c=2.0),
+        lambda g, x: g.node("Clip", [g.input("z", list(X4)), x]),
+        END,
+        x=(),
+    ),
+    ahead(
+        "Pad value",
+        "reads the affine as a parameter",
+        mul(c=2.0),
+        lambda g, x: g.node("Pad", [g.input("z", list(X4)), g.initializer(ints(0, 0, 1, 1, 0, 0, 1, 1)), x]),
+        END,
+        x=(),
+    ),
+    ahead(
+        "Resize scales",
+        "reads the affine as a parameter",
+        mul(c=2.0),
+        lambda g, x: g.node("Resize", [g.input("z", list(X4)), "", x]),
+        END,
+        x=(4,),
+        dtype=F32,
+    ),
+    ahead(
+        "legacy operand",
+        "an operand at an axis is not constant",
+        mul(4, axis=0, broadcast=1),
+        lambda g, x: g.node("Mul", [g.input("z", list(X4)), x], axis=1, broadcast=1),
+        END,
+        x=(4,),
+        opset=6,
+    ),
+    ahead("BatchNormalization stays", "is a BatchNormalization that stays", mul(*C, sign="+"), op("Relu"), bn(4)),
     ahead("norm scale", "epsilon does not scale", SCALE, norm("InstanceNormalization", 4)),
     ahead("LayerNorm shift", "the mean is taken over axis 3", add(5), norm("LayerNormalization", 5)),
     ahead("InstanceNorm rows", "the mean is taken over axis 2", add(6, 1), norm("InstanceNormalization", 4)),
