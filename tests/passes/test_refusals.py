@@ -601,6 +601,7 @@ ROWS_AHEAD: list[Row] = [
     ahead("BatchNormalization stays", "is a BatchNormalization that stays", mul(*C, sign="+"), op("Relu"), bn(4)),
     ahead("norm scale", "epsilon does not scale", SCALE, norm("InstanceNormalization", 4)),
     ahead("LayerNorm shift", "the mean is taken over axis 3", add(5), norm("LayerNormalization", 5)),
+    ahead("LayerNorm channels", "the mean is taken over axis 1", add(*C), norm("LayerNormalization", 4, 6, 5, axis=1)),
     ahead("InstanceNorm rows", "the mean is taken over axis 2", add(6, 1), norm("InstanceNormalization", 4)),
     ahead("GroupNorm differs", "not constant in every group", add(*C), norm("GroupNormalization", 4, num_groups=2)),
     ahead(
