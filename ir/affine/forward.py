@@ -78,7 +78,8 @@ def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     bounds = clip_bounds(node, affine, params)
     if isinstance(bounds, Refusal):
         return bounds
-    ends = [float((b - affine.shift) / affine.scale) if np.isfinite(b) else b for b in bounds]
+    with np.errstate(all="ignore"):
+        ends = [float((b - affine.shift) / affine.scale) if np.isfinite(b) else b for b in bounds]
     if not all(np.isfinite(end) == np.isfinite(b) for end, b in zip(ends, bounds, strict=True)):
         return Refusal("nonfinite", f"{node.label}: a new bound is not finite")
     changed = new_bounds(node, ends, swapped=bool(affine.scale < 0))
@@ -95,7 +96,7 @@ def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusa
     alpha, beta = node.attrs.get("alpha", float(np.float32(0.2))), node.attrs.get("beta", 0.5)
     assert isinstance(alpha, float | int) and isinstance(beta, float | int)
     slope, offset = float(alpha * affine.scale), float(alpha * affine.shift + beta)
-    if not (np.isfinite(np.float32(slope)) and np.isfinite(np.float32(offset))):
+    if max(abs(slope), abs(offset)) > np.finfo(np.float32).max:
         return Refusal("overflow", f"{node.label}: the new slope is not finite")
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
         return Refusal("dtype_mismatch", f"{node.label}: its slope is an attribute, which is a float32")

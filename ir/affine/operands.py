@@ -122,7 +122,9 @@ def common_value(array: Array) -> float | None:
 def fits_attribute(node: Node, value: float) -> bool:
     """Whether an attribute, which is a float32, is precise enough for a number beside the data of `node`."""
     dtype = dtype_of(node.output.type)
-    return float(np.float32(value)) == value or (dtype is not None and dtype.bits <= 32)
+    with np.errstate(over="ignore"):
+        exact = float(np.float32(value)) == value
+    return exact or (dtype is not None and dtype.bits <= 32)
 
 
 def static_size(dims: tuple[Dim, ...]) -> int | None:

@@ -247,3 +247,14 @@ def test_what_was_crossed_is_named_as_it_was() -> None:
     graph.output("y")
     (layer,) = compiled(graph.model()).fold_map.layers
     assert layer["folds"][0]["crossed"] == ["nn.max_pool %pooled"]
+
+
+@pytest.mark.parametrize(("scale", "op", "bounds"), [(1e-305, "Clip", (-1e10, 1e10)), (1e300, "HardSigmoid", ())])
+def test_numbers_that_overflow_are_refused_without_a_warning(scale: float, op: str, bounds: tuple[float, ...]) -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 4, 3, 3])
+    value = graph.node("Mul", ["x", graph.initializer(scale)])
+    conv(graph, graph.node(op, [value, *[graph.initializer(bound) for bound in bounds]]), 4, "y")
+    graph.output("y")
+    result = compiled(graph.model())
+    assert operators(result.model) == ["Mul", op, "Conv"]
