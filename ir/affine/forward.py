@@ -96,7 +96,7 @@ def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusa
     alpha, beta = node.attrs.get("alpha", float(np.float32(0.2))), node.attrs.get("beta", 0.5)
     assert isinstance(alpha, float | int) and isinstance(beta, float | int)
     slope, offset = float(alpha * affine.scale), float(alpha * affine.shift + beta)
-    if max(abs(slope), abs(offset)) > np.finfo(np.float32).max:
+    if max(abs(slope), abs(offset)) > float(np.finfo(np.float32).max):
         return Refusal("overflow", f"{node.label}: the new slope is not finite")
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
         return Refusal("dtype_mismatch", f"{node.label}: its slope is an attribute, which is a float32")
