@@ -112,6 +112,7 @@ class Rewriter:
         if take_name:
             assert new.node is not None, "a graph input keeps its name"
             new.name = old.name
+            self._bequeath_statistic(old, new)
         node = old.node
         if node is not None and not any(value.users for value in node.outputs):
             self.erase(node, heir=heir or new.node)
@@ -173,6 +174,16 @@ class Rewriter:
             stack.extend(operand for operand in reversed(node.inputs) if operand is not None)
             self._bequeath(node, heir)
             node.graph.remove(node)
+
+    def _bequeath_statistic(self, old: Value, new: Value) -> None:
+        """What is known of `old` holds for `new`, whatever that held before."""
+        statistics = self.module.ledger.statistics
+        if statistics is None:
+            return
+        known = statistics.pop(old, None)
+        statistics.pop(new, None)
+        if known is not None:
+            statistics[new] = known
 
     def _bequeath(self, node: Node, heir: Node | None) -> None:
         layer = self.module.ledger.layers.pop(node, None)

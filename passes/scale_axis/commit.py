@@ -47,6 +47,7 @@ class Committer:
 
     def rename(self, value: Value) -> None:
         """Give a value that means something else from now on a name of its own, unless it is nobody's business."""
+        self.module.ledger.forget(value)
         if value.node is not None and not value.is_returned:
             value.name = self.module.fresh_name(f"{value.name}.scaled")
 
@@ -211,6 +212,7 @@ class Committer:
         for reader in readers:
             reader.replace_input(value, add.output)
         value.name, add.output.name = add.output.name, name
+        self.module.ledger.forget(value)
         if change.direction == "backward":
             self.rename(add.output)
         if layer is not None:

@@ -1,0 +1,57 @@
+"""What BatchNormalization knew of a tensor: the mean and the spread of each channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .ledger import Source
+from .tensor import Array, float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statistic:
+    """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
+
+    They are those of the data that a model was trained on, as its BatchNormalization with the origin `source` kept them:
+    of its data, mean and sqrt(var); of its result y = gamma * (x - mean) / sqrt(var + epsilon) + beta, beta and
+    |gamma| * sqrt(var / (var + epsilon)). `gamma` is what the deviation would be with epsilon = 0 for the result,
+    signed: many tools take it for the deviation.
+    """
+
+    axis: int
+    mean: Array
+    std: Array
+    gamma: Array
+    source: int
+
+    def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
+        """Of scale * x + shift."""
+        return replace(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
+
+
+def of_data(source: Source) -> Statistic | None:
+    """Of the data of a BatchNormalization; None where its parameters are not known or make no affine."""
+    tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]
+    if source.kind != "batch_norm" or source.epsilon is None or source.axis is None:
+        return None
+    arrays = [float64(tensor) for tensor in tensors if tensor is not None]
+    if len(arrays) < 4 or any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+        return None
+    mean, var = arrays[2:]
+    spread = var + source.epsilon
+    if not all(np.isfinite(array).all() for array in arrays) or (var < 0).any() or not (spread > 0).all():
+        return None
+    return Statistic(source.axis, mean, np.sqrt(var), np.sqrt(spread), source.origin)
+
+
+def of_result(source: Source) -> Statistic | None:
+    """Of the result of a BatchNormalization; None as for `of_data`."""
+    data = of_data(source)
+    if data is None:
+        return None
+    gamma, beta = (float64(source.params[key].tensor) for key in ("gamma", "beta"))  # type: ignore[arg-type]
+    with np.errstate(all="ignore"):
+        std = np.abs(gamma) * (data.std / data.gamma)
+    return replace(data, mean=beta, std=std, gamma=gamma)
