@@ -14,7 +14,7 @@ from .tensor import Array, float64
 class Statistic:
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
-    They are those of the data that a model was trained on, as its BatchNormalization with the origin `source` kept them:
+    They are those of the data that a model was trained on, as its BatchNormalization (origin `source`) kept them:
     of its data, mean and sqrt(var); of its result y = gamma * (x - mean) / sqrt(var + epsilon) + beta, beta and
     |gamma| * sqrt(var / (var + epsilon)). `gamma` is what the deviation would be with epsilon = 0 for the result,
     signed: many tools take it for the deviation.
