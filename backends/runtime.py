@@ -26,7 +26,7 @@ def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) 
 
     One session, one thread, no graph optimisations. Raises whatever onnxruntime raises.
     """
-    model, _ = emit_model(_module(values, feeds, opset))
+    model, *_ = emit_model(_module(values, feeds, opset))
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -9,7 +9,6 @@ import irc
 import numpy as np
 import onnx
 import onnxruntime
-from irc.backends.foldmap import decode_array
 from rich.console import Console
 from rich.table import Table
 
@@ -43,7 +42,7 @@ def statistics(result: irc.Result) -> Table:
     """The BatchNormalization statistics that the fold map keeps, as mean over channels."""
     table = Table("affine", "channels", "gamma", "beta", "mean", "var", title="What the fold map keeps (channel means)")
     for source in result.fold_map.sources:
-        params = {key: decode_array(entry["value"]) for key, entry in source["params"].items()}
+        params = {key: result.fold_map.arrays.get(entry["value"]) for key, entry in source["params"].items()}
         means = [f"{params[key].mean():.4f}" for key in ("gamma", "beta", "mean", "var")]
         table.add_row(source["node"]["name"], str(source["channels"]), *means)
     return table

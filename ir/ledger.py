@@ -65,6 +65,7 @@ class Layer:
     """A convolution-like node that absorbed affines, and the names that it had before.
 
     `axis` is the channel axis of its result, `weight_axis` that of output channels in the weight, input `weight_index`.
+    `factor`, float64 and broadcast against the weight, is what the weight was multiplied by; None is nothing.
     """
 
     node: Node
@@ -77,6 +78,7 @@ class Layer:
     output_names: list[str]
     folds: list[Fold] = field(default_factory=list)
     shift_add: Value | None = None
+    factor: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
     assert "irc/py.typed" in names
-    assert "irc/backends/fold_map.schema.json" in names
+    assert "irc/backends/foldmap/schema.json" in names
     assert not any("test" in name for name in names)
 
 

@@ -29,12 +29,12 @@ class Result:
     def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
-        self.model, self._layers = emit_model(module)
+        self.model, self._layers, self._names = emit_model(module)
 
     @cached_property
     def fold_map(self) -> FoldMap:
         """What became of every affine of the source model."""
-        return build_fold_map(self.module, self.model, self._layers)
+        return build_fold_map(self.module, self.model, self._layers, self._names.of)
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
@@ -46,22 +46,38 @@ class Result:
         """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
         return sum(node.op_type != "Constant" for node in all_nodes(self.model))
 
-    def save(self, path: str | Path, *, fold_map: str | Path | None = None) -> None:
-        """Write the model, and the fold map where a path is given; each file is complete or not there. `-` is standard
-        output.
+    def save(
+        self,
+        path: str | Path,
+        *,
+        fold_map: str | Path | None = None,
+        fold_map_store: str = "npz",
+        embed_fold_map: bool = False,
+    ) -> None:
+        """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
+        each file is complete or not there. `-` is standard output. With `embed_fold_map` the map stands in the model's
+        metadata too.
 
-        Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB.
+        Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB; FoldMapError as
+        `FoldMap.save`; ModelError where external data of the source cannot be read.
         """
-        map_data = b"" if fold_map is None else self.fold_map.to_json().encode()
+        contents = {} if fold_map is None else self.fold_map.files(Path(fold_map), fold_map_store)
         with ExitStack() as files:
-            if fold_map is not None:
-                files.enter_context(replacing(Path(fold_map))).write_bytes(map_data)
-            if str(path) == "-":
-                sys.stdout.buffer.write(self.serialized(self.model, "standard output"))
-                return
-            target = files.enter_context(replacing(Path(path)))
-            model = place_external_data(self.model, self.module.base_dir, Path(path))
-            target.write_bytes(self.serialized(model, str(path)))
+            for place, content in contents.items():
+                files.enter_context(replacing(place)).write_bytes(content)
+            standard = str(path) == "-"
+            target = None if standard else files.enter_context(replacing(Path(path)))
+            model = self.model
+            if target is not None:
+                model = place_external_data(model, self.module.base_dir, Path(path))
+            if embed_fold_map:
+                model = copied(model)
+                self.fold_map.embed(model)
+            data = self.serialized(model, "standard output" if standard else str(path))
+            if target is None:
+                sys.stdout.buffer.write(data)
+            else:
+                target.write_bytes(data)
 
     @staticmethod
     def serialized(model: ModelProto, name: str) -> bytes:
@@ -70,6 +86,13 @@ class Result:
             return model.SerializeToString(deterministic=True)
         except EncodeError:
             raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+
+
+def copied(model: ModelProto) -> ModelProto:
+    """A copy of `model` whose fields can be changed."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
 
 
 def emit(module: Module) -> Result:

@@ -14,24 +14,25 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from ...frontends.onnx.attributes import export_attribute
 from ...frontends.onnx.dtypes import value_info
+from ...frontends.onnx.messages import copy_fields
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type
 from .legalize import Legalization, legalize
 from .names import Names
-from .writer import GraphWriter, copy_fields
+from .writer import GraphWriter
 
 REBUILT = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")
 """The fields of a GraphProto that are written anew; all others are copied."""
 
 
-def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto]]:
-    """The ModelProto of `module`, and the message of every layer in it. O(nodes + bytes).
+def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names]:
+    """The ModelProto of `module`, the message of every layer in it, and the names of its values. O(nodes + bytes).
 
     The module is not changed. Raises EmitError where it cannot be expressed.
     """
     emitter = _Emitter(module)
-    return emitter.run(), emitter.layers
+    return emitter.run(), emitter.layers, emitter.names
 
 
 class _Emitter:

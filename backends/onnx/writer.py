@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from ...frontends.onnx.attributes import export_attribute, export_sparse
 from ...frontends.onnx.lowering import OP_TYPES
+from ...frontends.onnx.messages import copy_fields
 from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError
@@ -24,27 +23,6 @@ WriteGraph = Callable[[Graph, GraphProto], None]
 
 LAYERS = (*BIASED, "matmul", "nn.instance_norm", "nn.group_norm", "nn.layer_norm", "nn.rms_norm")
 """Operators that absorb affines."""
-
-
-def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
-    """Copy every field of `source` that is set, but those in `leave`; fields newer than this program are kept."""
-    left = set(leave)
-    if len(UnknownFieldSet(source)):
-        target.CopyFrom(source)
-        for name in left:
-            target.ClearField(name)
-        return
-    for descriptor, value in source.ListFields():
-        if descriptor.name in left:
-            continue
-        if descriptor.type != descriptor.TYPE_MESSAGE and not isinstance(value, int | float | str | bytes):
-            getattr(target, descriptor.name).extend(value)
-        elif descriptor.type != descriptor.TYPE_MESSAGE:
-            setattr(target, descriptor.name, value)
-        elif isinstance(value, Message):
-            getattr(target, descriptor.name).CopyFrom(value)
-        else:
-            getattr(target, descriptor.name).extend(value)
 
 
 def is_named(payload: Tensor, name: str) -> bool:

@@ -38,12 +38,13 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor of the model, in any graph, function or attribute, whose elements stand in another file."""
-    for tensor in _tensors(model):
+    for tensor in all_tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
             yield tensor
 
 
-def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of the model, those of the main graph first."""
     for graph in all_graphs(model):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:

@@ -90,6 +90,8 @@ class Committer:
         layer = self._layer(fold)
         if fold.factor is not None:
             self._weight(fold)
+            if layer is not None:
+                layer.factor = fold.factor if layer.factor is None else layer.factor * fold.factor
         if fold.rescale is not None:
             self._rescale(fold)
         if fold.bias is not None:

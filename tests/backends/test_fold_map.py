@@ -14,13 +14,14 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from irc.backends.foldmap import FORMAT, FoldMap, decode_array, encode_array, graph_digest
+from irc.backends.foldmap import FORMAT, FoldMap, graph_digest
+from irc.backends.foldmap.arrays import Arrays, entries_of
 from irc.frontends.onnx.external import all_nodes
 from irc.ir.errors import EmitError, FoldMapError
 from onnx import ModelProto, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
-SCHEMA = json.loads((harness.ROOT / "backends" / "fold_map.schema.json").read_text())
+SCHEMA = json.loads((harness.ROOT / "backends" / "foldmap" / "schema.json").read_text())
 
 
 def validate(fold_map: FoldMap) -> None:
@@ -56,6 +57,7 @@ def test_the_map_rebuilds_every_folded_weight_and_bias() -> None:
     before, result = weights(onnx.load(EXAMPLE)), irc.compile(EXAMPLE)
     after = weights(result.model)
     sources = {source["id"]: source for source in result.fold_map.sources}
+    decode_array = result.fold_map.arrays.get
     for layer in result.fold_map.layers:
         (fold,) = layer["folds"]
         params = {key: decode_array(entry["value"]) for key, entry in sources[fold["source"]]["params"].items()}
@@ -77,7 +79,7 @@ def test_params_are_the_sources_own_bits() -> None:
     before, result = weights(onnx.load(EXAMPLE)), irc.compile(EXAMPLE)
     for source in result.fold_map.sources:
         for entry in source["params"].values():
-            assert np.array_equal(decode_array(entry["value"]), before[entry["name"]])
+            assert np.array_equal(result.fold_map.arrays.get(entry["value"]), before[entry["name"]])
 
 
 def test_without_passes_everything_is_kept_and_says_so() -> None:
@@ -120,15 +122,21 @@ def test_digests_tell_models_apart_and_storage_does_not_matter() -> None:
     assert irc.compile(EXAMPLE).fold_map.data["source_model"]["digest"] == digest
 
 
-def test_arrays_survive_json_bit_for_bit() -> None:
+def test_arrays_survive_both_stores_bit_for_bit() -> None:
     import ml_dtypes
 
-    for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16):
-        array = np.array([[1.5, -0.0, np.inf], [np.nan, 1e-7, 3.0]]).astype(dtype)
-        decoded = decode_array(json.loads(json.dumps(encode_array(array))))
-        assert decoded.dtype == array.dtype
-        assert decoded.tobytes() == array.tobytes()
-    assert decode_array(encode_array(np.array(2.0))).shape == ()
+    arrays = {
+        name: np.array([[1.5, -0.0, np.inf], [np.nan, 1e-7, 3.0]]).astype(dtype)
+        for name, dtype in (("a", np.float16), ("b", np.float32), ("c", np.float64), ("d", ml_dtypes.bfloat16))
+    } | {"scalar": np.array(2.0), "empty": np.zeros((0, 3), np.int8)}
+    store = Arrays()
+    entries = json.loads(json.dumps([store.add(name, array) for name, array in arrays.items()]))
+    text = Arrays.from_text(json.loads(json.dumps(store.to_text())), entries_of(entries))
+    for copy in (text, Arrays.from_npz(store.to_npz())):
+        for entry, array in zip(entries, arrays.values(), strict=True):
+            decoded = copy.get(entry)
+            assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+            assert decoded.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -148,13 +156,47 @@ def test_what_is_no_fold_map_is_refused(content: str, message: str, tmp_path: Pa
     assert str(path) in str(error.value)
 
 
-def test_saved_and_loaded_maps_are_equal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["npz", "inline"])
+def test_saved_and_loaded_maps_are_equal(store: str, tmp_path: Path) -> None:
     result = irc.compile(EXAMPLE)
-    result.save(tmp_path / "o.onnx", fold_map=tmp_path / "o.json")
-    assert FoldMap.load(tmp_path / "o.json").data == json.loads(result.fold_map.to_json())
+    result.save(tmp_path / "o.onnx", fold_map=tmp_path / "o.json", fold_map_store=store)
+    assert (tmp_path / "o.npz").exists() == (store == "npz")
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads((tmp_path / "o.json").read_text()))
+    assert FoldMap.load(tmp_path / "o.json").to_json() == result.fold_map.to_json()
 
 
-@pytest.mark.parametrize("damage", [{"data": "!"}, {"shape": [7]}, {"dtype": "float31"}])
+def test_a_map_in_the_metadata_of_the_model_is_the_same(tmp_path: Path) -> None:
+    result = irc.compile(EXAMPLE)
+    result.save(tmp_path / "o.onnx", embed_fold_map=True)
+    assert FoldMap.load(tmp_path / "o.onnx").to_json() == result.fold_map.to_json()
+    assert graph_digest(onnx.load(tmp_path / "o.onnx")) == graph_digest(result.model)
+    assert not result.model.metadata_props
+    with pytest.raises(FoldMapError, match=r"digits_cnn\.onnx: the model holds no fold map"):
+        FoldMap.load(EXAMPLE)
+
+
+@pytest.mark.parametrize("damage", [{"ref": "b"}, {"shape": [7]}, {"shape": [-3]}, {"dtype": "float31"}])
 def test_damaged_arrays_are_refused(damage: dict[str, Any]) -> None:
+    store = Arrays()
     with pytest.raises(FoldMapError, match="cannot be read"):
-        decode_array({**encode_array(np.ones(3)), **damage})
+        store.get({**store.add("a", np.ones(3)), **damage})
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ({"kind": "npz", "path": "../o.npz", "digest": ""}, "'../o.npz' lies outside the fold map's folder"),
+        ({"kind": "npz", "path": "/o.npz", "digest": ""}, "lies outside"),
+        ({"kind": "npz", "path": "missing.npz", "digest": ""}, "'missing.npz' cannot be read: No such file"),
+        ({"kind": "npz", "path": "o.npz", "digest": "sha256:0"}, "'o.npz' belongs to another fold map, or was changed"),
+        ({"kind": "tape"}, "arrays in 'tape' are not known here"),
+        ({"kind": "inline", "arrays": {}}, "an array of the fold map cannot be read"),
+    ],
+)
+def test_arrays_that_are_not_the_maps_own_are_refused(store: dict[str, str], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "o.json"
+    irc.compile(EXAMPLE).fold_map.save(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tensor_store": store}))
+    with pytest.raises(FoldMapError, match=message) as error:
+        FoldMap.load(path)
+    assert str(error.value).startswith(f"{path}: ")

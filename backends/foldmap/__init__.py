@@ -1,0 +1,26 @@
+"""The fold map: what became of every affine of a source model, and what is needed to get it back.
+
+The format is described by `schema.json` in this folder and in docs/fold_map.md.
+"""
+
+from __future__ import annotations
+
+from .build import build_fold_map, numbered_layers, statuses
+from .document import FORMAT, STORES, VERSION, FoldMap, count_statuses
+from .identity import graph_digest
+from .unfold import Staleness, check, unfold
+
+__all__ = [
+    "FORMAT",
+    "STORES",
+    "VERSION",
+    "FoldMap",
+    "Staleness",
+    "build_fold_map",
+    "check",
+    "count_statuses",
+    "graph_digest",
+    "numbered_layers",
+    "statuses",
+    "unfold",
+]

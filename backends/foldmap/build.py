@@ -1,0 +1,250 @@
+"""From what the passes left behind to a fold map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from ...frontends.onnx.external import all_nodes
+from ...frontends.onnx.tensors import OnnxTensor
+from ...ir.graph import Graph, Module, Node, Value, flatten_origins
+from ...ir.ledger import Layer, Refusal, Scope, Source
+from ...ir.statistics import Statistic
+from ...ir.tensor import Array, Tensor
+from ...passes.sources import collect_sources, scopes
+from ...passes.statistics import known_statistics
+from .arrays import Arrays, Entry
+from .document import FORMAT, VERSION, FoldMap
+from .identity import graph_digest, tensor_digest
+from .restore import Payloads, record
+
+NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of one affine: the fields of that name in the fold map."""
+
+    status: str
+    reason: str | None = None
+    detail: str = ""
+    notes: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+
+def numbered_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[str, Layer]:
+    """The layers of the ledger that were emitted, as the keys of `protos` say, by their ids in the fold map."""
+    emitted = (node for node in module.walk() if node in module.ledger.layers and node in protos)
+    return {f"L{i}": module.ledger.layers[node] for i, node in enumerate(emitted)}
+
+
+def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
+    """What became of every affine of the source, by origin. O(nodes)."""
+    collect_sources(module)
+    ledger = module.ledger
+    where: dict[int, list[str]] = {}
+    for number, layer in layers.items():
+        for fold in layer.folds:
+            where.setdefault(fold.origin, []).append(number)
+    merged = ledger.merged_origins()
+    sources = ledger.sources or {}
+    alive = _alive(module, set(sources) - set(where) - set(merged))
+    found: dict[int, Status] = {}
+    for origin in sources:
+        refusal = ledger.refusals.get(origin, NOT_ATTEMPTED)
+        if origin in where:
+            whole = origin not in ledger.partial
+            detail = "" if whole else "its scale or its shift stays as an operator"
+            found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
+        elif origin in merged:
+            found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
+        elif origin in alive:
+            found[origin] = Status("kept", refusal.code, refusal.detail, refusal.notes)
+        else:
+            found[origin] = Status("dead", detail="nothing reads its result")
+    return found
+
+
+def build_fold_map(
+    module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+) -> FoldMap:
+    """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
+    under the names that `name_of` says. O(nodes + bytes).
+
+    Raises ModelError and OSError where external data cannot be read.
+    """
+    return _Builder(module, model, protos, name_of).run()
+
+
+class _Builder:
+    def __init__(
+        self, module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+    ) -> None:
+        self.module = module
+        self.model = model
+        self.protos = protos
+        self.name_of = name_of
+        self.arrays = Arrays()
+        self.layers = numbered_layers(module, protos)
+        self.scope_of: dict[Graph | None, Scope] = dict(scopes(module))
+        self.after = Payloads(model, module.base_dir)
+        self.kept: dict[str, Entry] = {}
+
+    def run(self) -> FoldMap:
+        from ... import __version__
+
+        module = self.module
+        became = statuses(module, self.layers)
+        sources = module.ledger.sources or {}
+        source = module.source if isinstance(module.source, ModelProto) else None
+        before = None if source is None else Payloads(source, module.base_dir)
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
+            "source_model": None if source is None or before is None else _identity(source, before),
+            "folded_model": _identity(self.model, self.after),
+            "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
+            "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
+            "statistics": self.statistics(),
+            "restore": None
+            if source is None or before is None
+            else record(source, before, self.after, self.factors(), self.kept, self.arrays),
+        }
+        return FoldMap(data, self.arrays)
+
+    def source(self, source: Source, became: Status) -> dict[str, Any]:
+        number = f"A{source.origin}"
+        return {
+            "id": number,
+            "kind": source.kind,
+            "scope": _scope(source.scope),
+            "node": {"name": source.name, "op_type": source.op_type, "index": source.index},
+            "input": source.input,
+            "output": source.output,
+            "axis": source.axis,
+            "channels": source.channels,
+            "epsilon": source.epsilon,
+            "params": {
+                key: {
+                    "name": param.name,
+                    "value": None if param.tensor is None else self.arrays.add(f"{number}.{key}", param.tensor.numpy()),
+                }
+                for key, param in source.params.items()
+            },
+            "status": became.status,
+            "reason": became.reason,
+            "detail": became.detail,
+            "notes": list(became.notes),
+            "layers": list(became.layers),
+        }
+
+    def param(self, tensor: Tensor | None, ref: str) -> Entry | None:
+        if tensor is None:
+            return None
+        entry = self.arrays.add(ref, tensor.numpy())
+        if isinstance(tensor, OnnxTensor):
+            self.kept[tensor_digest(tensor.proto, tensor.base_dir)] = entry
+        return entry
+
+    def layer(self, layer: Layer, number: str) -> dict[str, Any]:
+        proto = self.protos[layer.node]
+        attributes = {attribute.name: attribute.i for attribute in proto.attribute}
+        weight = layer.weight_index
+        bias = proto.input[2] if len(proto.input) > 2 and proto.input[2] else None
+        remainder = layer.shift_add.node if layer.shift_add is not None else None
+        added = remainder is not None and remainder.graph is not None and remainder is not layer.node
+        return {
+            "id": number,
+            "scope": _scope(self.scope_of.get(layer.node.graph, ())),
+            "node": {"name": proto.name, "op_type": proto.op_type, "original_name": layer.original_name},
+            "weight": {
+                "name": proto.input[weight],
+                "original_name": layer.weight_name,
+                "out_axis": layer.weight_axis,
+                "group": attributes.get("group", 1),
+                "digest": self.digest(proto.input[weight]),
+            },
+            "bias": None
+            if bias is None
+            else {
+                "name": bias,
+                "original_name": layer.bias_name,
+                "created": layer.bias_name is None,
+                "digest": self.digest(bias),
+            },
+            "input": proto.input[1 - weight],
+            "output": {
+                "name": self.name_of(remainder.output) if added and remainder is not None else proto.output[0],
+                "original_names": layer.output_names,
+            },
+            "remainder": {"op_type": "Add", "output": self.name_of(remainder.output)}
+            if added and remainder is not None
+            else None,
+            "folds": [
+                {
+                    "source": f"A{fold.origin}",
+                    "direction": fold.direction,
+                    "axis": fold.axis,
+                    "crossed": list(fold.crossed),
+                    "scale": self.arrays.add(f"{number}.{i}.scale", fold.scale),
+                    "shift": self.arrays.add(f"{number}.{i}.shift", fold.shift),
+                }
+                for i, fold in enumerate(layer.folds)
+            ],
+        }
+
+    def digest(self, name: str) -> str | None:
+        """The digest of an initializer of the main graph."""
+        found = self.after.by_name.get(name)
+        return None if found is None else f"sha256:{found}"
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """What is known of the values that went out, in the model's order."""
+        emitted = {name for node in all_nodes(self.model) for name in node.output}
+        emitted.update(info.name for info in self.model.graph.input)
+        known = known_statistics(self.module)
+        names = {value: self.name_of(value) for value in known}
+        return [
+            self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
+            for i, value in enumerate(value for value in known if names[value] in emitted)
+        ]
+
+    def statistic(self, number: str, name: str, scope: Scope, known: Statistic) -> dict[str, Any]:
+        arrays: dict[str, Entry] = {
+            key: self.arrays.add(f"{number}.{key}", np.asarray(getattr(known, key), np.float64))
+            for key in ("mean", "std", "gamma")
+        }
+        return {"tensor": name, "scope": _scope(scope), "axis": known.axis, **arrays, "source": f"A{known.source}"}
+
+    def factors(self) -> dict[str, tuple[str, Array]]:
+        """By name of the weight of the source, what became of it and by which factor."""
+        found: dict[str, tuple[str, Array]] = {}
+        for layer in self.layers.values():
+            if layer.factor is not None:
+                found.setdefault(layer.weight_name, (self.protos[layer.node].input[layer.weight_index], layer.factor))
+        return found
+
+
+def _alive(module: Module, wanted: set[int]) -> set[int]:
+    """Those of the `wanted` origins that some node of the module still comes from."""
+    if not wanted:
+        return set()
+    seen: set[int] = set()
+    return wanted.intersection(origin for node in module.walk() for origin in flatten_origins(node.origins, seen))
+
+
+def _scope(scope: Scope) -> list[dict[str, str]]:
+    return [{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope]
+
+
+def _identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
+    return {
+        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers),
+        "ir_version": model.ir_version,
+        "opset": {entry.domain: entry.version for entry in model.opset_import},
+    }

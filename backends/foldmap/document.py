@@ -1,0 +1,225 @@
+"""The fold map as a document: what was written can be read, asked and brought up to date."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from ...ir.errors import FoldMapError
+from ...ir.statistics import Statistic
+from ..files import replacing
+from .arrays import Arrays, entries_of
+
+FORMAT = "irc.fold_map"
+VERSION = "1.0"
+METADATA_KEY = "irc.fold_map"
+"""Key of a model's metadata under which its fold map may stand."""
+STORES = ("npz", "inline")
+
+
+class FoldMap:
+    """A fold map in memory: `data` is the JSON document, `arrays` what it refers to; see docs/fold_map.md."""
+
+    def __init__(self, data: dict[str, Any], arrays: Arrays | None = None) -> None:
+        """Raises FoldMapError where `data` is no fold map of a version that is known here."""
+        if data.get("format") != FORMAT:
+            raise FoldMapError("this is not a fold map")
+        if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
+            raise FoldMapError(f"fold map version {data.get('version')!r} is not known here (this is {VERSION})")
+        for key, kind in (("sources", list), ("layers", list), ("statistics", list), ("folded_model", dict)):
+            if not isinstance(data.get(key), kind):
+                raise FoldMapError(f"the fold map has no {key}")
+        self.data = data
+        self.arrays = Arrays() if arrays is None else arrays
+
+    # reading and writing
+
+    @classmethod
+    def load(cls, path: str | Path) -> FoldMap:
+        """Read a fold map: a JSON document, with the npz file that it names beside it, or an ONNX model that holds one.
+
+        Raises FoldMapError where a file cannot be read, is no fold map, is not what the document says, or would lie in
+        another folder.
+        """
+        path = Path(path)
+        try:
+            content = path.read_bytes()
+            document = _of_model(content) if path.suffix == ".onnx" else content
+            data = json.loads(document)
+            data = data if isinstance(data, dict) else {}
+            return cls(data, _stored(data, path.parent))
+        except OSError as error:
+            raise FoldMapError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            raise FoldMapError(f"{path}: this is not JSON") from None
+        except FoldMapError as error:
+            raise FoldMapError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path, *, store: str = "npz") -> None:
+        """Write the document, and with `store` = npz its arrays to the npz file of the same name beside it; with
+        `inline` they stand in the document. Either all is there or nothing.
+
+        Raises FoldMapError for another store, or where both files would be one; EmitError where one cannot be written.
+        """
+        with ExitStack() as files:
+            for target, content in self.files(Path(path), store).items():
+                files.enter_context(replacing(target)).write_bytes(content)
+
+    def files(self, path: Path, store: str = "npz") -> dict[Path, bytes]:
+        """What `save` writes, by file."""
+        if store == "inline":
+            return {path: self.to_json().encode()}
+        if store != "npz":
+            raise FoldMapError(f"{store!r} is no store for arrays: {', '.join(STORES)}")
+        beside = path.with_suffix(".npz")
+        if beside == path:
+            raise FoldMapError(f"{path}: the arrays of the fold map go to the npz file of that name")
+        content = self.arrays.to_npz()
+        where = {"kind": "npz", "path": beside.name, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}"}
+        return {beside: content, path: self._text(where).encode()}
+
+    def to_json(self) -> str:
+        """The document with its arrays as text, and a final newline; equal maps give equal text."""
+        return self._text({"kind": "inline", "arrays": self.arrays.to_text()})
+
+    def _text(self, store: dict[str, Any]) -> str:
+        return json.dumps({**self.data, "tensor_store": store}, indent=1, ensure_ascii=False) + "\n"
+
+    def embed(self, model: ModelProto) -> None:
+        """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
+        text = base64.b64encode(zlib.compress(self.to_json().encode())).decode()
+        others = [entry for entry in model.metadata_props if entry.key != METADATA_KEY]
+        del model.metadata_props[:]
+        model.metadata_props.extend(others)
+        model.metadata_props.add(key=METADATA_KEY, value=text)
+
+    # asking
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """One entry for every affine of the source model, in the model's order."""
+        sources: list[dict[str, Any]] = self.data["sources"]
+        return sources
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """One entry for every layer that absorbed something, in the model's order."""
+        layers: list[dict[str, Any]] = self.data["layers"]
+        return layers
+
+    @property
+    def statistics(self) -> list[dict[str, Any]]:
+        """One entry for every tensor of the folded model of which BatchNormalization knew mean and deviation."""
+        statistics: list[dict[str, Any]] = self.data["statistics"]
+        return statistics
+
+    def layer(self, layer: str) -> dict[str, Any]:
+        """The layer with this id or, in the folded model, node name.
+
+        Raises FoldMapError where there is none.
+        """
+        for entry in self.layers:
+            if layer in (entry["id"], entry["node"]["name"]):
+                return entry
+        raise FoldMapError(f"the fold map has no layer {layer!r}")
+
+    def statistic(self, tensor: str, scope: Iterable[Mapping[str, str]] = ()) -> Statistic | None:
+        """What is known of a tensor of the folded model, by default of its main graph."""
+        scope = list(scope)
+        entry = next((e for e in self.statistics if e["tensor"] == tensor and e["scope"] == scope), None)
+        if entry is None:
+            return None
+        mean, std, gamma = (self.arrays.get(entry[key]) for key in ("mean", "std", "gamma"))
+        return Statistic(entry["axis"], mean, std, gamma, int(entry["source"][1:]))
+
+    def output_stats(self, layer: str) -> Statistic | None:
+        """What is known of the result of a layer, with everything that was folded into it, None where nothing is.
+
+        What was folded into a layer forward says nothing of its result. Raises FoldMapError where there is no such
+        layer.
+        """
+        entry = self.layer(layer)
+        return self.statistic(entry["output"]["name"], entry["scope"])
+
+    def input_stats(self, layer: str) -> Statistic | None:
+        """What is known of the data of a layer, None where nothing is.
+
+        Raises FoldMapError where there is no such layer.
+        """
+        entry = self.layer(layer)
+        return self.statistic(entry["input"], entry["scope"])
+
+    def rescale(self, layer: str, scale: Any, shift: Any = 0.0) -> None:
+        """Keep the map true: the result of a layer is now scale * y + shift, as cross-layer equalization leaves it.
+
+        `scale` and `shift` are float64, [C] or []. Raises FoldMapError where there is no such layer, or nothing is
+        known of its result.
+        """
+        entry = self.layer(layer)
+        known = self.output_stats(layer)
+        if known is None:
+            raise FoldMapError(f"the fold map knows nothing of the result of {entry['node']['name']}")
+        known = known.applied(scale, shift)
+        for item in self.statistics:
+            if item["tensor"] == entry["output"]["name"] and item["scope"] == entry["scope"]:
+                for key in ("mean", "std", "gamma"):
+                    item[key] = self.arrays.add(item[key]["ref"], getattr(known, key))
+
+    def count(self) -> Counter[str]:
+        """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
+        return count_statuses((source["status"], source["reason"]) for source in self.sources)
+
+
+def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
+    """Affines by status, given with their reasons; those that are kept as `kept: <reason>`."""
+    return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
+
+
+def _of_model(content: bytes) -> bytes:
+    """The fold map in a model's metadata."""
+    from google.protobuf.message import DecodeError
+
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+        text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
+        if text is None:
+            raise FoldMapError("the model holds no fold map")
+        return zlib.decompress(base64.b64decode(text, validate=True))
+    except DecodeError:
+        raise FoldMapError("this is not an ONNX model") from None
+    except (ValueError, zlib.error):
+        raise FoldMapError("the fold map in the model cannot be read") from None
+
+
+def _stored(data: dict[str, Any], folder: Path) -> Arrays:
+    """The arrays of a document, whose `tensor_store` is taken out of it."""
+    store = data.pop("tensor_store", None)
+    kind = store.get("kind") if isinstance(store, dict) else None
+    if data.get("format") != FORMAT or kind is None:
+        return Arrays()
+    if kind == "inline":
+        items = store.get("arrays")
+        return Arrays.from_text(items if isinstance(items, dict) else {}, entries_of(data))
+    if kind != "npz":
+        raise FoldMapError(f"arrays in {kind!r} are not known here")
+    name = str(store.get("path"))
+    path = folder / name
+    if Path(name).name != name or path.resolve().parent != folder.resolve():
+        raise FoldMapError(f"{name!r} lies outside the fold map's folder")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FoldMapError(f"its arrays in {name!r} cannot be read: {error.strerror}") from None
+    if f"sha256:{hashlib.sha256(content).hexdigest()}" != store.get("digest"):
+        raise FoldMapError(f"{name!r} belongs to another fold map, or was changed")
+    return Arrays.from_npz(content)

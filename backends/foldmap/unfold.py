@@ -1,0 +1,78 @@
+"""From the folded model back to the source, and whether a fold map is that of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from ...ir.errors import FoldMapError
+from .document import FoldMap
+from .identity import graph_digest
+from .restore import Payloads, restored
+
+
+def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
+    """The source model that was compiled to `model`, bit for bit whatever passes were run: its graph digest is checked.
+
+    `base_dir` is the folder of the external data. What came back from a fold stands in the model itself. O(bytes).
+    Raises FoldMapError where the map belongs to another model, holds no source, or was changed; ModelError where
+    external data cannot be read.
+    """
+    base_dir = base_dir or Path()
+    after = Payloads(model, base_dir)
+    _belongs(model, fold_map, after)
+    if fold_map.data.get("restore") is None or fold_map.data.get("source_model") is None:
+        raise FoldMapError("the fold map holds no source model: what was compiled was no ONNX model")
+    source = restored(fold_map.data["restore"], after, fold_map.arrays)
+    if graph_digest(source, base_dir) != fold_map.data["source_model"].get("digest"):
+        raise FoldMapError("what comes back is not the source model: the fold map was changed")
+    return source
+
+
+def _belongs(model: ModelProto, fold_map: FoldMap, after: Payloads) -> None:
+    if graph_digest(model, after.base_dir, after.of_initializers) != fold_map.data["folded_model"].get("digest"):
+        raise FoldMapError("the fold map belongs to another model, or the model was changed since")
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """What of a fold map does not hold for a model any more.
+
+    `same` is whether the model is the very one; `layers` are the node names of layers that are gone or whose weight or
+    bias is another one, `tensors` those with statistics that are not in the model.
+    """
+
+    same: bool
+    layers: tuple[str, ...]
+    tensors: tuple[str, ...]
+
+
+def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> Staleness:
+    """Hold a fold map against a model, layer by layer. O(bytes).
+
+    Raises ModelError where external data cannot be read.
+    """
+    from ...frontends.onnx.external import all_nodes
+
+    after = Payloads(model, base_dir or Path())
+    same = graph_digest(model, after.base_dir, after.of_initializers) == fold_map.data["folded_model"].get("digest")
+    nodes = {node.name: node for node in all_nodes(model)}
+    names = {name for node in nodes.values() for name in node.output} | {info.name for info in model.graph.input}
+    names.update(name for node in all_nodes(model) for name in node.output)
+    stale = []
+    for layer in fold_map.layers:
+        node = nodes.get(layer["node"]["name"])
+        parts = [part for part in (layer["weight"], layer["bias"]) if part is not None]
+        read = () if node is None else tuple(node.input)
+        if not all(part["name"] in read and _is(part, after) for part in parts):
+            stale.append(layer["node"]["name"])
+    gone = [item["tensor"] for item in fold_map.statistics if item["tensor"] not in names]
+    return Staleness(same, tuple(stale), tuple(gone))
+
+
+def _is(part: dict[str, str | None], after: Payloads) -> bool:
+    """Whether a weight or bias is the one of the map; of those that are no initializers nothing is known."""
+    digest = part["digest"]
+    return digest is None or f"sha256:{after.by_name.get(str(part['name']))}" == digest
