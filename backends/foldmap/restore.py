@@ -86,7 +86,8 @@ def record(
     recipes: dict[str, Any] = {}
     for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):
         elements = _elements(tensor, before.base_dir)
-        if elements is None or len(elements) <= INLINE:
+        outside = tensor.data_location == TensorProto.EXTERNAL
+        if elements is None or (len(elements) <= INLINE and not outside):
             place.CopyFrom(tensor)
             continue
         _take_out(place, digest)
