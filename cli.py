@@ -6,7 +6,8 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,29 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("model", metavar="MODEL", help="an ONNX file, an .irc text file, or - for ONNX on standard input")
     dump.add_argument("--passes", default="none", metavar="PASSES", help="run these first (default: none)")
     dump.add_argument("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
+    unfold = commands.add_parser(
+        "unfold", help="get the source model back", description="Make the source of MODEL again from its fold map."
+    )
+    unfold.add_argument("model", metavar="MODEL", help="what irc compile wrote, or - for standard input")
+    unfold.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
+    unfold.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
+    _foldmap_parser(commands)
     commands.add_parser("passes", help="list the passes and their options", description="List the passes.")
     return root
+
+
+def _foldmap_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("foldmap", help="read a fold map", description="Read a fold map.")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print it as tables", description="Print a fold map as tables.")
+    show.add_argument("map", metavar="MAP.json", help="a fold map, or a model that holds one")
+    check = actions.add_parser(
+        "check",
+        help="say whether it is that of a model",
+        description="Exit with 1, and name what is stale, where MAP.json is not the fold map of MODEL.",
+    )
+    check.add_argument("model", metavar="MODEL")
+    check.add_argument("map", metavar="MAP.json")
 
 
 def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,6 +70,8 @@ def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser
     add("-o", "--output", metavar="OUT", help="where to write, - is standard output (default: MODEL with .irc.onnx)")
     add("--passes", default="default", metavar="PASSES", help="the passes to run (default: default)")
     add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
+    add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
+    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
     add("--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs")
     add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
     add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
@@ -69,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    command = {"compile": _compile, "dump": _dump, "passes": _passes}.get(options.command)
+    command = COMMANDS.get(options.command)
     if command is None:
         grammar.print_help(sys.stderr)
         return 2
@@ -110,7 +134,12 @@ def _compile(options: argparse.Namespace) -> int:
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-    result.save(output, fold_map=options.fold_map)
+    result.save(
+        output,
+        fold_map=options.fold_map,
+        fold_map_store=options.fold_map_store,
+        embed_fold_map=options.embed_fold_map,
+    )
     _report(options, result, before, timing, perf_counter() - start)
     return 0
 
@@ -121,8 +150,15 @@ def _check_outputs(output: str, fold_map: str | None) -> None:
 
     if fold_map == "-":
         raise UsageError("--fold-map takes a file, not standard output")
-    if fold_map is not None and Path(fold_map).resolve() == Path(output).resolve():
+    if fold_map is not None and Path(output).resolve() in (place.resolve() for place in map_files(Path(fold_map))):
         raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
+    if fold_map is not None and Path(fold_map).suffix == ".npz":
+        raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
+
+
+def map_files(path: Path) -> tuple[Path, Path]:
+    """Where a fold map and its arrays go."""
+    return path, path.with_suffix(".npz")
 
 
 def default_output(model: str) -> str:
@@ -140,29 +176,13 @@ def _report(options: argparse.Namespace, result: Result, before: int, timing: Ti
     if timing is not None:
         lines.append(timing.render())
     if options.explain:
-        lines.extend(explain(result))
+        from .backends.foldmap.show import explain
+
+        lines.extend(explain(result.fold_map))
     if not options.quiet:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
         lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
     sys.stderr.writelines(f"{line}\n" for line in lines)
-
-
-def explain(result: Result) -> list[str]:
-    """A line for every affine of the source: where it went, or why it stays."""
-    names = {layer["id"]: layer["node"]["name"] for layer in result.fold_map.layers}
-    lines = []
-    for source in result.fold_map.sources:
-        name = source["node"]["name"] or f"%{source['output']}"
-        what = f"{source['node']['op_type']} {name}"
-        if source["status"] in ("folded", "partial"):
-            where = ", ".join(names[layer] for layer in source["layers"])
-            lines.append(f"{what}: {'partly ' * (source['status'] == 'partial')}folded into {where}")
-        elif source["status"] == "kept":
-            lines.append(f"{what}: kept ({source['reason']}): {source['detail']}")
-            lines.extend(f"    {note}" for note in source["notes"])
-        else:
-            lines.append(f"{what}: {source['status']}: {source['detail']}")
-    return lines
 
 
 def _dump(options: argparse.Namespace) -> int:
@@ -189,3 +209,61 @@ def _passes(options: argparse.Namespace) -> int:
         for option in fields_of(pass_):
             sys.stdout.write(f"    {option.name}={format_option(option.default)}\n")
     return 0
+
+
+def _unfold(options: argparse.Namespace) -> int:
+    from .backends.foldmap import FoldMap, unfold
+    from .backends.onnx import save_model
+    from .frontends.onnx import read_model
+
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    with naming(options.model):
+        source = unfold(model, fold_map, base_dir)
+    save_model(source, options.output, base_dir)
+    return 0
+
+
+def _foldmap(options: argparse.Namespace) -> int:
+    return {"show": _show, "check": _check}[options.action](options)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from .backends.foldmap import FoldMap
+    from .backends.foldmap.show import show
+
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    show(FoldMap.load(options.map), console)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from .backends.foldmap import FoldMap, check
+    from .backends.foldmap.show import stale_lines
+    from .frontends.onnx import read_model
+    from .ir.errors import FoldMapError
+
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    found = check(model, fold_map, base_dir)
+    if found.same:
+        sys.stdout.write(f"{options.map} is the fold map of {options.model}\n")
+        return 0
+    sys.stdout.writelines(f"{line}\n" for line in stale_lines(found))
+    raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """What is wrong with a fold map is said of the model at `path`."""
+    from .ir.errors import FoldMapError
+
+    try:
+        yield
+    except FoldMapError as error:
+        raise FoldMapError(f"{path}: {error}") from None
+
+
+COMMANDS = {"compile": _compile, "dump": _dump, "passes": _passes, "unfold": _unfold, "foldmap": _foldmap}

@@ -39,7 +39,7 @@ def test_compile_writes_the_model_and_the_map(tmp_path: Path, capsys: pytest.Cap
     assert len(json.loads(fold_map.read_text())["sources"]) == 8
     summary = capsys.readouterr().err
     assert "27 -> 19 operators; affines: 8 folded" in summary
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.json", "out.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.json", "map.npz", "out.onnx"]
 
 
 def test_compile_from_standard_input_to_standard_output() -> None:
@@ -197,10 +197,12 @@ def test_overridable_initializers_give_one_warning_and_an_option(tmp_path: Path)
 def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
     outputs = []
     for seed in ("0", "1", "4711"):
-        output, fold_map = tmp_path / f"{seed}.onnx", tmp_path / f"{seed}.json"
+        folder = tmp_path / seed
+        folder.mkdir()
+        output, fold_map, arrays = (folder / name for name in ("out.onnx", "map.json", "map.npz"))
         command = [sys.executable, "-m", "irc", "compile", EXAMPLE, "-o", output, "--fold-map", fold_map, "-q"]
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True)
-        outputs.append((output.read_bytes(), fold_map.read_bytes()))
+        outputs.append((output.read_bytes(), fold_map.read_bytes(), arrays.read_bytes()))
     assert len(set(outputs)) == 1
 
 

@@ -62,30 +62,35 @@ class Result:
         `FoldMap.save`; ModelError where external data of the source cannot be read.
         """
         contents = {} if fold_map is None else self.fold_map.files(Path(fold_map), fold_map_store)
+        model = self.model
+        if embed_fold_map:
+            model = copied(model)
+            self.fold_map.embed(model)
         with ExitStack() as files:
             for place, content in contents.items():
                 files.enter_context(replacing(place)).write_bytes(content)
-            standard = str(path) == "-"
-            target = None if standard else files.enter_context(replacing(Path(path)))
-            model = self.model
-            if target is not None:
-                model = place_external_data(model, self.module.base_dir, Path(path))
-            if embed_fold_map:
-                model = copied(model)
-                self.fold_map.embed(model)
-            data = self.serialized(model, "standard output" if standard else str(path))
-            if target is None:
-                sys.stdout.buffer.write(data)
-            else:
-                target.write_bytes(data)
+            save_model(model, path, self.module.base_dir)
 
-    @staticmethod
-    def serialized(model: ModelProto, name: str) -> bytes:
-        """The bytes of `model`; raises EmitError, with the file's `name`, where it is too large for protobuf."""
-        try:
-            return model.SerializeToString(deterministic=True)
-        except EncodeError:
-            raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+
+def save_model(model: ModelProto, path: str | Path, base_dir: Path) -> None:
+    """Write `model`, whose external data stand below `base_dir`, to a file, which is complete or not there; `-` is
+    standard output.
+
+    Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB; ModelError where
+    external data cannot be read.
+    """
+    if str(path) == "-":
+        sys.stdout.buffer.write(_serialized(model, "standard output"))
+        return
+    with replacing(Path(path)) as target:
+        target.write_bytes(_serialized(place_external_data(model, base_dir, Path(path)), str(path)))
+
+
+def _serialized(model: ModelProto, name: str) -> bytes:
+    try:
+        return model.SerializeToString(deterministic=True)
+    except EncodeError:
+        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
 
 
 def copied(model: ModelProto) -> ModelProto:
@@ -103,4 +108,4 @@ def emit(module: Module) -> Result:
     return Result(module)
 
 
-__all__ = ["Result", "emit"]
+__all__ = ["Result", "emit", "save_model"]

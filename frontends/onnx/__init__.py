@@ -19,18 +19,35 @@ def load(path: str | Path) -> Module:
 
     Raises ModelError where the file cannot be read or holds no ONNX model.
     """
-    if str(path) == "-":
-        return _checked(_parse(sys.stdin.buffer.read(), "standard input"), Path(), "standard input")
-    file = Path(path)
+    model, base_dir = read_model(path)
     try:
-        data = file.read_bytes()
+        return import_model(model, base_dir)
+    except ModelError as error:
+        raise ModelError(f"{_label(path)}: {error}") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{_label(path)}: a name in the model is not UTF-8 text") from None
+
+
+def read_model(path: str | Path) -> tuple[ModelProto, Path]:
+    """The ModelProto at `path`, or on standard input for `-`, and the folder of its external data, which stay there.
+
+    Raises ModelError where a file cannot be read, is no ONNX model, or lies outside that folder.
+    """
+    file, name = Path(path), _label(path)
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else file.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise ModelError(f"{path}: this is a folder, not an ONNX file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    return _checked(_parse(data, str(path)), file.parent, str(path))
+    model, base_dir = _parse(data, name), file.parent
+    try:
+        check_external_data(model, base_dir)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
+    return model, base_dir
 
 
 def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
@@ -41,14 +58,8 @@ def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
     return import_model(model, Path(base_dir))
 
 
-def _checked(model: ModelProto, base_dir: Path, name: str) -> Module:
-    try:
-        check_external_data(model, base_dir)
-        return import_model(model, base_dir)
-    except ModelError as error:
-        raise ModelError(f"{name}: {error}") from None
-    except UnicodeDecodeError:
-        raise ModelError(f"{name}: a name in the model is not UTF-8 text") from None
+def _label(path: str | Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def _parse(data: bytes, name: str) -> ModelProto:
@@ -62,4 +73,4 @@ def _parse(data: bytes, name: str) -> ModelProto:
     return model
 
 
-__all__ = ["from_model", "load"]
+__all__ = ["from_model", "load", "read_model"]
