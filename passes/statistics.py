@@ -38,7 +38,9 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
                 continue
             if fold.origin in sources and not fold.crossed:
                 known = of_data(sources[fold.origin])
-            known = None if known is None else known.applied(fold.scale, fold.shift)
+            if known is not None:  # a GroupNormalization may have a number for each group only
+                fits = fold.scale.size in (1, known.mean.size)
+                known = known.applied(fold.scale, fold.shift) if fits else None
         if known is not None and is_alive(result) and layer.axis == known.axis:
             found.setdefault(result, known)
     return found

@@ -8,22 +8,15 @@ from typing import Any
 import irc
 import numpy as np
 import pytest
+from fold_maps import assert_true, values
 from graphs import F64, Graph, batch_norm, compiled, stimuli
 from irc.backends.foldmap import FoldMap
 from irc.ir.errors import FoldMapError
-from onnx import ModelProto
-from oracle import EXACT, Interpreter, magnitude, tensors_only
+from oracle import EXACT, magnitude
 from random_graphs import grow
 
 C = 4
 OPTIONS = ("", "partial=always", "partial=always,border=map", "forward=false")
-
-
-def values(model: ModelProto, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Every result of a node, but of constants, in float64."""
-    found = tensors_only(Interpreter(model, None).evaluate(inputs, keep=True))
-    computed = {name for node in model.graph.node if node.op_type != "Constant" for name in node.output}
-    return {name: array for name, array in found.items() if name in computed}
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -169,3 +162,13 @@ def test_rescaling_keeps_the_map_true_and_the_originals_as_they_were() -> None:
     graph, _ = layered("Mul")
     with pytest.raises(FoldMapError, match="knows nothing of the result of conv"):
         irc.compile(graph.model()).fold_map.rescale("conv", 2.0)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_statistics_of_random_graphs_are_true(block: int) -> None:
+    checked = 0
+    for seed in range(block, 400, 4):
+        model = grow(seed, F64)
+        passes = f"SimplifyInference,FoldScaleAxis{{{OPTIONS[seed % 4]}}},CanonicalizeOps,SimplifyExpr,FoldConstant"
+        checked += assert_true(model, compiled(model, passes), seed)
+    assert checked > 20

@@ -25,6 +25,7 @@ from graphs import (
     constants,
     conv_bn,
     dangling,
+    function_model,
     operators,
     reasons,
     the,
@@ -218,39 +219,6 @@ def test_names_of_a_body_do_not_hide_what_it_reads() -> None:
 
 
 # functions
-
-
-def function_model(*, reference: str | None = None, constants_inside: bool = True, times: int = 1) -> ModelProto:
-    """A model whose main graph calls a function with Conv and BatchNormalization in it."""
-    graph = Graph(opset=18, domains={"local": 1})
-    graph.input("x", [2, 4, 4, 4])
-    arrays = {"w": graph.random(4, 4, 1, 1), **dict(zip(("g", "b", "m", "v"), batch_norm(4).arrays, strict=True))}
-    nodes, attrs = [], []
-    inputs = ["x"]
-    for name, array in arrays.items():
-        if constants_inside:
-            nodes.append(helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array)))
-        else:
-            graph.initializer(array, name)
-            inputs.append(name)
-    nodes.append(helper.make_node("Conv", ["x", "w"], ["h"], name="conv"))
-    norm = helper.make_node("BatchNormalization", ["h", "g", "b", "m", "v"], ["y"], name="bn")
-    if reference is not None:
-        attribute = onnx.AttributeProto(name=reference, ref_attr_name="given", type=onnx.AttributeProto.FLOAT)
-        if reference == "training_mode":
-            attribute.type = onnx.AttributeProto.INT
-        norm.attribute.append(attribute)
-        attrs.append("given")
-    nodes.append(norm)
-    function = helper.make_function("local", "Block", inputs, ["y"], nodes, [helper.make_opsetid("", 18)], attrs)
-    graph.functions.append(function)
-    hidden = "x"
-    given: dict[str, Any] = {} if reference is None else {"given": 0 if reference == "training_mode" else 0.5}
-    for i in range(times):
-        out = "y" if i == times - 1 else f"t{i}"
-        hidden = graph.node("Block", [hidden, *inputs[1:]], out, f"call{i}", domain="local", **given)
-    graph.output("y", [2, 4, 4, 4])
-    return graph.model()
 
 
 @pytest.mark.parametrize("times", [1, 3])
