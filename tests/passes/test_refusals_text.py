@@ -1,4 +1,4 @@
-"""FoldScaleAxis: graphs that ONNX cannot express, or that no importer makes, are left alone; with the words that say why.
+"""FoldScaleAxis: graphs that no importer makes are left alone, with the words that say why.
 
 Nothing is to change: neither an affine that goes where it may not, nor half of a BatchNormalization taken for a whole.
 """
@@ -54,8 +54,9 @@ ROWS: dict[str, tuple[str, str]] = {
     "a chain that begins where the rank is unknown": (
         "%u is an input of the graph",
         """
-        %y = multiply(%u, %two) : f32[2,4,6,5]
-        %z = multiply(%y, %c) : f32[2,4,6,5]
+        %p = multiply(%u, %two) : f32[2,4,6,5]
+        %y = multiply(%p, %c) : f32[2,4,6,5]
+        %z = add(%y, %c) : f32[2,4,6,5]
         """,
     ),
     "a constant without elements": ("", "%z = multiply(%e, %none) : f32[2,0,6,5]"),
@@ -97,6 +98,16 @@ ROWS: dict[str, tuple[str, str]] = {
         %p = multiply(%d, %t) {axis=1} : f32[2,4,6,5]
         %y = add(%p, %t) {axis=1} : f32[2,4,6,5]
         %z = multiply(%y, %c) : f32[2,4,6,5]
+        """,
+    ),
+    "another scale": (
+        HALF,
+        """
+        %p = multiply(%d, %g) {axis=1} : f32[2,4,6,5]
+        %y = add(%p, %t) {axis=1} : f32[2,4,6,5]
+        %m = multiply(%y, %c) : f32[2,4,6,5]
+        %o = multiply(%d, %s) {axis=1} : f32[2,4,6,5]
+        %z = "Sink"(%m, %o)
         """,
     ),
     "parameters of two BatchNormalizations": (
