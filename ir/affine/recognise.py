@@ -118,14 +118,18 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     axis, constant = placed
     with np.errstate(all="ignore"):
         pair = _scale_and_shift(node.op, constant, left=side == 0)
+    if isinstance(pair, Refusal):
+        return pair
     return Step((node,), data, node.output, axis, *pair, parameter)
 
 
-def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array]:
+def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array] | Refusal:
     one, zero = np.ones_like(constant), np.zeros_like(constant)
     if op == "multiply":
         return constant, zero
     if op == "divide":
+        if not constant.all():
+            return Refusal("nonfinite", "the divisor has a zero")
         return one / constant, zero
     if op == "subtract":
         return (-one, constant) if left else (one, -constant)

@@ -420,7 +420,6 @@ ROWS_BACK: list[Row] = [
     ),
     back("LayerNorm misfit", "has 7 channels, not 5", mul(5), first=norm("LayerNormalization", 7)),
     back("Pad infinite", "would differ between channels", op("Pad", ints(0, 0, 1, 1, 0, 0, 1, 1), np.inf), SCALE),
-    back("Div zero", "infinite or not a number", binary("Div", *C, c=[1, 0, 2, 3])),
     back("legacy last axis", "axis -1 of data of unknown rank", HIDE, add(5, axis=-1, broadcast=1), opset=6),
     back(
         "Gather from a constant",
