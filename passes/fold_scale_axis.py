@@ -288,11 +288,9 @@ class _Folder:
             return late
         scale = (("multiply", affine.only_scale()),) if affine.has_scale else ()
         shift = (("add", affine.only_shift()),) if affine.has_shift else ()
-        data, result = chain[0].data, chain[-1].result
+        data = chain[0].data
         if shape_of(data.type) is None and affine.axis is not None:
             return Refusal("unknown_rank", f"%{data.name}: the rank is unknown")
-        if not scale and not shift and result.is_returned:
-            return Refusal("graph_output", f"%{result.name} is a result of the graph, and nothing else is")
         return _Choice(Plan(), chain, (*scale, *shift), forward=not scale and not shift)
 
     def into_batch_norm(self, chain: Sequence[Step], kept: Step) -> _Choice | Refusal:

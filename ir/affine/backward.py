@@ -366,6 +366,8 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
         array = params.evaluator.exact(value)
         if array is None:
             operands.append((i, part))
+        elif part.axis is not None and not is_extent(array.shape, part.axis, part.channels):
+            return unknown_shape(node)
         elif array.size:
             constants.append((i, part.apply_along(array)))
     return [Carry(operands=tuple(operands), constants=tuple(constants))]

@@ -48,7 +48,11 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
                 if rank is None or axis + array.ndim > rank:
                     return unknown_shape(node)
                 array = align(array, axis, rank)
-            constants.append((i, array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)))
+            array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
+            extents = (1, affine.channels)
+            if affine.axis is not None and not any(is_extent(array.shape, affine.axis, extent) for extent in extents):
+                return unknown_shape(node)
+            constants.append((i, array))
             continue
         if axis is not None and i == 1:
             return Refusal("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
@@ -56,8 +60,9 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
         if affine.axis is None:
             dynamic.append((i, 0))
             continue
-        if inner is None or rank is None:
+        if inner is None:
             return unknown_shape(node)
+        assert rank is not None
         place = affine.axis - (rank - len(inner))
         dynamic.append((i, place if is_extent(inner, place, affine.channels) else -1))
     return dynamic, constants
@@ -182,13 +187,15 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     if len(given) > 1:
         return Refusal("multi_consumer", f"{node.label} reads the affine on more than one path")
     moved = _pushed(node, given)
-    if not isinstance(moved, Refusal) and moved.has_scale:
+    if isinstance(moved, Refusal):
+        return moved
+    if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
             return Refusal("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
-    parts = moved if isinstance(moved, Refusal) else _parts(node, moved, params)
-    if isinstance(moved, Refusal) or isinstance(parts, Refusal):
-        return moved if isinstance(moved, Refusal) else parts  # type: ignore[return-value]
+    parts = _parts(node, moved, params)
+    if isinstance(parts, Refusal):
+        return parts
     dynamic, constants = parts
     (place,) = given
     if not constants or len(dynamic) > 1:

@@ -292,8 +292,6 @@ class Planner:
         fold = info.affine.absorb_data(node, affine, self.params)
         if isinstance(fold, Refusal):
             return fold
-        if index and index == fold.index:
-            return Refusal("dynamic_weight", f"{node.label} reads the affine as its weight")
         change = Change(node, node.output, "forward", fold=fold)
         shift = fold.shift
         if shift is None or shift.ndim != 1 or nesting == MAX_NESTING:

@@ -97,7 +97,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) 
         return False
     op, constant = merged
     attrs = {} if axis is None else {"axis": axis}
-    payload = ArrayTensor(constant if axis is not None else np.asarray(constant))
+    payload = ArrayTensor(constant)
     parameter = rewriter.constant(
         payload, before=node, hint=f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
     )
@@ -123,10 +123,10 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array | None:
     """The sum or product of two float64 constants, None where it cancels, is not finite, or leaves the normal range."""
     with np.errstate(all="ignore"):
         if op == "add":
-            total = a + b
+            total = np.asarray(a + b)
             lost = np.abs(total) < CANCELLATION * np.maximum(np.abs(a), np.abs(b))
         else:
-            total = a * b
+            total = np.asarray(a * b)
             lost = (np.abs(total) < smallest_normal(dtype)) & (a != 0) & (b != 0)
         return total if _finite(total, dtype) and not lost.any() else None
 

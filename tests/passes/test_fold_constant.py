@@ -207,6 +207,7 @@ STAYS: dict[str, tuple[int, Build]] = {
     "abs of the least": (13, unary("Abs", np.asarray([-128], np.int8))),
     "max of nan": (13, binary("Max", np.float32, [np.nan, 1], [0, 2])),
     "range without end": (13, arange(np.int64, 0, 3, 0)),
+    "limited broadcast": (6, lambda g: g.node("Pow", [of(F32, 2, 3)(g), of(F32, 2)(g)], broadcast=1, axis=0)),
     "dropout in training": (
         13, lambda g: g.node("Dropout", [g.initializer(data(3)), g.initializer(0.5), g.initializer(np.bool_(True))]),
     ),

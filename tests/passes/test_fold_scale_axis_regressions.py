@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from float64 import evaluate
 from graphs import F64, BatchNorm, Graph, batch_norm, check, compiled, operators, reasons
 from onnx import helper
 
@@ -45,7 +46,7 @@ def test_pairs_that_cancel_one_behind_the_other() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_chain_that_cancels_between_an_input_and_a_result_stays(inside: bool) -> None:
+def test_a_chain_that_cancels_between_an_input_and_a_result(inside: bool) -> None:
     chain = [
         helper.make_node("Mul", ["x", "two"], ["a"]),
         helper.make_node("Mul", ["a", "three"], ["b"]),
@@ -65,7 +66,19 @@ def test_a_chain_that_cancels_between_an_input_and_a_result_stays(inside: bool) 
     else:
         graph.nodes.extend(chain)
         graph.output("y", [2, 3])
-    check(graph.model())
+    check(graph.model(), ["If"] if inside else ["Identity"])
+
+
+def test_a_division_by_zero_is_no_affine_and_others_pass_it() -> None:
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 4, 3, 3])
+    value = graph.node("Div", [conv(graph, "x", 4), graph.initializer(np.array([1.0, 0.0, 2.0, 3.0]).reshape(4, 1, 1))])
+    graph.node("Relu", [graph.node("Mul", [value, graph.initializer(graph.random(4, 1, 1))])], "y")
+    graph.output("y")
+    before, after = graph.model(), compiled(graph.model()).model
+    assert operators(after) == ["Conv", "Div", "Relu"]
+    x = {"x": graph.random(2, 4, 3, 3)}
+    np.testing.assert_allclose(evaluate(after, x)["y"], evaluate(before, x)["y"], rtol=1e-12)
 
 
 def test_one_weight_in_two_layouts_is_measured_in_each() -> None:

@@ -22,9 +22,11 @@ from scale_axis.build import (
     branches,
     case,
     chain,
+    constant,
     conv,
     deconv,
     draw,
+    gemm,
     ints,
     matmul,
     mul,
@@ -81,6 +83,17 @@ def dequantized(*, axis: int = 1, scale: object = 0.5, shape: tuple[int, ...] = 
         if twice:
             graph.output(graph.node("Neg", [w]))
         return graph.node(reader, [x, w], **attrs)
+
+    return build
+
+
+def dynamic_split(axis: int, *parts: Step) -> Step:
+    """A Split into parts of extents that come in at run time, and a Concat of what the steps make of them."""
+
+    def build(graph: Graph, x: str) -> str:
+        names = [graph.fresh("part") for _ in parts]
+        graph.node("Split", [x, graph.input("sizes", [len(parts)], I64)], names, axis=axis)
+        return graph.node("Concat", [part(graph, name) for part, name in zip(parts, names, strict=True)], axis=axis)
 
     return build
 
@@ -362,6 +375,59 @@ ROWS_BACK: list[Row] = [
     ),
     back("Reshape symbols", "no channels in front of it", op("Reshape", ints(2, 5, -1)), bn(5), x=(2, 3, "H", 5)),
     back("growth", "max_growth=0", mul_add(*C), first=conv(4, 3, bias=False), options="max_growth=0"),
+    back(
+        "Transpose parts",
+        "parts the axes",
+        op("Transpose", perm=[0, 1, 3, 2]),
+        op("Reshape", ints(2, 4, 6)),
+        mul(4, 1),
+        first=conv(2, 3),
+        x=(2, 3, 6, 2),
+    ),
+    back(
+        "MaxPool indices",
+        "indices are integers",
+        lambda g, x: (g.node("MaxPool", [x], ["d", "i"], kernel_shape=[1, 1]), "i")[1],
+        bn(4),
+    ),
+    back("Reduce channels", "reduces the channels", op("ReduceMean", ints(1)), bn(4)),
+    back("Concat misfit", SHAPE, branches("Concat", same, same, axis=1), bn(9)),
+    back("Add misfit", SHAPE, add(3, 1, 1), bn(4)),
+    back("Max misfit", SHAPE, op("Max", np.ones((3, 1, 1))), bn(4, "+")),
+    back("Concat rows misfit", SHAPE, branches("Concat", same, constant(2, 3, 6, 5), axis=2), bn(4)),
+    back("Split dynamic", SHAPE, dynamic_split(1, bn(2), same)),
+    back("Slice misfit", SHAPE, op("Slice", ints(0), ints(3), ints(1)), bn(4)),
+    back("Tile misfit", SHAPE, op("Tile", ints(1, 2, 1, 1)), bn(7)),
+    back("Conv flat", "do not fit", mul(c=2.0), first=weighted("Conv", np.ones((4, 3)))),
+    back("Conv bias", "do not fit", SCALE, first=weighted("Conv", np.ones((4, 3, 1, 1)), np.ones(3))),
+    back("ConvTranspose bias", "do not fit", SCALE, first=weighted("ConvTranspose", np.ones((3, 4, 1, 1)), np.ones(3))),
+    back(
+        "ConvTranspose groups",
+        "does not fit its groups",
+        SCALE,
+        first=weighted("ConvTranspose", np.ones((3, 2, 1, 1)), group=2),
+    ),
+    back("Gemm cube", "has rank 3", mul(c=2.0), first=weighted("Gemm", np.ones((4, 5, 1))), x=(2, 4)),
+    back("Gemm C", "C has shape [3]", mul(c=2.0), first=weighted("Gemm", np.ones((4, 5)), np.ones(3)), x=(2, 4)),
+    back("integer weight", "the weight is i64", mul(c=2.0), first=op("MatMul", np.ones((4, 5), np.int64)), x=(2, 4)),
+    back("legacy misfit", SHAPE, add(5, 1, axis=3, broadcast=1), mul(c=2.0, broadcast=1), opset=6),
+    back(
+        "LayerNorm unknown rank",
+        "rank of the result is unknown",
+        mul(c=2.0),
+        first=norm("LayerNormalization", 5),
+        x=None,
+    ),
+    back("LayerNorm misfit", "has 7 channels, not 5", mul(5), first=norm("LayerNormalization", 7)),
+    back("Pad infinite", "would differ between channels", op("Pad", ints(0, 0, 1, 1, 0, 0, 1, 1), np.inf), SCALE),
+    back("legacy last axis", "axis -1 of data of unknown rank", HIDE, add(5, axis=-1, broadcast=1), opset=6),
+    back(
+        "Gather from a constant",
+        "is a constant",
+        SCALE,
+        first=lambda g, x: g.node("Gather", [g.initializer(draw(g, X4)), g.input("i", [2], I64)]),
+    ),
+    back("Max overflows", "a constant would exceed f16", op("Max", 6e4), mul(c=4.0), dtype=F16),
 ]
 END = conv(3, 4)
 LAST = chain(op("Reshape", ints(2, 4, -1)), conv(3, 4, 1))
@@ -613,6 +679,69 @@ ROWS_AHEAD: list[Row] = [
         ),
     ),
     ahead("too many", "more than 256 operators", mul(*C, sign="+"), *[op("LeakyRelu", alpha=0.5)] * 257, END),
+    ahead("result", "is a result of the graph", SCALE),
+    ahead(
+        "Transpose parts",
+        "parts the axes",
+        SCALE,
+        op("Reshape", ints(2, 2, 2, 30)),
+        op("Transpose", perm=[0, 1, 3, 2]),
+        conv(3, 2),
+    ),
+    ahead("Conv groups", "does not fit its groups", SCALE, weighted("Conv", np.ones((3, 2, 1, 1)), group=2)),
+    ahead(
+        "HardSigmoid overflows",
+        "the new slope is not finite",
+        mul(c=3e38),
+        op("HardSigmoid", alpha=10.0),
+        END,
+        dtype=F32,
+    ),
+    ahead("Split dynamic", SHAPE, SCALE, dynamic_split(1, conv(3, 2), conv(3, 2))),
+    ahead(
+        "Add unknown extent",
+        SHAPE,
+        bn(4, s=1.0),
+        branches("Add", same, other("z", (2, None, 6, 5))),
+        END,
+        x=(2, None, 6, 5),
+    ),
+    ahead(
+        "Mul unknown extent",
+        SHAPE,
+        bn(4, t=0.0),
+        branches("Mul", same, other("z", (2, None, 6, 5))),
+        END,
+        x=(2, None, 6, 5),
+    ),
+    ahead("Expand unknown extent", SHAPE, bn(4), op("Expand", ints(2, 1, 6, 5)), END, x=(1, "K", 6, 5)),
+    ahead(
+        "norm type",
+        "type of its parameters is unknown",
+        add(*C),
+        lambda g, x: g.node("InstanceNormalization", [x, HIDE(g, g.input("s", [4])), g.input("b", [4])]),
+    ),
+    ahead("GroupNorm misfit", "4 channels in 3 groups", add(*C), norm("GroupNormalization", 4, num_groups=3)),
+    ahead(
+        "Reshape misfit", "no channels behind it", bn(4), op("Reshape", ints(2, 16, 15)), conv(3, 16, 1), x=(2, 8, 6, 5)
+    ),
+    ahead(
+        "Reshape nothing",
+        "no channels behind it",
+        SCALE,
+        op("Reshape", ints(2, 4, 0), allowzero=1),
+        conv(3, 4, 1),
+        x=(2, 4, 0, 5),
+    ),
+    ahead(
+        "Reshape symbols",
+        "no channels behind it",
+        mul(4),
+        op("Reshape", ints(4, -1)),
+        op("Transpose", perm=[1, 0]),
+        gemm(3, 4),
+        x=("H", 4),
+    ),
 ]
 
 

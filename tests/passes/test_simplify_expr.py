@@ -347,6 +347,16 @@ def test_many_shifts_become_one() -> None:
     assert operand(result.model, the(result.model, "Add"), 1) == rounded(np.asarray(total), F32)
 
 
+def test_scalars_beside_data_of_unknown_shape_are_one() -> None:
+    graph = Graph(domains={"opaque": 1})
+    value = graph.node("Hide", [graph.input("x", [2, 3])], domain="opaque")
+    value = graph.node("Mul", [value, graph.initializer(2.0)])
+    value = graph.node("Mul", [value, graph.initializer(4.0)])
+    graph.node("Mul", [value, graph.initializer(8.0)], "y")
+    graph.output("y", [2, 3])
+    assert operators(compiled(graph.model(), PASS).model) == ["Hide", "Mul", "Mul"]
+
+
 def test_a_pair_across_a_body_stays() -> None:
     graph = Graph()
     graph.input("x", [2, 3])
