@@ -1,0 +1,9 @@
+"""Whether two models compute the same, tensor by tensor, up to what rounding can do."""
+
+from __future__ import annotations
+
+from .compare import Comparison, Deviation, Row
+from .inputs import Stimulus, stimuli
+from .instrument import VerifyNumerics
+
+__all__ = ["Comparison", "Deviation", "Row", "Stimulus", "VerifyNumerics", "stimuli"]

@@ -1,0 +1,203 @@
+"""Inputs that excite faults: seeded, of several kinds, open dimensions at more than one size; or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from ...ir.errors import VerifyError
+from ...ir.tensor import Array
+
+Feeds = dict[str, Array]
+
+SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4), (1, 1))
+"""What open dimensions are tried at: the first one, and all others."""
+
+MOST_INDEX = 8
+"""Integers below this are taken where nothing says what an index may be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stimulus:
+    """Inputs by name, and what they are called."""
+
+    name: str
+    feeds: Feeds
+
+
+def _border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Ones where an index is the first or last of an axis behind the channels, zeros elsewhere."""
+    array = np.zeros(shape)
+    for axis in range(2, len(shape)):
+        for end in (0, -1):
+            array[(slice(None),) * axis + (end,)] = 1.0
+    return array if len(shape) > 2 else np.ones(shape)
+
+
+KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "wide": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 2, shape),
+    "equal": lambda rng, shape: np.ones(shape),
+    "zero": lambda rng, shape: np.zeros(shape),
+    "negative": lambda rng, shape: -np.abs(rng.standard_normal(shape)) - 0.1,
+    "border": _border,
+}
+"""Kinds of floating inputs, the most telling first."""
+
+
+def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """The inputs that a caller has to give."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in given]
+
+
+def stimuli(
+    model: ModelProto,
+    runs: Callable[[Feeds], bool],
+    *,
+    seed: int = 0,
+    kinds: Sequence[str] = tuple(KINDS),
+    sizes: int = 2,
+) -> Iterator[Stimulus]:
+    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which `runs` says that the model
+    runs.
+
+    Raises VerifyError where it runs at none.
+    """
+    infos = required_inputs(model)
+    limits = index_limits(model)
+    found = 0
+    tried: set[tuple[tuple[int, ...], ...]] = set()
+    for size in SIZES:
+        shapes = tuple(shape_at(info, *size) for info in infos)
+        if shapes in tried:
+            continue
+        tried.add(shapes)
+        if not runs(_feeds(infos, shapes, "normal", seed, limits)):
+            continue
+        found += 1
+        for kind in kinds:
+            text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+            yield Stimulus(f"{kind} {text}", _feeds(infos, shapes, kind, seed, limits))
+        if found == sizes:
+            return
+    if not found:
+        raise VerifyError("the source model runs on no inputs that were tried: give some with --inputs")
+
+
+def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
+    """The shape of an input with its open dimensions filled in."""
+    dims = info.type.tensor_type.shape.dim
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
+        for i, dim in enumerate(dims)
+    )
+
+
+def _feeds(
+    infos: Sequence[ValueInfoProto],
+    shapes: Sequence[Sequence[int]],
+    kind: str,
+    seed: int,
+    limits: Mapping[str, int],
+) -> Feeds:
+    rng = np.random.default_rng(seed)
+    return {
+        info.name: _array(rng, info.type.tensor_type.elem_type, shape, kind, limits.get(info.name, MOST_INDEX))
+        for info, shape in zip(infos, shapes, strict=True)
+    }
+
+
+def _array(rng: np.random.Generator, elem_type: int, shape: Sequence[int], kind: str, limit: int) -> Array:
+    if elem_type == TensorProto.STRING:
+        return np.full(shape, "a", object)
+    dtype = helper.tensor_dtype_to_np_dtype(elem_type)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(bool) if kind != "zero" else np.zeros(shape, bool)
+    if dtype.kind in "iu":
+        most = min(limit, int(np.iinfo(dtype).max) + 1)
+        return (
+            rng.integers(0, most, shape) if kind not in ("zero", "equal") else np.ones(shape) * (kind == "equal")
+        ).astype(dtype)
+    return np.asarray(KINDS[kind](rng, shape)).astype(dtype)
+
+
+def index_limits(model: ModelProto) -> dict[str, int]:
+    """For integer inputs that index a constant table, through operators that move them, how long the table is."""
+    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    comes_from: dict[str, str] = {info.name: info.name for info in model.graph.input}
+    limits: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in ("Gather", "GatherElements", "GatherND") and len(node.input) > 1:
+            table, name = tables.get(node.input[0]), comes_from.get(node.input[1])
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            if table and name is not None:
+                limits[name] = min(limits.get(name, table[axis]), table[axis])
+        elif node.op_type in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Concat"):
+            for name in node.input:
+                if name in comes_from:
+                    comes_from[node.output[0]] = comes_from[name]
+    return limits
+
+
+def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus]:
+    """The user's own inputs: each `.npz` is one set by name; all `.npy` and `.pb` (TensorProto) files together are one,
+    in the order of the model's inputs, or by name where a TensorProto bears one.
+
+    Raises VerifyError where a file cannot be read or does not fit the model.
+    """
+    infos = {info.name: info for info in required_inputs(model)}
+    sets: list[Stimulus] = []
+    loose: Feeds = {}
+    for path in map(Path, paths):
+        try:
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as archive:
+                    sets.append(Stimulus(path.name, {name: archive[name] for name in archive.files if name in infos}))
+                continue
+            name, array = _read_tensor(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise VerifyError(f"{path}: no inputs can be read from it: {error}") from None
+        free = next((other for other in infos if other not in loose), None)
+        target = name if name in infos else free
+        if target is None:
+            raise VerifyError(f"{path}: the model has {len(infos)} inputs, and each is given already")
+        loose[target] = array
+    if loose:
+        sets.append(Stimulus("given", loose))
+    for stimulus in sets:
+        check_feeds(stimulus, infos)
+    return sets
+
+
+def _read_tensor(path: Path) -> tuple[str, Array]:
+    if path.suffix == ".npy":
+        array: Array = np.load(path, allow_pickle=False)
+        return "", array
+    proto = TensorProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except Exception as error:
+        raise ValueError(f"this is neither .npz, .npy nor a TensorProto: {error}") from None
+    return proto.name, numpy_helper.to_array(proto)
+
+
+def check_feeds(stimulus: Stimulus, infos: Mapping[str, Any]) -> None:
+    """Raises VerifyError where an input is missing or has another type or rank than the model declares."""
+    for name, info in infos.items():
+        array = stimulus.feeds.get(name)
+        if array is None:
+            raise VerifyError(f"{stimulus.name}: the input {name!r} is missing")
+        tensor = info.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if array.dtype != dtype:
+            raise VerifyError(f"{stimulus.name}: the input {name!r} is {array.dtype}, and {dtype} is needed")
+        if tensor.HasField("shape") and len(tensor.shape.dim) != array.ndim:
+            raise VerifyError(
+                f"{stimulus.name}: the input {name!r} has {array.ndim} axes, and {len(tensor.shape.dim)} are needed"
+            )

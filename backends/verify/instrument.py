@@ -1,0 +1,112 @@
+"""Numeric verification of a compile: after every pass, or at its end, the module is run beside its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx import ModelProto
+
+from ...ir.errors import VerifyError
+from ...ir.graph import Module
+from ...passes.infra import Pass
+from ..onnx import emit
+from .compare import Comparison, Deviation, Row, tensors_of
+from .inputs import Stimulus
+from .reproduce import save_reproducer
+
+WHEN = ("each", "end")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was compared after one pass: all of it is explained by rounding."""
+
+    pass_: str
+    tensors: int
+    inputs: int
+    greatest: float
+    """The greatest difference, as a share of what rounding can do."""
+
+
+@dataclass(slots=True)
+class VerifyNumerics:
+    """An instrument that runs the module beside its source after every pass that changed it.
+
+    `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
+    and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
+    models that show it. With `when` = end only `finish` compares.
+    """
+
+    inputs: Sequence[Stimulus] = ()
+    seed: int = 0
+    when: str = "each"
+    reproducer: Path | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+    _comparison: Comparison | None = None
+    _done: list[str] = field(default_factory=list)
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Run the source, once."""
+        self.comparison(module)
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Compare. Raises VerifyError."""
+        self._done.append(str(pass_))
+        if changed and self.when == "each":
+            self.compare(module, str(pass_))
+
+    def finish(self, module: Module, model: ModelProto) -> None:
+        """Compare the model that is about to be written. Raises VerifyError."""
+        passes = ",".join(self._done) if self.when == "end" else "the backend"
+        self.hold(model, passes or "the backend", module.base_dir)
+
+    def comparison(self, module: Module) -> Comparison:
+        """What the module is held to: its source, or what it is now where it came from text."""
+        if self._comparison is None:
+            source = module.source if isinstance(module.source, ModelProto) else emit(module).model
+            self._comparison = Comparison(source, module.base_dir, inputs=self.inputs, seed=self.seed)
+        return self._comparison
+
+    def compare(self, module: Module, name: str) -> None:
+        """Emit the module and compare. Raises VerifyError."""
+        self.comparison(module)
+        self.hold(emit(module).model, name, module.base_dir)
+
+    def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
+        assert self._comparison is not None
+        try:
+            deviation, rows = self._comparison.deviation(model, base_dir)
+        except VerifyError as error:
+            raise VerifyError(f"{name}: {error}") from None
+        if deviation is not None:
+            raise VerifyError(f"{name}: {self.describe(deviation, rows, model)}")
+        greatest = max((row.share for row in rows), default=0.0)
+        tensors = len({row.tensor for row in rows})
+        self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+
+    def describe(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto) -> str:
+        """The tensor, how far it is off, and where the models that show it are."""
+        row = deviation.row
+        text = (
+            f"tensor {row.tensor!r} is off by {row.max_abs:.3g}, {row.share:.3g} times what rounding can do, "
+            f"in {row.elements} elements for inputs {row.inputs!r}"
+        )
+        if self.reproducer is None:
+            return text
+        operators = self.reproduce(deviation, rows, model, self.reproducer)
+        return f"{text}; {self.reproducer} has the {operators} operators that show it"
+
+    def reproduce(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, folder: Path) -> int:
+        """Save the smallest models that show a deviation; the number of operators in the second."""
+        comparison = self._comparison
+        assert comparison is not None
+        deviating = {row.tensor for row in rows if row.deviates}
+        there = set(tensors_of(model))
+        agreeing = [name for name in tensors_of(comparison.source) if name in there and name not in deviating]
+        values = comparison.runner.run(agreeing, deviation.stimulus.feeds) if agreeing else []
+        known = dict(zip(agreeing, values, strict=True))
+        return len(
+            save_reproducer(folder, comparison.source, model, deviation.row.tensor, known, deviation.stimulus.feeds)
+        )

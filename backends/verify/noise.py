@@ -1,0 +1,215 @@
+"""How far rounding can move every tensor of a model: Monte Carlo arithmetic on onnxruntime.
+
+The model is run several times with noise in every place where a floating result is rounded, and in every constant: each
+is moved at random by AMPLITUDE times what rounding could do to it. That is u * |y| for most operators, u being half the
+distance from 1 to the next number of the element type, and u * (2 + sqrt(n) / 2) * sum |w| |x| where n products are
+summed (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019, for the root). How far the
+results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo Arithmetic", 1997).
+What depends on shapes and constants alone is computed as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ...ir.types import TensorType
+
+AMPLITUDE = 8.0
+"""Noise as a multiple of what one rounding can do: implementations differ, and sum in different orders."""
+UNIT: dict[int, float] = {
+    TensorProto.FLOAT: 2.0**-24,
+    TensorProto.DOUBLE: 2.0**-53,
+    TensorProto.FLOAT16: 2.0**-11,
+    TensorProto.BFLOAT16: 2.0**-8,
+}
+"""Unit roundoff by element type."""
+
+SUMS = frozenset(
+    [
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Add", "Sub", "Sum", "Mean", "AveragePool"),
+        *("GlobalAveragePool", "ReduceMean", "ReduceSum", "BatchNormalization", "CumSum", "ConvInteger"),
+    ]
+)
+"""Operators that sum products: what rounding can do is measured by the same sum over magnitudes."""
+EXACT = frozenset(
+    [
+        *("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split", "Slice", "Gather"),
+        *("GatherElements", "GatherND", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth", "Relu", "MaxPool"),
+        *("GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Neg", "Abs", "Clip", "Where", "Dropout", "Floor"),
+        *("Ceil", "Round", "Sign", "TopK", "ScatterND", "ScatterElements", "If", "Loop", "Scan", "Optional"),
+        *("SequenceConstruct", "SequenceAt", "SplitToSequence", "Compress", "ReverseSequence", "Trilu", "EyeLike"),
+        *("DequantizeLinear", "QuantizeLinear", "Cast", "CastLike", "Shape", "Size", "Constant", "ConstantOfShape"),
+    ]
+)
+"""Operators that round nothing, or whose results are no tensors."""
+BY_SHAPE = frozenset(
+    ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
+)
+"""Operators that take constants by which shapes or steps are computed: these are left as they are."""
+STEM = "irc.noise"
+
+Types = Mapping[str, TensorType]
+"""Types of values by name."""
+
+
+def noisy(model: ModelProto, types: Types) -> ModelProto:
+    """A copy of `model` with noise in its main graph, under the same names; every run makes other noise."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    made.ir_version = max(made.ir_version, 4)  # an initializer need not be an input
+    _Noise(made, types).run()
+    return made
+
+
+class _Noise:
+    def __init__(self, model: ModelProto, types: Types) -> None:
+        self.graph: GraphProto = model.graph
+        self.types = types
+        self.count = 0
+        self.nodes: list[NodeProto] = []
+        self.weights = {
+            tensor.name: tensor for tensor in self.graph.initializer if tensor.data_type in UNIT and all(tensor.dims)
+        }
+        given = {tensor.name for tensor in self.graph.initializer}
+        self.data = {info.name for info in self.graph.input if info.name not in given}
+        self.moved: dict[str, str] = {}
+
+    def run(self) -> None:
+        nodes = list(self.graph.node)
+        for node in nodes:
+            depends = node.op_type not in ("Shape", "Size") and any(
+                name in self.data for name in (*node.input, *captured(node))
+            )
+            if not depends:
+                self.nodes.append(node)
+                continue
+            self.data.update(node.output)
+            if node.op_type not in BY_SHAPE:
+                for i, name in enumerate(node.input):
+                    if name in self.weights:
+                        node.input[i] = self.weight(name)
+            self.result(node)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+
+    def result(self, node: NodeProto) -> None:
+        """The node, with noise on its floating results under their names."""
+        if node.op_type in EXACT or node.domain not in ("", "ai.onnx"):
+            self.nodes.append(node)
+            return
+        places = [i for i, name in enumerate(node.output) if name and self.unit(name) is not None]
+        names = {i: node.output[i] for i in places}
+        sums = node.op_type in SUMS and places == [0]
+        inputs = list(node.input)
+        for i in places:
+            node.output[i] = self.fresh("raw")
+        self.nodes.append(node)
+        for i in places:
+            elem_type, unit = self.unit(names[i]) or (0, 0.0)
+            magnitude = self.sum_of_magnitudes(node, inputs) if sums else None
+            if magnitude is None:
+                magnitude, growth = self.make("Abs", [node.output[i]]), 1.0
+            else:
+                growth = 2 + sqrt(self.terms(node)) / 2
+            self.spread(node.output[i], magnitude, elem_type, unit * growth, names[i])
+
+    def sum_of_magnitudes(self, node: NodeProto, inputs: Iterable[str]) -> str | None:
+        """The same operator on magnitudes, None where its operands are not all of one floating type."""
+        if any(name and self.unit(name) is None for name in inputs):
+            return None
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.name = ""
+        if node.op_type == "Sub":
+            copy.op_type = "Add"
+        for attribute in copy.attribute:
+            if attribute.name in ("alpha", "beta"):
+                attribute.f = abs(attribute.f)
+        del copy.input[:]
+        copy.input.extend(self.make("Abs", [name]) if name else "" for name in inputs)
+        if node.op_type == "BatchNormalization":
+            copy.input[3] = self.make("Neg", [copy.input[3]])
+        copy.output[0] = self.fresh("sum")
+        self.nodes.append(copy)
+        return copy.output[0]
+
+    def terms(self, node: NodeProto) -> int:
+        """How many products are summed for one element, as far as a constant weight tells."""
+        for name in node.input[1:2]:
+            tensor = self.weights.get(self.origin(name))
+            if tensor is not None and node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+                return max(prod(tensor.dims) // max(min(tensor.dims[:2], default=1), 1), 1)
+        return 64 if node.op_type in ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool") else 2
+
+    def origin(self, name: str) -> str:
+        return next((old for old, new in self.moved.items() if new == name), name)
+
+    def weight(self, name: str) -> str:
+        """The name of a constant with noise."""
+        if name not in self.moved:
+            tensor = self.weights[name]
+            self.moved[name] = self.fresh("weight")
+            magnitude = self.make("Abs", [name])
+            self.spread(name, magnitude, tensor.data_type, UNIT[tensor.data_type], self.moved[name])
+        return self.moved[name]
+
+    def spread(self, value: str, magnitude: str, elem_type: int, unit: float, out: str) -> None:
+        """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1)"""
+        scaled = self.make("Mul", [magnitude, self.number(AMPLITUDE * unit, elem_type)])
+        wide = scaled if elem_type == TensorProto.FLOAT else self.make("Cast", [scaled], to=TensorProto.FLOAT)
+        dice = self.make(
+            "RandomUniformLike", [wide], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
+        )
+        if elem_type != TensorProto.FLOAT:
+            dice = self.make("Cast", [dice], to=elem_type)
+        self.nodes.append(helper.make_node("Add", [value, self.make("Mul", [scaled, dice])], [out]))
+
+    def unit(self, name: str) -> tuple[int, float] | None:
+        """Element type and unit roundoff of a floating tensor."""
+        if name in self.weights:
+            elem_type = self.weights[name].data_type
+            return elem_type, UNIT[elem_type]
+        moved = self.origin(name)
+        if moved != name:
+            return self.unit(moved)
+        type_ = self.types.get(name)
+        if not isinstance(type_, TensorType) or type_.dtype is None:
+            return None
+        elem_type = ELEM_TYPES.get(str(type_.dtype), 0)
+        return (elem_type, UNIT[elem_type]) if elem_type in UNIT else None
+
+    def number(self, value: float, elem_type: int) -> str:
+        name = self.fresh("number")
+        array = np.asarray(value, helper.tensor_dtype_to_np_dtype(elem_type))
+        self.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    def make(self, op: str, inputs: list[str], **attrs: Any) -> str:
+        out = self.fresh(op)
+        self.nodes.append(helper.make_node(op, inputs, [out], **attrs))
+        return out
+
+    def fresh(self, what: str) -> str:
+        self.count += 1
+        return f"{STEM}.{what}.{self.count}"
+
+
+ELEM_TYPES: dict[str, int] = {
+    "f32": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "f16": TensorProto.FLOAT16,
+    "bf16": TensorProto.BFLOAT16,
+}
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Names that the graphs in the attributes of a node read."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    graphs.extend(graph for attribute in node.attribute for graph in attribute.graphs)
+    names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
+    return [*names, *(info.name for graph in graphs for info in graph.output)]
