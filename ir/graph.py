@@ -354,13 +354,14 @@ class Module:
 
     `source` is what the frontend made it from, and `base_dir` the folder in which its external data stands.
 
-    `changed` tells whether a pass changed anything. `ledger` records the affines of the source and what became of
-    them; `dropped` the origins of imported nodes that nothing in the module descends from any more. `untouchable`
-    says, where it is not empty, why no pass may touch the module, which is then written as it came.
+    `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
+    affines of the source and what became of them; `dropped` the origins of imported nodes that nothing in the module
+    descends from any more. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
+    written as it came.
     """
 
     def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:
-        from .ledger import Ledger
+        from .ledger import Ledger, Steps
 
         self.graph = graph
         self.ir_version = ir_version
@@ -368,6 +369,7 @@ class Module:
         self.source = source
         self.base_dir = Path()
         self.ledger: Ledger = Ledger()
+        self.steps: Steps = Steps()
         self.dropped: list[Origins] = []
         self.changed = False
         self.untouchable = ""

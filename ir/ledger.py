@@ -130,3 +130,25 @@ class Ledger:
     def folded_origins(self) -> set[int]:
         """Origins of the affines that were folded into some layer."""
         return {fold.origin for layer in self.layers.values() for fold in layer.folds}
+
+
+@dataclass(slots=True)
+class Steps:
+    """How often a rule was applied to a module, and how often it may be: a way to find the one that does harm.
+
+    `last` names what was applied last, and where.
+    """
+
+    limit: int | None = None
+    count: int = 0
+    last: tuple[str, str] = ("", "")
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing may be applied any more."""
+        return self.limit is not None and self.count >= self.limit
+
+    def note(self, rule: str, where: str) -> None:
+        """A rule was applied."""
+        self.count += 1
+        self.last = (rule, where)

@@ -55,10 +55,14 @@ def _merged(known: Shape, inferred: Shape) -> Shape:
 
 
 class Rewriter:
-    """Edits one module on behalf of one pass. `changed` tells whether anything was edited."""
+    """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
+
+    Passes ask `steps` before they apply a rule, and tell it when they have.
+    """
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self.steps = module.steps
         self.changed = False
         self._origins: Origins = ()
         self._evaluator = ConstantEvaluator()

@@ -69,6 +69,8 @@ class _Folder:
         self.regions.computed.clear()
 
     def visit(self, node: Node) -> None:
+        if self.rewriter.steps.exhausted:
+            return
         if node in self.regions.computed:
             self.fold_computed(node)
             return
@@ -154,6 +156,7 @@ class _Folder:
         self.rewriter.replace(result, constant, take_name=True)
         if first is not None and first.node is not None and first.node.graph is None:
             constant.name = first.name
+        self.rewriter.steps.note("compute", node.label)
 
     def round(self, node: Node, index: int) -> None:
         """Rule 2."""
@@ -175,6 +178,7 @@ class _Folder:
         self.rewriter.set_inputs(node, inputs)
         if producer.graph is None:
             rounded.name = parameter.name
+        self.rewriter.steps.note("round", node.label)
 
 
 def is_folded_weight(node: Node) -> bool:

@@ -168,7 +168,7 @@ class _Folder:
         moved, left = False, []
         for head in heads:
             first = recognise(head, self.params.evaluator) if head.graph is not None else None
-            if not isinstance(first, Step):
+            if not isinstance(first, Step) or self.rewriter.steps.exhausted:
                 continue
             chain = self.chain(first)
             count, chain = len(chain), self.cancelled(chain)
@@ -176,7 +176,9 @@ class _Folder:
             found = self.choose(chain, whole=whole) if chain else None
             if isinstance(found, _Choice):
                 moved = True
+                label = head.label
                 left.extend(self.commit(found, chain))
+                self.rewriter.steps.note("fold forward" if found.forward else "fold backward", label)
             elif found is not None:
                 left.append(chain[0].nodes[0])
                 for step in chain if whole else ():

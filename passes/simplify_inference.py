@@ -34,14 +34,18 @@ class SimplifyInference(Pass):
         evaluator = ConstantEvaluator()
         for graph in module.graphs():
             for node in graph:
+                if rewriter.steps.exhausted:
+                    break
                 if node.op == "nn.batch_norm":
                     refusal = lower_batch_norm(node, rewriter, evaluator)
                     if refusal is not None:
                         for origin in node.origins:
                             if isinstance(origin, int):
                                 module.ledger.refusals[origin] = refusal
-                elif node.op == "nn.dropout":
-                    drop(node, rewriter)
+                    else:
+                        rewriter.steps.note("lower_batch_norm", node.label)
+                elif node.op == "nn.dropout" and drop(node, rewriter):
+                    rewriter.steps.note("drop", node.label)
         return rewriter.changed
 
 
@@ -89,10 +93,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
     return None
 
 
-def drop(node: Node, rewriter: Rewriter) -> None:
+def drop(node: Node, rewriter: Rewriter) -> bool:
     """dropout(x) -> x"""
     data = node.inputs[0]
     assert data is not None
-    if any(value.users for value in node.outputs[1:]):
-        return
-    rewriter.forward(node.output, data)
+    return not any(value.users for value in node.outputs[1:]) and rewriter.forward(node.output, data)

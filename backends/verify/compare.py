@@ -24,7 +24,7 @@ from .noise import noisy
 
 SAMPLES = 4
 """Noisy runs."""
-MARGIN = 2.0
+MARGIN = 4.0
 """The bound is so many times the greatest spread that was seen, at the element or on average over the tensor."""
 CHUNK = 256 << 20
 """Bytes of tensors that are held at once, of one model and one set of inputs."""

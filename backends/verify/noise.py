@@ -51,6 +51,8 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
+PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
+"""Operators whose constants may also be computed from others when the model runs."""
 STEM = "irc.noise"
 
 Types = Mapping[str, TensorType]
@@ -91,7 +93,8 @@ class _Noise:
             self.data.update(node.output)
             if node.op_type not in BY_SHAPE:
                 for i, name in enumerate(node.input):
-                    if name in self.weights:
+                    computed = name not in self.data and node.op_type in PARAMETRIC and self.unit(name) is not None
+                    if name in self.weights or computed:
                         node.input[i] = self.weight(name)
             self.result(node)
         del self.graph.node[:]
@@ -152,10 +155,9 @@ class _Noise:
     def weight(self, name: str) -> str:
         """The name of a constant with noise."""
         if name not in self.moved:
-            tensor = self.weights[name]
+            elem_type, unit = self.unit(name) or (0, 0.0)
             self.moved[name] = self.fresh("weight")
-            magnitude = self.make("Abs", [name])
-            self.spread(name, magnitude, tensor.data_type, UNIT[tensor.data_type], self.moved[name])
+            self.spread(name, self.make("Abs", [name]), elem_type, unit, self.moved[name])
         return self.moved[name]
 
     def spread(self, value: str, magnitude: str, elem_type: int, unit: float, out: str) -> None:

@@ -26,11 +26,16 @@ MAX_BYTES = 64 << 10
 
 def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
     """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
+    steps = rewriter.steps
+    if steps.exhausted:
+        return False
     if drop_unread(node, rewriter):
+        steps.note(drop_unread.__name__, node.label)
         return True
     for rule in rules.get(node.op, ()):
         with rewriter.rewriting(node):
             if rule(node, rewriter, evaluator):
+                steps.note(rule.__name__, node.label)
                 return True
     return False
 

@@ -1,0 +1,141 @@
+"""Two models tensor by tensor, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...ir.errors import EmitError
+from ..files import replacing
+from ..foldmap import FoldMap
+from .compare import Comparison, Row, Runner, tensors_of
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The rows of every tensor that two models share, in the order of the first.
+
+    `alone` are the tensors that only the first has, with what the fold map says of them.
+    """
+
+    rows: tuple[Row, ...]
+    alone: tuple[tuple[str, str], ...]
+
+    @property
+    def worst(self) -> tuple[Row, ...]:
+        """For every tensor the row of the inputs for which it is furthest from what rounding can do."""
+        found: dict[str, Row] = {}
+        for row in self.rows:
+            if row.tensor not in found or row.share > found[row.tensor].share:
+                found[row.tensor] = row
+        return tuple(found.values())
+
+    @property
+    def first_divergence(self) -> Row | None:
+        """The first tensor that rounding does not explain."""
+        return next((row for row in self.worst if row.deviates), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it; numbers that JSON has no form for are null."""
+        first = self.first_divergence
+        return {
+            "rows": [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows],
+            "alone": [{"tensor": name, "note": note} for name, note in self.alone],
+            "first_divergence": None if first is None else first.tensor,
+        }
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
+    """Compare every tensor of the source with the one of the same name in `other`: what irc writes bears a name of its
+    source only where it holds the same values.
+
+    Raises VerifyError where a model does not run.
+    """
+    order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
+    rows = sorted(
+        (row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order.get(row.tensor, len(order))
+    )
+    there = set(tensors_of(other))
+    notes = {} if fold_map is None else _gone(fold_map)
+    alone = tuple((name, notes.get(name, "")) for name in order if name not in there)
+    return Alignment(tuple(rows), alone)
+
+
+def _gone(fold_map: FoldMap) -> dict[str, str]:
+    """By name what became of tensors that the folded model does not have."""
+    notes: dict[str, str] = {}
+    for layer in fold_map.layers:
+        for name in layer["output"]["original_names"]:
+            notes[name] = f"inside {layer['node']['name']}, whose result is {layer['output']['name']}"
+    for source in fold_map.sources:
+        if source["status"] == "folded":
+            notes.setdefault(source["output"], f"{source['node']['op_type']} folded")
+    return notes
+
+
+def print_alignment(found: Alignment, console: Console) -> None:
+    """A table with a row for every tensor, and a sentence on the first that diverges."""
+    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "inputs")
+    for row in found.worst:
+        style = "bold red" if row.deviates else ""
+        shape = "x".join(map(str, row.shape)) or "scalar"
+        numbers = (
+            f"{row.max_abs:.3g}",
+            f"{row.max_rel:.3g}",
+            f"{row.cosine:.6f}",
+            f"{row.sqnr:.1f}",
+            f"{row.share:.3g}",
+        )
+        table.add_row(escape(row.tensor), shape, *numbers, escape(row.inputs), style=style)
+    if found.rows:
+        console.print(table)
+    for name, note in found.alone:
+        console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
+    first = found.first_divergence
+    if first is None:
+        console.print(f"{len(found.worst)} tensors agree within what rounding can do")
+    else:
+        text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
+        console.print(text, markup=False, highlight=False)
+
+
+def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
+    """Save every tensor of each model, for every set of inputs, as `.npy`; `index.json` names them.
+
+    Tensors are taken in chunks. Raises EmitError where the folder cannot be written, VerifyError where a model does not
+    run.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
+    index: list[dict[str, Any]] = []
+    for label, runner in models:
+        for chunk in _parts(tensors_of(runner.model), 32):
+            for stimulus in comparison.inputs:
+                for name, value in zip(chunk, runner.run(chunk, stimulus.feeds), strict=True):
+                    if isinstance(value, np.ndarray) and value.dtype != object:
+                        file = f"{len(index):05}.npy"
+                        with replacing(folder / file) as target, target.open("wb") as stream:
+                            np.save(stream, value)
+                        entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
+                        index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+    with replacing(folder / "index.json") as target:
+        target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def _parts(names: Sequence[str], size: int) -> Iterable[Sequence[str]]:
+    return (names[i : i + size] for i in range(0, len(names), size))
