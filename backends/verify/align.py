@@ -17,7 +17,8 @@ from rich.table import Table
 from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
-from .compare import Comparison, Row, Runner, tensors_of
+from .compare import Comparison, Row
+from .runner import Runner, tensors_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from ...ir.errors import VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, Row, tensors_of
+from .compare import Comparison, Deviation, Row
 from .inputs import Stimulus
 from .reproduce import save_reproducer
+from .runner import tensors_of
 
 WHEN = ("each", "end")
 
