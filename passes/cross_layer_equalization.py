@@ -128,7 +128,7 @@ class _Equalizer:
         middle = probed.consumers[0].node
         order = channel_order(probed.consumers[0]) if len(probed.consumers) == 1 and is_depthwise(middle) else None
         second = None if order is None else self.probe(middle.output)
-        if order is None or second is None:
+        if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
             return self.write(probed, pair_scale(probed.first, probed.second))
         ahead, behind = triple_scales(probed.first[order], probed.second[order], second.second)
         done.add(middle)
