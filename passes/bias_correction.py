@@ -36,7 +36,8 @@ class BiasCorrection(Pass):
     """Correct biases for the quantization of weights that is going to follow.
 
     1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], where eps = Q(W)
-       - W and a convolution's taps are summed. E[x] is that of `moments.propagate`.
+       - W and a convolution's taps are summed. E[x] is that of `moments.propagate`. As published, E[x] stands for the
+       data in zero padding, too; with `padding=exact` a tap counts by the share of windows in which it is inside.
     2. Q rounds to the nearest of 2^bits - 1 numbers, ties to even, as onnxruntime does: `symmetric`, with the scale max
        |W| / (2^(bits - 1) - 1) and zero point 0; else with the scale (max(W, 0) - min(W, 0)) / (2^bits - 1) and an
        integer zero point. The scale is one of W's dtype, for all of W, or with `per_channel` for each channel of the
@@ -45,18 +46,21 @@ class BiasCorrection(Pass):
 
     This is the one pass that does not keep the function: before the weights are quantized, the result of each layer is
     off by |eps E[x]|. Afterwards its mean is right, as far as E[x] is. What is known of the values describes the
-    quantized model. The correction looks at no border: E[x] stands for the data in the padding, too, as published.
+    quantized model.
     """
 
     name: ClassVar[str] = "BiasCorrection"
     bits: int = 8
     per_channel: bool = False
     symmetric: bool = True
+    padding: str = "ignore"
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value that an option does not have."""
         if not 2 <= self.bits <= 16:
             raise UsageError(f"{self.name}: option bits is between 2 and 16")
+        if self.padding not in ("exact", "ignore"):
+            raise UsageError(f"{self.name}: option padding is one of exact, ignore")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         params = Parameters(ConstantEvaluator())
@@ -90,7 +94,7 @@ class BiasCorrection(Pass):
             return None
         axis = linear.weight_axis if self.per_channel else None
         error = quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric) - linear.weight
-        return linear.apply(error, data.mean)
+        return linear.apply(error, data.mean, padding=self.padding)
 
 
 def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool) -> Array:

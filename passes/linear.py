@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..ir.affine.algebra import Affine
-from ..ir.affine.border import steps
+from ..ir.affine.border import shares, steps
 from ..ir.affine.layers import Fold, read_bias
 from ..ir.affine.operands import Parameters
 from ..ir.graph import Node, Value
@@ -32,10 +32,11 @@ class Linear:
     axis: int
     fold: Fold
 
-    def apply(self, weight: Array, vector: Array) -> Array:
-        """What the layer with `weight`, and without its bias, makes of data that are `vector` [C] everywhere: [M].
+    def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
+        """What the layer with `weight`, and without its bias, makes of data that are `vector` [C]: [M], on average.
 
-        Borders aside: all taps of a convolution are summed, of a transposed one those that reach a position on average.
+        A tap of a convolution counts by the share of windows in which it is inside the data, if their extents are
+        known, unless the zeros of the `padding` are ignored; a transposed one reaches a position by some of its taps.
         """
         node = self.node
         if node.op == "nn.dense":
@@ -44,20 +45,32 @@ class Linear:
             return np.asarray(float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight)))
         if node.op == "matmul":
             return np.asarray(vector @ weight if self.fold.index == 1 else weight @ vector)
-        group = integer(node, "group", 1)
-        taps = weight.reshape(*weight.shape[:2], prod(weight.shape[2:])).sum(axis=2)
+        group, kernel = integer(node, "group", 1), weight.shape[2:]
+        inside = shares(node, kernel) if node.op == "nn.conv" and padding == "exact" else None
+        taps = (weight if inside is None else weight * inside).reshape(*weight.shape[:2], prod(kernel)).sum(axis=2)
         taps = taps.reshape(group, -1, taps.shape[1])
         spread = vector.reshape(group, -1)
         if node.op == "nn.conv":
             return np.asarray(np.einsum("gmc,gc->gm", taps, spread).reshape(-1))
-        return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / self._stride())
+        reached = prod(steps(node, "strides", len(kernel)))
+        return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
 
-    def variance(self, vector: Array) -> Array:
-        """The variance [M] of the result for independent data of variance `vector` [C]."""
-        found = self.apply(self.weight**2, vector)
-        alpha = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
-        assert isinstance(alpha, float | int)
-        return found * float(alpha)
+    def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
+        """Mean and variance [M] of the result without its bias for independent data of mean and variance [C].
+
+        One pair for each kind of position: a transposed convolution has as many as its strides have elements.
+        """
+        strides = steps(self.node, "strides", self.weight.ndim - 2) if self.node.op == "nn.conv_transpose" else ()
+        slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
+        assert isinstance(slope, float | int)
+        found = []
+        for phase in np.ndindex(*strides):
+            mask = np.zeros(self.weight.shape[2:] if phase else (), bool)
+            mask[tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))] = True
+            weight = self.weight * mask
+            kinds = prod(strides)
+            found.append((self.apply(weight, vector) * kinds, self.apply(weight**2, variance) * kinds * float(slope)))
+        return found
 
     def bias(self, params: Parameters) -> Array | None:
         """What is added to the result, [M] or [], None where that is not constant or no vector."""
@@ -70,10 +83,6 @@ class Linear:
         assert isinstance(beta, float | int)
         flat = bias.reshape(bias.shape[-1:]) if bias.size == (bias.shape[-1] if bias.ndim else 1) else None
         return None if flat is None else float(beta) * flat
-
-    def _stride(self) -> float:
-        rank = self.weight.ndim - 2
-        return float(prod(steps(self.node, "strides", rank)))
 
 
 def read_linear(node: Node, params: Parameters) -> Linear | None:

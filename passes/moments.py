@@ -3,7 +3,7 @@
 The assumptions, which are those of Nagel et al. (2019): what enters an activation is normal in each channel, and the
 channels, positions and operands that a layer or sum combines are independent of each other. They are rough for
 deviations (neighbouring pixels are alike, so that of an average is left as it was) and good for means, which linear
-operators keep whatever depends on what; borders and padding of convolutions are not looked at.
+operators keep whatever depends on what. What is padded with zeros counts in means where extents are known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .smooth import smooth
 from .statistics import known_statistics
 
 GRID = 257
-"""Points of a range at which an activation is looked at for its least and greatest value."""
+"""Points of a range at which an activation is looked at for its least and greatest value, beside 0."""
 
 MOVERS = (
     *("identity", "nn.dropout", "split", "strided_slice", "take", "transpose", "reshape", "expand_dims", "squeeze"),
@@ -76,7 +76,8 @@ class Moments:
 
     def through(self, function: Callable[[Array], Array], pair: Pair) -> Moments:
         """Of function(x), whose mean and deviation are `pair`; the range is what the function makes of this one."""
-        values = function(np.linspace(self.low, self.high, GRID).T)
+        grid = [np.linspace(self.low, self.high, GRID), np.clip(0.0, self.low, self.high)[None]]
+        values = function(np.concatenate(grid).T)
         return Moments(self.axis, *pair, values.min(axis=-1), values.max(axis=-1))
 
 
@@ -273,14 +274,18 @@ class _Propagator:
         return array.astype(np.float64).reshape(-1) if single else None
 
     def layer(self, node: Node) -> Moments | None:
-        """W x + b of independent x."""
+        """W x + b of independent x; where kinds of positions differ, all of them together."""
         linear = read_linear(node, self.params)
         data = None if linear is None else self.found.get(linear.data)
         bias = None if linear is None else linear.bias(self.params)
         if linear is None or data is None or bias is None or data.axis != linear.data_axis or not data.has_mean:
             return None
-        mean = linear.apply(linear.weight, data.mean) + bias
-        return normal(linear.axis, mean, np.sqrt(linear.variance(data.std**2)), self.sigmas)
+        phases = linear.phases(data.mean, data.std**2)
+        parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]
+        mean = np.mean([part.mean for part in parts], axis=0)
+        spread = np.mean([part.std**2 + (part.mean - mean) ** 2 for part in parts], axis=0)
+        low, high = np.min([part.low for part in parts], axis=0), np.max([part.high for part in parts], axis=0)
+        return Moments(linear.axis, mean, np.sqrt(spread), low, high)
 
 
 def _gated(function: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -22,7 +22,7 @@ SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 def smooth(node: Node) -> Function | None:
     """The function of one variable that `node` computes element by element, None where it is none that is known."""
     domain, _, op = node.op.rpartition("::")
-    make = _FUNCTIONS.get(node.op if not domain else op) if domain in ("", "ai.onnx") else None
+    make = _FUNCTIONS.get(op) if domain in ("", "ai.onnx") else None
     return None if make is None else make(node)
 
 
