@@ -138,6 +138,12 @@ def conv(graph: Graph, h: str) -> str:
     return graph.node("Conv", [h, graph.initializer(graph.random(6, 4, 1, 1)), graph.initializer(graph.random(6))])
 
 
+def padded(graph: Graph, h: str) -> str:
+    constant = graph.node("Expand", [graph.node("GlobalAveragePool", [h]), ints(graph, 64, 4, 6, 6)])
+    weight = graph.initializer(graph.random(6, 4, 3, 3))
+    return graph.node("Conv", [constant, weight], pads=[1, 0, 2, 1], strides=[2, 1])
+
+
 def gemm(graph: Graph, h: str) -> str:
     flat = graph.node("Flatten", [graph.node("GlobalAveragePool", [h])])
     weight, bias = graph.random(5, 4), graph.random(5)
@@ -154,18 +160,7 @@ def matmul(graph: Graph, h: str) -> str:
 
 LINEAR: dict[str, tuple[Build, int]] = {
     "Conv": (conv, 1),
-    "Conv of constants, padded": (
-        lambda g, h: g.node(
-            "Conv",
-            [
-                g.node("Expand", [g.node("GlobalAveragePool", [h]), ints(g, 64, 4, 6, 6)]),
-                g.initializer(g.random(6, 4, 3, 3)),
-            ],
-            pads=[1, 0, 2, 1],
-            strides=[2, 1],
-        ),
-        1,
-    ),
+    "Conv of constants, padded": (padded, 1),
     "Conv in groups": (
         lambda g, h: g.node("Conv", [h, g.initializer(g.random(6, 2, 1, 1))], group=2),
         1,
