@@ -81,6 +81,19 @@ class Layer:
     factor: Array | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """One application of a pass that changes numbers and folds no affine of the source.
+
+    `name` is the pass as the command line takes it. `layers` has for every layer that it touched arrays in float64, of
+    shape [C] or [], by what they are: `rescale_out` is what the result was multiplied by, `rescale_in` the data,
+    `absorbed` is what was taken off the result, `received` off the data, and `correction` what the bias lost.
+    """
+
+    name: str
+    layers: dict[Node, dict[str, Array]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why an affine stays: a reason code of the fold map, and a sentence that names what stands in the way.
@@ -99,7 +112,8 @@ class Ledger:
     `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node, `refusals` by the
     affine's origin; `partial` has the origins of affines of which the shift or the scale stays, `merged` those of what
     a rule consumed other than by folding, with the rule's name. `statistics` is None until a pass needs what is known
-    of the values; from then on whoever changes what a value holds changes its entry.
+    of the values; from then on whoever changes what a value holds changes its entry. `history` has, in order, what
+    passes did to layers without folding an affine.
     """
 
     def __init__(self) -> None:
@@ -110,6 +124,7 @@ class Ledger:
         self.merged: list[tuple[Origins, str]] = []
         self.passes: list[str] = []
         self.statistics: dict[Value, Statistic] | None = None
+        self.history: list[Applied] = []
 
     def forget(self, value: Value) -> None:
         """Nothing is known any more of what `value` holds."""

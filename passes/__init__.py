@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from .bias_correction import BiasCorrection
 from .canonicalize_ops import CanonicalizeOps
+from .cross_layer_equalization import CrossLayerEqualization
 from .eliminate_common_subexpr import EliminateCommonSubexpr
 from .eliminate_dead_code import DeadCodeElimination
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
 from .freeze_initializers import FreezeInitializers
+from .high_bias_absorption import HighBiasAbsorption
 from .infra import Instrument, Pass, PassContext, Sequential
 from .inline_functions import InlineFunctions
 from .instruments import DumpIR, PrintIR, Timing, Verify
+from .moments import Moments, propagate
 from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
 from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
@@ -19,15 +23,19 @@ from .unfuse_bias import UnfuseBias
 __all__ = [
     "DEFAULT_PIPELINE",
     "PASSES",
+    "BiasCorrection",
     "CanonicalizeOps",
+    "CrossLayerEqualization",
     "DeadCodeElimination",
     "DumpIR",
     "EliminateCommonSubexpr",
     "FoldConstant",
     "FoldScaleAxis",
     "FreezeInitializers",
+    "HighBiasAbsorption",
     "InlineFunctions",
     "Instrument",
+    "Moments",
     "Pass",
     "PassContext",
     "PrintIR",
@@ -39,4 +47,5 @@ __all__ = [
     "Verify",
     "default_pipeline",
     "parse_pipeline",
+    "propagate",
 ]

@@ -299,7 +299,7 @@ class _Folder:
         scale = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
         origins = [origin for step in chain if step is not kept for origin in step.origins]
         rest = Affine.joined(kept.axis, scale, affine.shift - scale * own.shift, origins)
-        change = self.planner.into_batch_norm(kept.result, rest)
+        change = self.planner.into(kept.result, rest)
         return change if isinstance(change, Refusal) else _Choice(Plan([change]), chain, kept=kept)
 
     def scale_or_shift(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:

@@ -7,12 +7,15 @@ import re
 from typing import Any
 
 from ..ir.errors import UsageError
+from .bias_correction import BiasCorrection
 from .canonicalize_ops import CanonicalizeOps
+from .cross_layer_equalization import CrossLayerEqualization
 from .eliminate_common_subexpr import EliminateCommonSubexpr
 from .eliminate_dead_code import DeadCodeElimination
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
 from .freeze_initializers import FreezeInitializers
+from .high_bias_absorption import HighBiasAbsorption
 from .infra import Pass, Sequential, fields_of
 from .inline_functions import InlineFunctions
 from .simplify_expr import SimplifyExpr
@@ -30,9 +33,12 @@ DEFAULT_PIPELINE: tuple[type[Pass], ...] = (
 
 _ALL: tuple[type[Pass], ...] = (
     *DEFAULT_PIPELINE,
+    BiasCorrection,
+    CrossLayerEqualization,
     DeadCodeElimination,
     EliminateCommonSubexpr,
     FreezeInitializers,
+    HighBiasAbsorption,
     InlineFunctions,
     UnfuseBias,
 )

@@ -60,6 +60,30 @@ def constant_padding(node: Node, affine: Affine) -> float | Refusal:
     return value
 
 
+def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
+    """The share of a convolution's windows in which each tap lies inside the data: float64 [k...], None if unknown."""
+    sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
+    if sizes is None or pads is None:
+        return None
+    found = np.ones(kernel)
+    for axis, inside in enumerate(_inside(node, kernel, sizes, pads)):
+        found *= inside.mean(axis=1).reshape([-1 if i == axis else 1 for i in range(len(kernel))])
+    return found
+
+
+def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array]:
+    """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]."""
+    strides, dilations = steps(node, "strides", len(kernel)), steps(node, "dilations", len(kernel))
+    found = []
+    for axis, extent in enumerate(kernel):
+        begin, end = pads[axis], pads[len(kernel) + axis]
+        window = dilations[axis] * (extent - 1) + 1
+        count = (sizes[axis] + begin + end - window) // strides[axis] + 1
+        place = np.arange(count) * strides[axis] - begin + np.arange(extent)[:, None] * dilations[axis]
+        found.append(((place >= 0) & (place < sizes[axis])).astype(np.float64))
+    return found
+
+
 def bias_map(node: Node, taps: Array) -> Array | Refusal:
     """What a convolution makes of the shift at every position: float64 [1, M, spatial...].
 
@@ -69,13 +93,7 @@ def bias_map(node: Node, taps: Array) -> Array | Refusal:
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return Refusal("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
-    strides, dilations = steps(node, "strides", len(kernel)), steps(node, "dilations", len(kernel))
     result = taps
-    for axis, extent in enumerate(kernel):
-        begin, end = pads[axis], pads[len(kernel) + axis]
-        window = dilations[axis] * (extent - 1) + 1
-        count = (sizes[axis] + begin + end - window) // strides[axis] + 1
-        place = np.arange(count) * strides[axis] - begin + np.arange(extent)[:, None] * dilations[axis]
-        inside = ((place >= 0) & (place < sizes[axis])).astype(np.float64)
+    for axis, inside in enumerate(_inside(node, kernel, sizes, pads)):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)
     return np.ascontiguousarray(result)[None]

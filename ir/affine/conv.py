@@ -76,7 +76,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     shift = np.broadcast_to(affine.shift, (columns * group,)).reshape(group, columns)
     taps = np.einsum("grck,gc->grk", grouped, shift).reshape(array.shape[0], -1)
     response: Array | Refusal = taps.sum(axis=1)
-    if implicit_padding(node, array.shape[2:]):
+    if params.border != "ignore" and implicit_padding(node, array.shape[2:]):
         if params.border == "map":
             return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
         padding = constant_padding(node, affine) if params.border == "pad" else None

@@ -18,7 +18,8 @@ ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
 
 class Parameters:
     """Reads the constant operands of nodes. With `quantized`, weights that are dequantized at run time count too;
-    `border` says what becomes of a shift in front of a layer that pads with zeros.
+    `border` says what becomes of a shift in front of a layer that pads with zeros: with `ignore`, what would be right
+    if nothing were padded.
     """
 
     def __init__(self, evaluator: ConstantEvaluator, *, quantized: bool = False, border: str = "keep") -> None:

@@ -189,8 +189,10 @@ class Planner:
             del self._trail[mark:]
         return first
 
-    def into_batch_norm(self, value: Value, affine: Affine) -> Change | Refusal:
-        """The change that makes the BatchNormalization with the result `value` do its `affine`, too."""
+    def into(self, value: Value, affine: Affine) -> Change | Refusal:
+        """The change that makes the layer or BatchNormalization with the result `value` do its `affine`, too, for
+        whoever reads it.
+        """
         assert value.node is not None
         fold = self._absorbed(value.node, affine)
         assert fold is not None

@@ -113,12 +113,17 @@ def test_the_default_order_folds_what_can_be_folded(mixed: ModelProto) -> None:
     assert operators(compiled(mixed).model) == expected
 
 
+APPROXIMATE = ("BiasCorrection", "HighBiasAbsorption")
+"""Passes that keep the function of what follows them, or of nearly all inputs; their tests say how nearly."""
+
+
 @pytest.mark.parametrize("name", sorted(PASSES))
 def test_each_pass_alone_keeps_the_model_whole(name: str, mixed: ModelProto) -> None:
     result = compiled(mixed, name, context=PassContext([Verify()]))
     assert size(result.model) <= size(mixed)
     assert is_valid(result.model) is None
-    assert_equivalent(mixed, result.model)
+    if name not in APPROXIMATE:
+        assert_equivalent(mixed, result.model)
 
 
 def test_a_second_run_of_the_pipeline_changes_nothing(mixed: ModelProto) -> None:
