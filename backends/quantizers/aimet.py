@@ -19,9 +19,9 @@ from onnx import ModelProto, NodeProto
 
 from ...ir.errors import UsageError
 from ...ir.tensor import Array
-from .protocol import Statistics, check_belongs
-from .ranges import SIGMAS, Range, activation_ranges
-from .readers import Readers
+from ..foldmap import FoldMap
+from .folded import Readers, check_belongs
+from .ranges import SIGMAS, Range, activations
 
 BITS = 8
 
@@ -45,7 +45,7 @@ class LayerAffines:
     inexact: tuple[str, ...]
 
 
-def layer_affines(model: ModelProto, fold_map: Statistics, *, skip_zero_padded: bool = True) -> LayerAffines:
+def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> LayerAffines:
     """Of every Conv, ConvTranspose, Gemm and MatMul of the main graph into which something was folded backward: what
     was folded forward says nothing of a layer's own result.
 
@@ -77,7 +77,7 @@ def layer_affines(model: ModelProto, fold_map: Statistics, *, skip_zero_padded: 
     return LayerAffines(layers, tuple(missing), tuple(inexact))
 
 
-def to_aimet(model: ModelProto, fold_map: Statistics, *, skip_zero_padded: bool = True) -> dict[str, Any]:
+def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> dict[str, Any]:
     """The `bn_layers` of AIMET's `HighBiasFold.bias_fold`: its BNLayer by node name, as `layer_affines` finds them.
 
     Raises FoldMapError where the map does not describe the model, UsageError where aimet_onnx is not installed.
@@ -100,20 +100,20 @@ class Encodings:
 
 def to_aimet_encodings(
     model: ModelProto,
-    fold_map: Statistics,
+    fold_map: FoldMap,
     *,
     input_ranges: Mapping[str, Range] | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Encodings:
     """Asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim` (with `strict=False`,
-    `disable_missing_quantizers=False`), JSON-able; the arguments are those of `activation_ranges`.
+    `disable_missing_quantizers=False`), JSON-able; the arguments are those of `activations`.
 
     Weights have no entry: AIMET makes theirs from the weights. Raises FoldMapError where the map does not describe the
     model, UsageError where a range is none.
     """
-    found = activation_ranges(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    entries = [_encoding(name, low, high) for name, (low, high) in found.known.items()]
+    found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
+    entries = [_encoding(name, *known.range) for name, known in found.known.items()]
     return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, found.missing)
 
 
@@ -144,4 +144,4 @@ def _is_inexact(node: NodeProto) -> bool:
     if node.op_type == "ConvTranspose":
         spread = [k for key in ("kernel_shape", "strides") if key in attributes for k in attributes[key].ints]
         return bool(np.any(np.array(spread) != 1)) or "kernel_shape" not in attributes
-    return node.op_type == "Pad"
+    return False

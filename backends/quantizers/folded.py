@@ -1,4 +1,4 @@
-"""Who reads a value of an ONNX graph."""
+"""A folded model, as the adapters look at it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Iterator
 
 from onnx import ModelProto, NodeProto
 
-ACTIVATIONS = frozenset(
-    "Abs Celu Clip Dropout Elu Exp Gelu HardSigmoid HardSwish Identity LeakyRelu Mish PRelu Relu Selu Sigmoid Softplus "
-    "Softsign Swish Tanh ThresholdedRelu".split()
-)
-"""Operators that act on every element of their first input alone, with at most a parameter per channel."""
+from ...ir.errors import FoldMapError
+from ..foldmap import FoldMap, graph_digest
+
+ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
+"""Operators between layers that tools for high biases look through."""
+
+
+def check_belongs(model: ModelProto, fold_map: FoldMap) -> None:
+    """Raises FoldMapError unless `model` is the folded model of the map, as it was emitted."""
+    if graph_digest(model) != fold_map.data["folded_model"].get("digest"):
+        raise FoldMapError("the fold map belongs to another model, or the model was changed since")
 
 
 class Readers:
