@@ -110,8 +110,9 @@ class _Tensors:
         name, port = target.target_node_name, target.port_id
         if name in self._readers:
             name, port = self._readers[name][0]
-            return self._nodes[name].input[port]
-        return self._nodes[name].output[port] if _is_result(target) else self._nodes[name].input[port]
+            return str(self._nodes[name].input[port])
+        node = self._nodes[name]
+        return str((node.output if _is_result(target) else node.input)[port])
 
     def weight(self, target: Any) -> Array:
         """The elements of a weight. Raises UsageError where it is no initializer."""

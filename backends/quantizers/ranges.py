@@ -96,7 +96,7 @@ def activations(
 def _activation(given: Range | None, moments: Moments | None, sigmas: float) -> Activation | None:
     mean, axis = (None, None) if moments is None else (moments.mean, moments.axis)
     if given is not None:
-        return Activation(np.float64(given[0]), np.float64(given[1]), None, mean, axis)
+        return Activation(np.array(given[0]), np.array(given[1]), None, mean, axis)
     if moments is None:
         return None
     low = np.maximum(moments.mean - sigmas * moments.std, moments.low)
