@@ -10,7 +10,7 @@ AIMET divides what it is given by its own scales, so the statistics are those of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,15 +105,19 @@ def to_aimet_encodings(
     input_ranges: Mapping[str, Range] | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
+    tensors: Collection[str] | None = None,
 ) -> Encodings:
     """Asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim` (with `strict=False`,
     `disable_missing_quantizers=False`), JSON-able; the arguments are those of `activations`.
 
-    Weights have no entry: AIMET makes theirs from the weights. Raises FoldMapError where the map does not describe the
+    `tensors` are those that the simulator quantizes, names of `sim.qc_quantize_op_dict` with `enabled`; by default all
+    are taken, and loading makes it quantize them all, in front of an activation as well. Weights have no entry: AIMET
+    makes theirs from the weights. Raises FoldMapError where the map does not describe the
     model, UsageError where a range is none.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    entries = [_encoding(name, *known.range) for name, known in found.known.items()]
+    chosen = {name: known for name, known in found.known.items() if tensors is None or name in tensors}
+    entries = [_encoding(name, *known.range) for name, known in chosen.items()]
     return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, found.missing)
 
 
