@@ -71,8 +71,8 @@ def activations(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Activations:
-    """What is known of every floating activation of the main graph. A range goes from `sigmas` deviations below the
-    mean to as many above it, channel by channel, no further than the operators allow.
+    """What is known of every floating activation of the main graph. The range of what a BatchNormalization knew goes
+    from `sigmas` deviations below the mean to as many above it, channel by channel; others follow from such.
 
     `input_ranges` are those of graph inputs, of which no BatchNormalization knows anything; `ranges` are those of any
     tensor and go before what is known. Raises FoldMapError where the map does not describe the model, UsageError where
@@ -83,9 +83,9 @@ def activations(
     values = {value.name: value for value in values_of(module.graph) if _is_activation(value)}
     inputs = {value.name for value in module.graph.inputs if value.name in values}
     given = {**_checked(input_ranges, inputs, "floating graph input"), **_checked(ranges, values, "floating value")}
-    statistics = {value: fold_map.statistic(name) for name, value in values.items()}
-    moments = propagate(module, {value: known for value, known in statistics.items() if known is not None})
-    found = {name: _activation(given.get(name), moments.get(value), sigmas) for name, value in values.items()}
+    stored = ((value, fold_map.statistic(name)) for name, value in values.items())
+    moments = propagate(module, {value: known for value, known in stored if known is not None}, sigmas=sigmas)
+    found = {name: _activation(given.get(name), moments.get(value)) for name, value in values.items()}
     return Activations(
         {name: known for name, known in found.items() if known is not None},
         tuple(name for name, known in found.items() if known is None),
@@ -93,15 +93,13 @@ def activations(
     )
 
 
-def _activation(given: Range | None, moments: Moments | None, sigmas: float) -> Activation | None:
-    mean, axis = (None, None) if moments is None else (moments.mean, moments.axis)
+def _activation(given: Range | None, moments: Moments | None) -> Activation | None:
+    mean, axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
     if given is not None:
         return Activation(np.array(given[0]), np.array(given[1]), None, mean, axis)
     if moments is None:
         return None
-    low = np.maximum(moments.mean - sigmas * moments.std, moments.low)
-    high = np.minimum(moments.mean + sigmas * moments.std, moments.high)
-    return Activation(low, high, axis, mean, axis)
+    return Activation(moments.low, moments.high, moments.axis, mean, axis)
 
 
 def _is_activation(value: Value) -> bool:
