@@ -116,9 +116,10 @@ def to_aimet_encodings(
     model, UsageError where a range is none.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    chosen = {name: known for name, known in found.known.items() if tensors is None or name in tensors}
-    entries = [_encoding(name, *known.range) for name, known in chosen.items()]
-    return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, found.missing)
+    wanted = set(found.shapes if tensors is None else tensors)
+    entries = [_encoding(name, *known.range) for name, known in found.known.items() if name in wanted]
+    missing = tuple(name for name in found.missing if name in wanted)
+    return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, missing)
 
 
 def _encoding(name: str, low: float, high: float) -> dict[str, Any]:

@@ -93,15 +93,18 @@ class Digits:
         return float((scores.argmax(1) == self.labels).mean())
 
 
+EQUALIZED = "SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,CrossLayerEqualization"
+
+
 @functools.cache
-def digits(name: str) -> Digits:
+def digits(name: str, passes: str | None = None) -> Digits:
     folder = harness.SHARED / "digits"
     if not (folder / f"{name}.onnx").exists():
         pytest.skip(f"{folder / name}.onnx is missing")
     with np.load(folder / "data.npz") as data:
         images, labels, calibration = data["test_images"], data["test_labels"], data["calib_images"]
     source = onnx.load(folder / f"{name}.onnx")
-    return Digits(source, compile_model(source), images, labels, calibration)
+    return Digits(source, compile_model(source, passes), images, labels, calibration)
 
 
 def initializers(model: ModelProto) -> dict[str, Array]:

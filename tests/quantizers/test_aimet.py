@@ -16,7 +16,7 @@ from irc.backends.quantizers.aimet import to_aimet, to_aimet_encodings
 from irc.ir.errors import FoldMapError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from quantizers.nets import Digits, digits, high_biases, initializers
+from quantizers.nets import EQUALIZED, Digits, digits, high_biases, initializers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -109,6 +109,16 @@ def test_layers_before_zero_padding_are_left_out() -> None:
     inputs = {"x": chain.inputs}
     damaged, kept = (root_mean_square(fed(result, known), result, inputs) for known in (every, exact))
     assert kept < 0.03 < 0.15 < damaged
+
+
+def test_statistics_are_current_after_equalization_by_irc() -> None:
+    chain = high_biases(pad=0)
+    result, plain = compile_model(chain.model(), EQUALIZED), compile_model(chain.model())
+    current, stale = (to_aimet(r.model, r.fold_map, skip_zero_padded=False) for r in (result, plain))
+    assert any((current[name].beta != stale[name].beta).any() for name in current)
+    good, bad = (root_mean_square(fed(result, known), result, {"x": chain.inputs}) for known in (current, stale))
+    assert good < 0.03
+    assert bad > 10 * good
 
 
 def test_what_was_folded_forward_is_not_there() -> None:

@@ -15,7 +15,7 @@ from irc.backends.quantizers.nncf import Filled, fill_statistic_points
 from irc.ir.errors import UsageError
 from onnx import ModelProto
 
-from quantizers.nets import digits, high_biases, initializers
+from quantizers.nets import EQUALIZED, digits, high_biases, initializers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -61,6 +61,14 @@ def test_without_data(name: str, record_property: Any) -> None:
     accuracy = [net.accuracy(model) for model in (free, calibrated)]
     record_property("compared", f"NNCF, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data")
     assert accuracy[0] > accuracy[1] - 0.02
+
+
+def test_equalized_by_irc(record_property: Any) -> None:
+    net = digits("relu_imbalanced", EQUALIZED)
+    model, _ = without_data(net.result, input_ranges=net.input_ranges)
+    accuracy = net.accuracy(model)
+    record_property("compared", f"NNCF, relu_imbalanced equalized: {accuracy:.4f} without data")
+    assert accuracy > 0.97
 
 
 def test_biases_are_corrected_as_with_data() -> None:

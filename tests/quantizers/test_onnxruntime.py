@@ -18,7 +18,7 @@ from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationMethod, load_tensors_data
 
-from quantizers.nets import Array, Digits, digits
+from quantizers.nets import EQUALIZED, Array, Digits, digits
 
 pytestmark = [
     pytest.mark.skipif(
@@ -73,6 +73,15 @@ def test_overrides_are_the_cache(name: str, tmp_path: Path) -> None:
     found = quantized(net, tmp_path, blank, extra_options={"TensorQuantOverrides": overrides.tensors})
     expected = quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json")
     assert found == expected
+
+
+def test_equalized_by_irc(tmp_path: Path, record_property: Any) -> None:
+    net = digits("relu_imbalanced", EQUALIZED)
+    cache = to_calibration_cache(net.result.model, net.result.fold_map, input_ranges=net.input_ranges)
+    cache.save(tmp_path / "cache.json")
+    accuracy = net.accuracy(quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json"))
+    record_property("compared", f"onnxruntime, relu_imbalanced equalized: {accuracy:.4f} without data")
+    assert accuracy > 0.97
 
 
 def test_the_cache_reads_back(tmp_path: Path) -> None:
