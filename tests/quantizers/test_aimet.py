@@ -117,7 +117,7 @@ def test_statistics_are_current_after_equalization_by_irc() -> None:
     current, stale = (to_aimet(r.model, r.fold_map, skip_zero_padded=False) for r in (result, plain))
     assert any((current[name].beta != stale[name].beta).any() for name in current)
     good, bad = (root_mean_square(fed(result, known), result, {"x": chain.inputs}) for known in (current, stale))
-    assert good < 0.03
+    assert good < 0.05
     assert bad > 10 * good
 
 
