@@ -3,6 +3,7 @@
 # make lint   set up, ruff and mypy --strict
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
+# make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make bench-peers      the other tools on the same models, in an environment of their own
 
 PYTHON ?= python3
@@ -11,9 +12,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
-PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/verify
+QUANTIZERS := $(VENV)-quantizers
+PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/verify
 
-.PHONY: demo test test-mutations test-exporters bench-peers lint format clean
+.PHONY: demo test test-mutations test-exporters test-quantizers bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -26,6 +28,9 @@ test-mutations: $(READY)
 
 test-exporters: $(EXPORTERS)/.ready
 	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters
+
+test-quantizers: $(QUANTIZERS)/.ready
+	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers
 
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
@@ -44,7 +49,8 @@ format: $(READY)
 $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready: pyproject.toml $(PACKAGE)
+$(QUANTIZERS)/.ready: GROUP := quantizers
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -52,4 +58,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready: pyproject.toml $(PACKAGE)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What a fold map knows, in the forms that quantizers take."""

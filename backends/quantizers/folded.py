@@ -1,0 +1,40 @@
+"""A folded model, as the adapters look at it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+
+from onnx import ModelProto, NodeProto
+
+from ...ir.errors import FoldMapError
+from ..foldmap import FoldMap, graph_digest
+
+ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
+"""Operators between layers that tools for high biases look through."""
+
+
+def check_belongs(model: ModelProto, fold_map: FoldMap) -> None:
+    """Raises FoldMapError unless `model` is the folded model of the map, as it was emitted."""
+    if graph_digest(model) != fold_map.data["folded_model"].get("digest"):
+        raise FoldMapError("the fold map belongs to another model, or the model was changed since")
+
+
+class Readers:
+    """The nodes that read each value, in the main graph of a model. O(nodes)."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._nodes: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in model.graph.node:
+            for name in node.input:
+                self._nodes[name].append(node)
+
+    def through_activations(self, name: str) -> Iterator[NodeProto]:
+        """Every node that reads the value or what activations make of it, activations left out."""
+        waiting = deque([name])
+        while waiting:
+            for node in self._nodes.get(waiting.popleft(), ()):
+                if node.op_type in ACTIVATIONS:
+                    waiting.append(node.output[0])
+                else:
+                    yield node

@@ -1,0 +1,179 @@
+"""NNCF: statistics for its post-training quantization, so that it runs without a data set.
+
+    prepared = apply_preprocess_passes(copy.deepcopy(model))
+    graph = GraphConverter.create_nncf_graph(prepared)
+    algorithm = PostTrainingQuantization()
+    points = algorithm.get_statistic_points(prepared, graph)
+    fill_statistic_points(points, graph, model, fold_map, input_ranges={"x": (0, 1)})
+    quantized = algorithm.apply(prepared, graph, points)
+
+That is what `nncf.quantize` does with a data set. None of it is public in NNCF; it was tried with 3.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, numpy_helper
+
+from ...ir.errors import UsageError
+from ...ir.tensor import Array
+from ...ir.types import Shape
+from ..foldmap import FoldMap
+from .ranges import SIGMAS, Activation, Activations, Range, activations
+
+Request = tuple[Any, Any]
+"""A target point of NNCF's, and the collector of its statistic."""
+
+NAN = np.array(np.nan)
+"""Instead of a mean: NNCF drops a correction that is not below its threshold, as what is not a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Activations that are `missing` a range, for none of which NNCF asked, and the names of nodes whose bias it leaves
+    `uncorrected`, because the mean of their data or of their result is not known.
+    """
+
+    missing: tuple[str, ...]
+    uncorrected: tuple[str, ...]
+
+
+def fill_statistic_points(
+    points: Any,
+    graph: Any,
+    model: ModelProto,
+    fold_map: FoldMap,
+    *,
+    input_ranges: Mapping[str, Range] | None = None,
+    input_means: Mapping[str, Array | float] | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    sigmas: float = SIGMAS,
+) -> Filled:
+    """Answer every statistic that `PostTrainingQuantization.get_statistic_points` asks for in `points`, of the
+    NNCFGraph `graph` of the folded `model`.
+
+    Weights answer for themselves. `input_means` are the means of graph inputs, [C] along axis 1 or [], by which the
+    bias of the layers that read them is corrected; the other arguments are those of `activations`. Raises FoldMapError
+    where the map does not describe the model; UsageError where nothing is known of a value that NNCF is to quantize, a
+    range is none, or NNCF asks for what no BatchNormalization knows, as a histogram.
+    """
+    found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
+    tensors = _Tensors(model, graph)
+    weights: list[Request] = []
+    spans: list[Request] = []
+    means: dict[str, list[Request]] = {}
+    for _, point, collector in points.get_tensor_collectors():
+        kinds = {type(reducer).__name__ for reducer in collector.reducers}
+        request = (point.target_point, collector)
+        if point.target_point.is_weight_target_point():
+            weights.append(request)
+        elif "ShapeReducer" in kinds:
+            means.setdefault(point.target_point.target_node_name, []).append(request)
+        elif "RawReducer" not in kinds:
+            spans.append(request)
+        else:
+            raise UsageError(f"no BatchNormalization knows what NNCF asks for: {', '.join(sorted(kinds))}")
+    found.require({tensors.read_or_made(target) for target, _ in spans})
+    for target, collector in weights:
+        _observe(collector, tensors.weight(target))
+    for target, collector in spans:
+        name = tensors.read_or_made(target)
+        _set_span(collector, found.known[name], _extents(found.shapes[name]))
+    uncorrected = []
+    for node, asked in means.items():
+        names = [tensors.read_or_made(target) for target, _ in asked]
+        averages = [_average(name, found, input_means or {}) for name in names]
+        if any(average is None for average in averages):
+            uncorrected.append(node)
+            averages = [None] * len(averages)
+        for (_, collector), name, average in zip(asked, names, averages, strict=True):
+            _observe(collector, _spread(NAN, None, _extents(found.shapes[name])) if average is None else average)
+    return Filled(found.missing, tuple(uncorrected))
+
+
+class _Tensors:
+    """The tensors that target points stand for."""
+
+    def __init__(self, model: ModelProto, graph: Any) -> None:
+        from nncf.onnx.graph.node_utils import get_input_edges_mapping
+
+        self._nodes = {node.name: node for node in model.graph.node}
+        self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._readers: dict[str, list[tuple[str, int]]] = get_input_edges_mapping(graph)
+
+    def read_or_made(self, target: Any) -> str:
+        """The name of the activation before or behind the node of a target point."""
+        name, port = target.target_node_name, target.port_id
+        if name in self._readers:
+            name, port = self._readers[name][0]
+            return str(self._nodes[name].input[port])
+        node = self._nodes[name]
+        return str((node.output if _is_result(target) else node.input)[port])
+
+    def weight(self, target: Any) -> Array:
+        """The elements of a weight. Raises UsageError where it is no initializer."""
+        name = self._nodes[target.target_node_name].input[target.port_id]
+        if name not in self._initializers:
+            raise UsageError(f"the weight {name!r} is no initializer")
+        return numpy_helper.to_array(self._initializers[name])
+
+
+def _is_result(target: Any) -> bool:
+    from nncf.common.graph.transformations.commands import TargetType
+
+    return bool(target.type == TargetType.POST_LAYER_OPERATION)
+
+
+def _tensor(array: Array) -> Any:
+    from nncf.tensor import Tensor
+
+    return Tensor(array)
+
+
+def _observe(collector: Any, array: Array) -> None:
+    """Let a collector see one tensor."""
+    collector.register_input_for_all_reducers(_tensor(array))
+
+
+def _extents(shape: Shape) -> list[int]:
+    """A shape with 1 for every extent that is not known."""
+    return [extent if isinstance(extent, int) else 1 for extent in shape or ()]
+
+
+def _spread(channels: Array, axis: int | None, extents: Sequence[int]) -> Array:
+    """A float32 tensor that holds the numbers of its channels everywhere."""
+    if axis is not None and channels.ndim:
+        channels = channels.reshape([-1 if i == axis % len(extents) else 1 for i in range(len(extents))])
+    return np.broadcast_to(channels, extents).astype(np.float32)
+
+
+def _set_span(collector: Any, known: Activation, extents: Sequence[int]) -> None:
+    """Give the least and the greatest element in the shape to which the collector would reduce a tensor."""
+    from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
+
+    low, high = (_spread(end, known.axis, extents) for end in (known.low, known.high))
+    kept = next(iter(collector.reducers))([_tensor(low)])[0].shape
+    gone = tuple(axis for axis, extent in enumerate(kept) if extent == 1)
+    ends = low.min(axis=gone, keepdims=True), high.max(axis=gone, keepdims=True)
+    collector.set_cache(MinMaxTensorStatistic(*map(_tensor, ends)))
+
+
+def _average(name: str, found: Activations, input_means: Mapping[str, Array | float]) -> Array | None:
+    """A tensor that holds its mean everywhere, None where that is not known.
+
+    Raises UsageError where an extent other than the first is not known.
+    """
+    shape, known = found.shapes[name], found.known.get(name)
+    if not shape or not all(isinstance(extent, int) for extent in shape[1:]):
+        raise UsageError(
+            f"the shape of {name!r} is not known, which NNCF's bias correction needs: fix the shapes of the model's "
+            "inputs, or give PostTrainingQuantization fast_bias_correction=False"
+        )
+    mean, axis = (None, None) if known is None else (known.mean, known.mean_axis)
+    if name in input_means:
+        mean, axis = np.asarray(input_means[name], np.float64), 1
+    return None if mean is None else _spread(mean, axis, _extents(shape))

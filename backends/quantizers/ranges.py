@@ -1,0 +1,120 @@
+"""Ranges of activations without data: what BatchNormalization knew, carried through the model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from ...frontends.onnx import from_model
+from ...ir.errors import UsageError
+from ...ir.graph import Value
+from ...ir.tensor import Array
+from ...ir.types import Shape, TensorType
+from ...passes.moments import Moments, propagate
+from ...passes.statistics import values_of
+from ..foldmap import FoldMap
+from .folded import check_belongs
+
+Range = tuple[float, float]
+"""The least and the greatest element of a tensor."""
+
+SIGMAS = 6.0
+"""Standard deviations on either side of the mean that a range covers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activation:
+    """What is known of a value: the least and the greatest element as float64, [C] along `axis` or, where `axis` is
+    None, [] for the whole of it, and the mean of each channel along `mean_axis`.
+    """
+
+    low: Array
+    high: Array
+    axis: int | None = None
+    mean: Array | None = None
+    mean_axis: int | None = None
+
+    @property
+    def range(self) -> Range:
+        """The range of the whole tensor."""
+        return float(self.low.min()), float(self.high.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activations:
+    """The floating activations of a model's main graph: those that something is `known` of, those that are `missing`,
+    in the model's order, and the shapes of all.
+    """
+
+    known: dict[str, Activation]
+    missing: tuple[str, ...]
+    shapes: dict[str, Shape]
+
+    def require(self, wanted: Collection[str]) -> None:
+        """Raises UsageError where nothing is known of some tensor of `wanted`."""
+        lacking = [name for name in self.missing if name in wanted]
+        if lacking:
+            raise UsageError(
+                f"nothing is known of {', '.join(map(repr, lacking))}: give input_ranges= for graph inputs, "
+                "ranges= for other values"
+            )
+
+
+def activations(
+    model: ModelProto,
+    fold_map: FoldMap,
+    *,
+    input_ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    sigmas: float = SIGMAS,
+) -> Activations:
+    """What is known of every floating activation of the main graph. The range of what a BatchNormalization knew goes
+    from `sigmas` deviations below the mean to as many above it, channel by channel; others follow from such.
+
+    `input_ranges` are those of graph inputs, of which no BatchNormalization knows anything; `ranges` are those of any
+    tensor and go before what is known. Raises FoldMapError where the map does not describe the model, UsageError where
+    a range is none or a name is not in the model. O(nodes).
+    """
+    check_belongs(model, fold_map)
+    module = from_model(model)
+    values = {value.name: value for value in values_of(module.graph) if _is_activation(value)}
+    inputs = {value.name for value in module.graph.inputs if value.name in values}
+    given = {**_checked(input_ranges, inputs, "floating graph input"), **_checked(ranges, values, "floating value")}
+    stored = ((value, fold_map.statistic(name)) for name, value in values.items())
+    moments = propagate(module, {value: known for value, known in stored if known is not None}, sigmas=sigmas)
+    found = {name: _activation(given.get(name), moments.get(value)) for name, value in values.items()}
+    return Activations(
+        {name: known for name, known in found.items() if known is not None},
+        tuple(name for name, known in found.items() if known is None),
+        {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)},
+    )
+
+
+def _activation(given: Range | None, moments: Moments | None) -> Activation | None:
+    mean, axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
+    if given is not None:
+        return Activation(np.array(given[0]), np.array(given[1]), None, mean, axis)
+    if moments is None:
+        return None
+    return Activation(moments.low, moments.high, moments.axis, mean, axis)
+
+
+def _is_activation(value: Value) -> bool:
+    """Whether the value has a name and floating elements, and is no constant."""
+    if not value.name or (value.node is not None and value.node.op == "constant"):
+        return False
+    return isinstance(value.type, TensorType) and value.type.dtype is not None and value.type.dtype.is_float
+
+
+def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], what: str) -> dict[str, Range]:
+    found: dict[str, Range] = {}
+    for name, (low, high) in (ranges or {}).items():
+        if name not in names:
+            raise UsageError(f"{name!r} is no {what} of the model's main graph")
+        if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+            raise UsageError(f"({low}, {high}) is no range for {name!r}")
+        found[name] = (float(low), float(high))
+    return found

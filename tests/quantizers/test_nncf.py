@@ -1,0 +1,101 @@
+"""NNCF's post-training quantization with statistics from the fold map in place of a data set."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import harness
+import numpy as np
+import pytest
+from irc.backends.driver import compile as compile_model
+from irc.backends.onnx import Result
+from irc.backends.quantizers.nncf import Filled, fill_statistic_points
+from irc.ir.errors import UsageError
+from onnx import ModelProto
+
+from quantizers.nets import EQUALIZED, digits, high_biases, initializers
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    nncf = pytest.importorskip("nncf", reason="nncf is not installed: make test-quantizers", exc_type=ImportError)
+    from nncf.onnx.graph.nncf_graph_builder import GraphConverter
+    from nncf.onnx.graph.passes import apply_preprocess_passes, compress_quantize_weights_transformation
+    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters
+    from nncf.quantization.algorithms.post_training.algorithm import PostTrainingQuantization
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+def without_data(result: Result, options: dict[str, Any] | None = None, **known: Any) -> tuple[ModelProto, Filled]:
+    prepared = apply_preprocess_passes(copy.deepcopy(result.model))
+    graph = GraphConverter.create_nncf_graph(prepared)
+    algorithm = PostTrainingQuantization(**(options or {}))
+    points = algorithm.get_statistic_points(prepared, graph)
+    filled = fill_statistic_points(points, graph, result.model, result.fold_map, **known)
+    quantized = algorithm.apply(prepared, graph, points)
+    compress_quantize_weights_transformation(quantized)
+    return quantized, filled
+
+
+def with_data(result: Result, inputs: Any) -> ModelProto:
+    dataset = nncf.Dataset(list(inputs[:, None]), lambda item: {"x": item})
+    return nncf.quantize(copy.deepcopy(result.model), dataset, subset_size=len(inputs))
+
+
+def biases(model: ModelProto) -> dict[str, Any]:
+    tensors = initializers(model)
+    layers = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm")]
+    return {node.name: tensors[node.input[2]] for node in layers}
+
+
+@pytest.mark.parametrize("name", ["relu", "relu_imbalanced"])
+def test_without_data(name: str, record_property: Any) -> None:
+    net = digits(name)
+    free, filled = without_data(net.result, input_ranges=net.input_ranges)
+    assert filled == Filled((), ("/stem/stem.0/Conv",))
+    calibrated = with_data(net.result, net.calibration)
+    assert harness.operators(free) == harness.operators(calibrated)
+    accuracy = [net.accuracy(model) for model in (free, calibrated)]
+    record_property("compared", f"NNCF, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data")
+    assert accuracy[0] > accuracy[1] - 0.02
+
+
+def test_equalized_by_irc(record_property: Any) -> None:
+    net = digits("relu_imbalanced", EQUALIZED)
+    model, _ = without_data(net.result, input_ranges=net.input_ranges)
+    accuracy = net.accuracy(model)
+    record_property("compared", f"NNCF, relu_imbalanced equalized: {accuracy:.4f} without data")
+    assert accuracy > 0.97
+
+
+def test_biases_are_corrected_as_with_data() -> None:
+    chain = high_biases(pad=0)
+    result = compile_model(chain.model())
+    before, calibrated = biases(result.model), biases(with_data(result, chain.inputs))
+    errors, corrections = [], []
+    ends = {"x": (float(chain.inputs.min()), float(chain.inputs.max()))}
+    partly, filled = without_data(result, input_ranges=ends)
+    assert filled == Filled((), ("a",))
+    assert (biases(partly)["a"] == before["a"]).all()
+    free, filled = without_data(result, input_ranges=ends, input_means={"x": chain.inputs.mean((0, 2, 3))})
+    assert filled == Filled((), ())
+    for node, bias in biases(free).items():
+        corrections.append(np.linalg.norm(calibrated[node] - before[node]))
+        errors.append(np.linalg.norm(bias - calibrated[node]))
+    assert all(correction > 0 for correction in corrections)
+    assert sum(errors) < 0.3 * sum(corrections)
+
+
+def test_the_input_has_to_be_given() -> None:
+    with pytest.raises(UsageError, match="nothing is known of 'x': give input_ranges="):
+        without_data(digits("relu").result)
+
+
+def test_a_histogram_is_refused() -> None:
+    net = digits("relu")
+    histogram = AdvancedQuantizationParameters(activations_range_estimator_params=RangeEstimatorParametersSet.HISTOGRAM)
+    with pytest.raises(UsageError, match="RawReducer"):
+        without_data(net.result, {"advanced_parameters": histogram}, input_ranges=net.input_ranges)
