@@ -21,6 +21,9 @@ passes are written A,B{option=value},...; `default` stands for the default pipel
 `irc passes` lists them."""
 
 
+EXPORTS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command-line grammar."""
     root = argparse.ArgumentParser(
@@ -56,6 +59,21 @@ def _foldmap_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser
     )
     check.add_argument("model", metavar="MODEL")
     check.add_argument("map", metavar="MAP.json")
+    export = actions.add_parser(
+        "export",
+        help="write it in the form that a quantizer takes",
+        description="Write what MAP.json knows in the form that a quantizer takes.",
+        epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; ort-calibration: the cache of "
+        "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor.",
+    )
+    add = export.add_argument
+    add("model", metavar="MODEL")
+    add("map", metavar="MAP.json")
+    add("--to", required=True, choices=EXPORTS, help="the form")
+    add("-o", "--output", metavar="OUT.json", required=True, help="where to write, - is standard output")
+    add("--input-range", action="append", default=[], metavar="NAME=LOW:HIGH", help="the range of a graph input")
+    add("--range", action="append", default=[], metavar="NAME=LOW:HIGH", help="that of any other tensor")
+    add("--sigmas", type=float, default=6.0, metavar="N", help="deviations that a range covers (default: 6)")
 
 
 def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -225,7 +243,7 @@ def _unfold(options: argparse.Namespace) -> int:
 
 
 def _foldmap(options: argparse.Namespace) -> int:
-    return {"show": _show, "check": _check}[options.action](options)
+    return {"show": _show, "check": _check, "export": _export}[options.action](options)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -253,6 +271,45 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     sys.stdout.writelines(f"{line}\n" for line in stale_lines(found))
     raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
+
+
+def _export(options: argparse.Namespace) -> int:
+    import json
+
+    from onnx.external_data_helper import load_external_data_for_model
+
+    from .backends.files import replacing
+    from .backends.foldmap import FoldMap
+    from .backends.quantizers.export import EXPORTERS
+    from .frontends.onnx import read_model
+
+    inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    load_external_data_for_model(model, str(base_dir))
+    with naming(options.model):
+        document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if options.output == "-":
+        sys.stdout.write(text)
+    else:
+        with replacing(Path(options.output)) as target:
+            target.write_text(text, encoding="utf-8")
+    if missing:
+        sys.stderr.write(f"warning: nothing is written for {', '.join(missing)}\n")
+    return 0
+
+
+def read_range(text: str) -> tuple[str, tuple[float, float]]:
+    """NAME=LOW:HIGH. Raises UsageError for anything else."""
+    from .ir.errors import UsageError
+
+    name, _, numbers = text.rpartition("=")
+    low, _, high = numbers.partition(":")
+    try:
+        return name, (float(low), float(high))
+    except ValueError:
+        raise UsageError(f"{text!r} is no range: NAME=LOW:HIGH") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import harness
@@ -115,3 +116,45 @@ def test_arguments_that_are_missing_are_usage(capsys: pytest.CaptureFixture[str]
             main(arguments)
         assert status.value.code == 2
     capsys.readouterr()
+
+
+PASSES = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant"
+
+
+@pytest.mark.parametrize("form", ["aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf"])
+def test_export_writes_what_a_quantizer_takes(
+    form: str, compiled: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.json"
+    command = ["foldmap", "export", *compiled, "--to", form, "-o", str(output), "--input-range", "image=0:1"]
+    assert main(command) == 0
+    text = output.read_text()
+    assert ("depthwise/conv" if form == "aimet" else "stem/bn") in text
+    json.loads(text)
+
+
+def test_export_says_what_is_missing(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["foldmap", "export", *compiled, "--to", "ort-calibration", "-o", "-"]) == 2
+    assert "nothing is known of 'image'" in capsys.readouterr().err
+    assert main(["foldmap", "export", *compiled, "--to", "nncf", "-o", "-"]) == 0
+    assert "warning: nothing is written for image" in capsys.readouterr().err
+
+
+def test_a_range_that_is_none_is_usage(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["foldmap", "export", *compiled, "--to", "nncf", "-o", "-", "--range"]
+    for text in ("x", "x=1", "x=b:c", "image=2:1", "nowhere=0:1"):
+        assert main([*command, text]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_equalized_models_have_a_history_and_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, fold_map, back = (str(tmp_path / name) for name in ("out.onnx", "map.json", "back.onnx"))
+    assert main(["compile", str(EXAMPLE), "-o", output, "--fold-map", fold_map, "--passes", PASSES, "-q"]) == 0
+    data = json.loads(Path(fold_map).read_text())
+    assert [entry["pass"] for entry in data["history"]] == ["CrossLayerEqualization", "BiasCorrection"]
+    assert {key for entry in data["history"] for layer in entry["layers"].values() for key in layer} >= {
+        "rescale_out", "rescale_in", "correction",
+    }  # fmt: skip
+    assert main(["foldmap", "check", output, fold_map]) == 0
+    assert main(["unfold", output, fold_map, "-o", back]) == 0
+    assert Path(back).read_bytes() == EXAMPLE.read_bytes()

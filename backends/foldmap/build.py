@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto
 from ...frontends.onnx.external import all_nodes
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
-from ...ir.ledger import Layer, Refusal, Scope, Source
+from ...ir.ledger import Applied, Layer, Refusal, Scope, Source
 from ...ir.statistics import Statistic
 from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
@@ -111,6 +111,7 @@ class _Builder:
             "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
             "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
             "statistics": self.statistics(),
+            "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
             "restore": None
             if source is None or before is None
             else record(source, before, self.after, self.factors(), self.kept, self.arrays),
@@ -220,6 +221,15 @@ class _Builder:
             for key in ("mean", "std", "gamma")
         }
         return {"tensor": name, "scope": _scope(scope), "axis": known.axis, **arrays, "source": f"A{known.source}"}
+
+    def applied(self, number: int, applied: Applied) -> dict[str, Any]:
+        ids = {layer.node: key for key, layer in self.layers.items()}
+        layers = {
+            ids[node]: {key: self.arrays.add(f"H{number}.{ids[node]}.{key}", array) for key, array in arrays.items()}
+            for node, arrays in applied.layers.items()
+            if node in ids
+        }
+        return {"pass": applied.name, "layers": layers}
 
     def factors(self) -> dict[str, tuple[str, Array]]:
         """By name of the weight of the source, what became of it and by which factor."""

@@ -172,7 +172,7 @@ def _scaled(
     wanted, near = _bits(elements, base), _divided(made, base, factor)
     residual = _ordered(wanted) - _ordered(near)
     far = np.flatnonzero((residual > 127) | (residual < -127))
-    if far.size * (8 + wanted.itemsize) > len(elements) // 2:
+    if factor.nbytes + residual.size + far.size * (8 + wanted.itemsize) > len(elements):
         return None
     residual[far] = 0
     recipe: dict[str, Entry] = {

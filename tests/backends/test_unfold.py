@@ -31,6 +31,7 @@ PIPELINES = (
     "default,EliminateCommonSubexpr,DeadCodeElimination",
     "SimplifyInference,FoldScaleAxis{partial=always,border=map},CanonicalizeOps,SimplifyExpr,FoldConstant",
     "InlineFunctions,default,default",
+    "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant",
 )
 LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))
 

@@ -1,0 +1,82 @@
+"""A fold map in the forms that quantizers take, as documents that can be written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnx import ModelProto
+
+from ...ir.tensor import Array
+from ..foldmap import FoldMap
+from .aimet import layer_affines, to_aimet_encodings
+from .onnxruntime import to_calibration_cache, to_tensor_quant_overrides
+from .ranges import Range, activations
+
+Ranges = Mapping[str, Range]
+Document = dict[str, Any]
+Exported = tuple[Document, tuple[str, ...]]
+"""A document, and the names of what it lacks."""
+Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
+"""Takes a folded model, its map, ranges of graph inputs and of other values, and the deviations that a range covers."""
+
+
+def aimet(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Gamma and beta by node name, for `BNLayer(None, gamma, beta)`; layers that feed zero padding are left out"""
+    found = layer_affines(model, fold_map)
+    document = {
+        name: {"gamma": known.gamma.tolist(), "beta": known.beta.tolist()} for name, known in found.layers.items()
+    }
+    return document, (*found.missing, *found.inexact)
+
+
+def aimet_encodings(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Encodings 1.0.0 of activations, for `load_encodings_to_sim`"""
+    found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    return found.document, found.missing
+
+
+def ort_calibration(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """The calibration cache of onnxruntime's `quantize_static`"""
+    found = to_calibration_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    return found.document, found.missing
+
+
+def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Onnxruntime's `TensorQuantOverrides`"""
+    found = to_tensor_quant_overrides(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    plain = {
+        name: [{key: float(value) for key, value in entry.items()} for entry in entries]
+        for name, entries in found.tensors.items()
+    }
+    return plain, found.missing
+
+
+def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Least and greatest element and mean per channel by tensor, for NNCF's MinMax- and MeanTensorStatistic"""
+    found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    document = {
+        name: {
+            "min_values": known.low.tolist(),
+            "max_values": known.high.tolist(),
+            "axis": known.axis,
+            "mean_values": _list(known.mean),
+            "mean_axis": known.mean_axis,
+        }
+        for name, known in found.known.items()
+    }
+    return document, found.missing
+
+
+def _list(array: Array | None) -> list[float] | None:
+    return None if array is None else list(array.tolist())
+
+
+EXPORTERS: dict[str, Exporter] = {
+    "aimet": aimet,
+    "aimet-encodings": aimet_encodings,
+    "ort-calibration": ort_calibration,
+    "ort-overrides": ort_overrides,
+    "nncf": nncf,
+}
+"""By the name that the command line has for them; the first line of a docstring says what is written."""
