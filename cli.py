@@ -13,12 +13,60 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .backends.onnx import Result
+    from .backends.verify import VerifyNumerics
     from .ir.graph import Module
     from .passes import Instrument, Timing
 
 EPILOG = """\
 passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
 `irc passes` lists them."""
+
+
+def _inputs_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="run on these: .npz by name, or .npy and TensorProto files in the order of the inputs (default: made)",
+    )
+
+
+def _align_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "align",
+        help="compare two models tensor by tensor",
+        description="Run A and B on the same inputs, and compare every tensor that both have under one name. Exit with "
+        "1 where rounding does not explain a difference.",
+    )
+    add = command.add_argument
+    add("first", metavar="A", help="an ONNX file")
+    add("second", metavar="B", help="another one, as irc compile wrote it from A")
+    add("--map", metavar="MAP.json", help="the fold map of B, which says what became of tensors that it does not have")
+    _inputs_option(command)
+    add("--json", metavar="OUT.json", help="write all rows, - is standard output")
+    add("--dump", metavar="DIR", help="save every tensor of both as .npy, with an index")
+    add("-q", "--quiet", action="store_true", help="print no table")
+
+
+def _bisect_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "bisect",
+        help="find the pass and the rule application that make a model wrong",
+        description="Find the first application of a rule behind which the compiled MODEL differs from the source, or "
+        "COMMAND fails. Exit with 1 where there is one.",
+    )
+    add = command.add_argument
+    add("model", metavar="MODEL", help="an ONNX file")
+    add("--passes", default="default", metavar="PASSES", help="the passes to run (default: default)")
+    add("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
+    add(
+        "--command",
+        metavar="COMMAND",
+        help="judge by a command, {} being the compiled model: it fails where it is wrong",
+    )
+    add("-o", "--output", metavar="DIR", help="save the smallest models that show it")
+    _inputs_option(command)
 
 
 EXPORTS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
@@ -43,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
     unfold.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
     unfold.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
     _foldmap_parser(commands)
+    _align_parser(commands)
+    _bisect_parser(commands)
     commands.add_parser("passes", help="list the passes and their options", description="List the passes.")
     return root
 
@@ -95,6 +145,14 @@ def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser
     add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
     add("--time-passes", action="store_true", help="print how long every pass took")
     add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
+    add(
+        "--verify",
+        nargs="?",
+        const="each",
+        choices=("each", "end"),
+        help="run the model beside its source after each pass (default), or at the end: 1 and no output if it differs",
+    )
+    _inputs_option(command)
     add("--explain", action="store_true", help="print for every affine where it went or why it stays")
     add("-q", "--quiet", action="store_true", help="print no summary")
 
@@ -149,9 +207,14 @@ def _compile(options: argparse.Namespace) -> int:
         instruments.append(DumpIR(options.dump_ir))
     if options.verify_ir:
         instruments.append(Verify())
+    verify = _verification(options, module, output)
+    if verify is not None:
+        instruments.append(verify)
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+    if verify is not None:
+        verify.finish(result.module, result.model)
     result.save(
         output,
         fold_map=options.fold_map,
@@ -159,7 +222,30 @@ def _compile(options: argparse.Namespace) -> int:
         embed_fold_map=options.embed_fold_map,
     )
     _report(options, result, before, timing, perf_counter() - start)
+    if verify is not None and not options.quiet:
+        sys.stderr.writelines(f"{line}\n" for line in verify.lines())
     return 0
+
+
+def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
+    """The instrument that --verify asks for; what shows a deviation goes beside the output."""
+    from onnx import ModelProto
+
+    from .ir.errors import UsageError
+
+    if options.verify is None:
+        if options.inputs:
+            raise UsageError("--inputs are run by --verify")
+        return None
+    from .backends.verify import VerifyNumerics
+    from .backends.verify.inputs import read_inputs
+
+    source = module.source if isinstance(module.source, ModelProto) else None
+    if options.inputs and source is None:
+        raise UsageError("--inputs go with an ONNX model")
+    inputs = () if source is None else read_inputs(options.inputs, source)
+    where = None if output == "-" else Path(f"{output}.deviation")
+    return VerifyNumerics(inputs, when=options.verify, reproducer=where)
 
 
 def _check_outputs(output: str, fold_map: str | None) -> None:
@@ -323,4 +409,71 @@ def naming(path: str) -> Iterator[None]:
         raise FoldMapError(f"{path}: {error}") from None
 
 
-COMMANDS = {"compile": _compile, "dump": _dump, "passes": _passes, "unfold": _unfold, "foldmap": _foldmap}
+def _align(options: argparse.Namespace) -> int:
+    import json
+
+    from rich.console import Console
+
+    from .backends.files import replacing
+    from .backends.foldmap import FoldMap
+    from .backends.verify.align import align, dump, print_alignment
+    from .backends.verify.compare import Comparison
+    from .backends.verify.inputs import read_inputs
+    from .backends.verify.runner import Runner
+    from .frontends.onnx import read_model
+
+    first, base_dir = read_model(options.first)
+    second, other_dir = read_model(options.second)
+    fold_map = None if options.map is None else FoldMap.load(options.map)
+    comparison = Comparison(first, base_dir, inputs=read_inputs(options.inputs, first))
+    found = align(comparison, second, other_dir, fold_map)
+    if options.dump:
+        dump(Path(options.dump), (("a", comparison.runner), ("b", Runner(second, other_dir))), comparison)
+    if options.json:
+        text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
+        if options.json == "-":
+            sys.stdout.write(text)
+        else:
+            with replacing(Path(options.json)) as target:
+                target.write_text(text, encoding="utf-8")
+    if not options.quiet and options.json != "-":
+        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
+    return 1 if found.first_divergence is not None else 0
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    from .backends.driver import read
+    from .backends.verify import VerifyNumerics
+    from .backends.verify.bisect import bisect, judge_command, judge_numbers
+    from .backends.verify.inputs import read_inputs
+    from .frontends.onnx import read_model
+    from .passes import FreezeInitializers, parse_pipeline
+    from .passes.infra import Sequential
+
+    pipeline = parse_pipeline(options.passes)
+    if options.freeze_initializers:
+        pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
+    model, _ = read_model(options.model)
+    reproducer = None if options.output is None else Path(options.output)
+    if options.judge is None:
+        verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer)
+        judge = judge_numbers(verify, read(options.model))
+    else:
+        judge = judge_command(options.judge)
+    found = bisect(lambda: read(options.model), pipeline, judge)
+    if found is None:
+        sys.stdout.write(f"{options.model}: nothing is wrong behind {pipeline}\n")
+        return 0
+    sys.stdout.write(f"{found}\n")
+    return 1
+
+
+COMMANDS = {
+    "align": _align,
+    "bisect": _bisect,
+    "compile": _compile,
+    "dump": _dump,
+    "foldmap": _foldmap,
+    "passes": _passes,
+    "unfold": _unfold,
+}

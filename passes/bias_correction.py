@@ -50,6 +50,7 @@ class BiasCorrection(Pass):
     """
 
     name: ClassVar[str] = "BiasCorrection"
+    preserves: ClassVar[bool] = False
     bits: int = 8
     per_channel: bool = False
     symmetric: bool = True

@@ -47,6 +47,7 @@ class HighBiasAbsorption(Pass):
     """
 
     name: ClassVar[str] = "HighBiasAbsorption"
+    preserves: ClassVar[bool] = False
     sigmas: float = 3.0
     padding: str = "exact"
     spread: str = "std"

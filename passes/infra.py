@@ -52,6 +52,8 @@ class Pass:
     name: ClassVar[str]
     prepares: ClassVar[bool] = False
     """Whether the pass belongs to the reading of the model: the affines of the source are recorded after it."""
+    preserves: ClassVar[bool] = True
+    """Whether the module computes the same before and after, up to rounding."""
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         """Edit `module` in place and tell whether anything changed."""

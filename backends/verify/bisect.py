@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +14,7 @@ from onnx import ModelProto
 from ...ir.errors import VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass, PassContext, Sequential
-from ..onnx import emit
+from ..onnx import emit, save_model
 from .instrument import VerifyNumerics
 
 Load = Callable[[], Module]
@@ -33,6 +36,12 @@ class Culprit:
     step: int
     steps: int
     wrong: str
+
+    def __str__(self) -> str:
+        if not self.pass_:
+            return self.wrong
+        step = f", step {self.step} of {self.steps} ({self.rule} at {self.where})" if self.rule else ""
+        return f"{self.pass_}{step}: {self.wrong}"
 
 
 class _Stop:
@@ -59,6 +68,19 @@ def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
         except VerifyError as error:
             return str(error).removeprefix(": ")
         return None
+
+    return judge
+
+
+def judge_command(command: str) -> Judge:
+    """What a shell command says of a model, whose path takes the place of `{}` in it: it fails where that is wrong."""
+
+    def judge(model: ModelProto, base_dir: Path) -> str | None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            save_model(model, path, base_dir)
+            done = subprocess.run(command.replace("{}", shlex.quote(str(path))), shell=True, check=False)
+        return f"the command fails with status {done.returncode}" if done.returncode else None
 
     return judge
 

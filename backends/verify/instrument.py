@@ -37,7 +37,8 @@ class VerifyNumerics:
 
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
-    models that show it. With `when` = end only `finish` compares.
+    models that show it. With `when` = end only `finish` compares. `rebased` is the last pass that changes the function,
+    since which modules are compared with what it left.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -45,6 +46,7 @@ class VerifyNumerics:
     when: str = "each"
     reproducer: Path | None = None
     verdicts: list[Verdict] = field(default_factory=list)
+    rebased: str = ""
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
 
@@ -53,9 +55,15 @@ class VerifyNumerics:
         self.comparison(module)
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Compare. Raises VerifyError."""
+        """Compare. Raises VerifyError.
+
+        Behind a pass that changes the function, what it left is what others are compared with.
+        """
         self._done.append(str(pass_))
-        if changed and self.when == "each":
+        if changed and not pass_.preserves:
+            self._comparison = self._against(emit(module).model, module.base_dir)
+            self.rebased = str(pass_)
+        elif changed and self.when == "each":
             self.compare(module, str(pass_))
 
     def finish(self, module: Module, model: ModelProto) -> None:
@@ -67,8 +75,11 @@ class VerifyNumerics:
         """What the module is held to: its source, or what it is now where it came from text."""
         if self._comparison is None:
             source = module.source if isinstance(module.source, ModelProto) else emit(module).model
-            self._comparison = Comparison(source, module.base_dir, inputs=self.inputs, seed=self.seed)
+            self._comparison = self._against(source, module.base_dir)
         return self._comparison
+
+    def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
+        return Comparison(source, base_dir, inputs=self.inputs, seed=self.seed)
 
     def compare(self, module: Module, name: str) -> None:
         """Emit the module and compare. Raises VerifyError."""
@@ -86,6 +97,16 @@ class VerifyNumerics:
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.tensor for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+
+    def lines(self) -> list[str]:
+        """What was compared, a line for each pass."""
+        lines = [
+            f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
+            for v in self.verdicts
+        ]
+        if self.rebased:
+            lines.append(f"{self.rebased} changes the function: what follows was compared with its result")
+        return lines
 
     def describe(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto) -> str:
         """The tensor, how far it is off, and where the models that show it are."""
