@@ -62,6 +62,7 @@ def _bisect_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     add("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
     add(
         "--command",
+        dest="judge",
         metavar="COMMAND",
         help="judge by a command, {} being the compiled model: it fails where it is wrong",
     )

@@ -3,7 +3,7 @@
 IRError                 everything irc raises on purpose: one clear sentence
 ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
 ├── ParseError          IR text does not parse (line, caret, what was expected)
-├── VerifyError         a module breaks an invariant of the IR
+├── VerifyError         a module breaks an invariant of the IR, or does not compute the same
 ├── PassError           an unknown pass or option, or a pass that failed
 ├── EmitError           a module cannot be written as ONNX
 └── FoldMapError        a fold map cannot be read or does not fit

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from ..ir.errors import PassError
+from ..ir.errors import PassError, VerifyError
 from ..ir.graph import Module
 from .sources import collect_sources
 
@@ -107,7 +107,7 @@ class Sequential:
     def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
         """Run every pass on `module` and return it.
 
-        Raises PassError, naming the pass and those before it, where a pass fails.
+        Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does.
         """
         ctx = ctx or PassContext()
         done: list[str] = []
@@ -116,7 +116,7 @@ class Sequential:
                 continue
             try:
                 pass_(module, ctx)
-            except PassError:
+            except (PassError, VerifyError):
                 raise
             except Exception as error:
                 before = ", ".join(done) or "no other pass"

@@ -1,0 +1,382 @@
+"""Verification by numbers: what is right passes, ten faults are caught and blamed on the right pass and tensor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import harness
+import irc
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from graphs import F32, Graph, batch_norm
+from irc.backends.verify import VerifyNumerics, compare
+from irc.backends.verify.bisect import bisect, judge_numbers
+from irc.backends.verify.compare import Comparison
+from irc.backends.verify.inputs import read_inputs
+from irc.cli import main
+from irc.frontends.onnx import from_model
+from irc.ir.errors import VerifyError
+from irc.passes import PassContext, parse_pipeline
+from onnx import ModelProto, numpy_helper
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+C = 4
+EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+
+
+def network() -> ModelProto:
+    """Two convolutions with BatchNormalizations and a Relu between them, and a pool."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", C, 9, 9])
+    hidden = graph.node("Conv", [x, graph.initializer(graph.random(C, C, 3, 3), "w0")], "c0", "conv0")
+    hidden = graph.batch_norm(hidden, batch_norm(C, 1), "b0", "bn0")
+    hidden = graph.node("Relu", [hidden], "r0", "relu")
+    weight, bias = graph.initializer(graph.random(C, C, 3, 3), "w1"), graph.initializer(graph.random(C), "bias1")
+    hidden = graph.node("Conv", [hidden, weight, bias], "c1", "conv1")
+    hidden = graph.batch_norm(hidden, batch_norm(C, 2), "b1", "bn1")
+    graph.output(graph.node("MaxPool", [hidden], "y", "pool", kernel_shape=[2, 2]))
+    return graph.model()
+
+
+def forward_network(pads: int) -> ModelProto:
+    """A BatchNormalization that only the convolution behind it could take."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", C, 9, 9])
+    hidden = graph.batch_norm(x, batch_norm(C, 1), "b", "bn")
+    weight = graph.initializer(graph.random(C, C, 3, 3), "w")
+    graph.output(graph.node("Conv", [hidden, weight], "y", "conv", pads=[pads] * 4))
+    return graph.model()
+
+
+def negative_network() -> ModelProto:
+    """A scale with a negative channel behind a Relu."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", 3, 9, 9])
+    hidden = graph.node("Conv", [x, graph.initializer(graph.random(C, 3, 3, 3), "w")], "c", "conv")
+    hidden = graph.node("Relu", [hidden], "r", "relu")
+    scale = graph.initializer(np.array([1.5, -2.0, 0.5, 3.0], np.float32).reshape(C, 1, 1))
+    graph.output(graph.node("Mul", [hidden, scale], "y", "mul"))
+    return graph.model()
+
+
+def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:
+    verify = VerifyNumerics(**options)
+    result = irc.compile(model, passes, context=PassContext([verify]))
+    verify.finish(result.module, result.model)
+    return verify
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is broken, in which pass it shows, and in which tensor first."""
+
+    name: str
+    patch: Patch
+    pass_: str
+    tensor: str
+    model: ModelProto
+
+
+def wrong_sign(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    fold = Committer._fold
+    patch.setattr(
+        Committer,
+        "_fold",
+        lambda self, change, f, *rest: fold(self, change, replace(f, bias=None if f.bias is None else -f.bias), *rest),
+    )
+
+
+def wrong_axis(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    weight = Committer._weight
+    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=np.moveaxis(f.factor, 0, 1))))
+
+
+def dropped_bias(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    patch.setattr(Committer, "_bias", lambda self, fold, first: None)
+
+
+def reversed_channels(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    weight = Committer._weight
+    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=f.factor[::-1])))
+
+
+def shift_across_padding(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes import fold_scale_axis
+
+    known = fold_scale_axis.Parameters
+    patch.setattr(
+        fold_scale_axis, "Parameters", lambda *args, **options: known(*args, **{**options, "border": "ignore"})
+    )
+
+
+def sign_untested(patch: pytest.MonkeyPatch) -> None:
+    from irc.ir.affine.carry import Carry
+    from irc.ir.ops import OPS
+
+    def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
+        return [Carry(operands=((0, affine),))]
+
+    info = OPS["nn.relu"]
+    patch.setitem(OPS, "nn.relu", replace(info, affine=replace(info.affine, backward=unchanged)))
+
+
+def lost_epsilon(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes import simplify_inference
+
+    lower = simplify_inference.lower_batch_norm
+
+    def lowered(node: Any, rewriter: Any, evaluator: Any) -> Any:
+        node.attrs = {**node.attrs, "epsilon": 0.125}
+        return lower(node, rewriter, evaluator)
+
+    patch.setattr(simplify_inference, "lower_batch_norm", lowered)
+
+
+def rounded_to_half(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes import fold_constant
+
+    scaled = fold_constant.scaled
+    patch.setattr(fold_constant, "scaled", lambda w, f: scaled(w, f).astype(np.float16).astype(np.float32))
+
+
+def relu_forgotten(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.simplify.table import RULES
+
+    def forget(node: Any, rewriter: Any, evaluator: Any) -> bool:
+        return bool(rewriter.forward(node.output, node.inputs[0]))
+
+    patch.setitem(RULES, "nn.relu", (forget,))
+
+
+def stride_changed(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.simplify.table import RULES
+
+    def change(node: Any, rewriter: Any, evaluator: Any) -> bool:
+        if node.attrs.get("strides") == (2, 2):
+            return False
+        rewriter.set_attr(node, "strides", (2, 2))
+        return True
+
+    patch.setitem(RULES, "nn.max_pool", (change,))
+
+
+FAULTS = [
+    Fault("wrong sign", wrong_sign, "FoldScaleAxis", "b0", network()),
+    Fault("wrong axis", wrong_axis, "FoldScaleAxis", "b0", network()),
+    Fault("dropped bias", dropped_bias, "FoldScaleAxis", "b0", network()),
+    Fault("channels reversed", reversed_channels, "FoldScaleAxis", "b0", network()),
+    Fault("shift across padding", shift_across_padding, "FoldScaleAxis", "y", forward_network(1)),
+    Fault("sign not tested", sign_untested, "FoldScaleAxis", "y", negative_network()),
+    Fault("wrong epsilon", lost_epsilon, "FoldScaleAxis", "b0", network()),
+    Fault("weights rounded to float16", rounded_to_half, "FoldConstant", "b0", network()),
+    Fault("activation forgotten", relu_forgotten, "SimplifyExpr", "b1", network()),
+    Fault("stride changed", stride_changed, "SimplifyExpr", "y", network()),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_caught_and_blamed(fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    verified(fault.model)
+    fault.patch(monkeypatch)
+    with pytest.raises(VerifyError) as error:
+        verified(fault.model, reproducer=tmp_path / "shown")
+    assert str(error.value).startswith(f"{fault.pass_}: tensor '{fault.tensor}' is off by "), error.value
+    inputs = dict(np.load(tmp_path / "shown" / "inputs.npz"))
+    results = [
+        onnxruntime.InferenceSession(tmp_path / "shown" / name).run(None, fed(tmp_path / "shown" / name, inputs))[0]
+        for name in ("before.onnx", "after.onnx")
+    ]
+    assert results[0].shape != results[1].shape or not np.allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+def fed(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    return {info.name: inputs[info.name] for info in onnx.load(path).graph.input}
+
+
+def test_bisect_finds_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, pipeline = network(), parse_pipeline("default")
+    judge = judge_numbers(VerifyNumerics(), from_model(model))
+    assert bisect(lambda: from_model(model), pipeline, judge) is None
+    relu_forgotten(monkeypatch)
+    found = bisect(lambda: from_model(model), pipeline, judge)
+    assert found is not None
+    assert (found.pass_, found.rule, found.where) == ("SimplifyExpr", "forget", "nn.relu relu")
+    assert 0 < found.step < found.steps
+    assert found.wrong.startswith("tensor 'b1' is off by")
+
+
+def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The first fold after which fewer than two BatchNormalizations are left."""
+    onnx.save(network(), tmp_path / "in.onnx")
+    command = f"{sys.executable} -c 'import onnx, sys; sys.exit(" + (
+        'sum(n.op_type == "BatchNormalization" for n in onnx.load(sys.argv[1]).graph.node) < 1)\' {}'
+    )
+    assert main(["bisect", str(tmp_path / "in.onnx"), "--command", command]) == 1
+    assert "FoldScaleAxis, step 4 of" in capfd.readouterr().out
+
+
+def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None:
+    each = verified(network())
+    assert [verdict.pass_ for verdict in each.verdicts] == [
+        "SimplifyInference", "FoldScaleAxis", "FoldConstant", "the backend",
+    ]  # fmt: skip
+    end = verified(network(), when="end")
+    assert len(end.verdicts) == 1
+    assert 0 < end.verdicts[0].greatest < 1
+    assert len({stimulus.name.split()[1] for stimulus in each.comparison(irc.load(EXAMPLE)).inputs}) == 2
+
+
+def test_a_pass_that_changes_the_function_is_not_accused() -> None:
+    verify = verified(onnx.load(EXAMPLE), "default,CrossLayerEqualization,BiasCorrection,FoldConstant")
+    assert verify.rebased == "BiasCorrection"
+    assert any("changes the function" in line for line in verify.lines())
+
+
+def test_shared_models_verify() -> None:
+    for path in harness.shared_models("digits"):
+        assert all(verdict.greatest < 1 for verdict in verified(onnx.load(path)).verdicts), path.name
+
+
+def test_rounding_is_told_from_faults() -> None:
+    """What float32 does to a sum is within the bound; one part in ten thousand in one weight is not."""
+    model = network()
+    comparison = Comparison(model)
+    assert comparison.noisy is not None
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    weight = numpy_helper.to_array(other.graph.initializer[0]).copy()
+    weight[1, 2, 0, 1] *= np.float32(1 + 2**-23)
+    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
+    assert comparison.deviation(other)[0] is None
+    weight[1, 2, 0, 1] *= np.float32(1 + 1e-4)
+    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
+    deviation, _ = comparison.deviation(other)
+    assert deviation is not None
+    assert deviation.row.tensor == "c0"
+
+
+def test_integers_text_and_what_rounding_decides() -> None:
+    """Indices are compared exactly; those of a tie that noise decides are not."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", [2, 6])
+    graph.output(graph.node("ArgMax", [x], "most", axis=1), dtype=np.dtype(np.int64))
+    graph.output(graph.node("Greater", [x, graph.initializer(np.float32(0.0))], "positive"), dtype=np.dtype(bool))
+    model = graph.model()
+    assert all(not row.deviates for row, _ in Comparison(model).rows(model))
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(model)
+    wrong.graph.node[0].op_type = "ArgMin"
+    assert {row.tensor for row, _ in Comparison(model).rows(wrong) if row.deviates} == {"most"}
+
+
+def test_a_model_that_does_not_run_says_so() -> None:
+    graph = Graph(dtype=F32)
+    graph.output(graph.node("Hide", [graph.input("x", [2])], domain="com.acme"), [2])
+    with pytest.raises(VerifyError, match="the source model runs on no inputs that were tried"):
+        Comparison(graph.model())
+
+
+@pytest.mark.parametrize("form", ["npz", "npy", "pb"])
+def test_inputs_of_ones_own(form: str, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).standard_normal((3, C, 9, 9)).astype(np.float32)
+    path = tmp_path / f"x.{form}"
+    if form == "npz":
+        np.savez(path, x=array)
+    elif form == "npy":
+        np.save(path, array)
+    else:
+        path.write_bytes(numpy_helper.from_array(array, "x").SerializeToString())
+    (stimulus,) = read_inputs([path], network())
+    assert np.array_equal(stimulus.feeds["x"], array)
+    assert len(verified(network(), inputs=[stimulus]).comparison(irc.load(EXAMPLE)).inputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, C, 9, 9)), "the input 'x' is float64, and float32 is needed"),
+        (np.zeros((C, 9, 9), np.float32), "the input 'x' has 3 axes, and 4 are needed"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(array: Any, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(VerifyError, match=message):
+        read_inputs([tmp_path / "x.npy"], network())
+    with pytest.raises(VerifyError, match=r"y\.npy: no inputs can be read"):
+        read_inputs([tmp_path / "y.npy"], network())
+
+
+def test_indices_stay_within_the_table() -> None:
+    graph = Graph(dtype=F32)
+    ids = graph.input("ids", ["N", 5], np.dtype(np.int64))
+    rows = graph.node("Gather", [graph.initializer(graph.random(3, C)), graph.node("Identity", [ids])])
+    graph.output(rows, ["N", 5, C])
+    assert len(Comparison(graph.model()).inputs) == 12
+
+
+def test_memory_is_bounded_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK", 1 << 14)
+    monkeypatch.setattr(compare, "REMEMBERED", 0)
+    model = network()
+    comparison = Comparison(model)
+    assert len(list(comparison.chunks())) > 3
+    assert comparison.deviation(irc.compile(model).model)[0] is None
+
+
+def test_the_command_line_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out.onnx"
+    assert main(["compile", str(EXAMPLE), "-o", str(output), "--verify"]) == 0
+    assert "verified FoldScaleAxis: 19 tensors, 12 inputs" in capsys.readouterr().err
+    assert main(["compile", str(EXAMPLE), "-o", str(output), "--inputs", "x.npy", "-q"]) == 2
+    assert "--inputs are run by --verify" in capsys.readouterr().err
+
+
+def test_a_deviation_leaves_no_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropped_bias(monkeypatch)
+    output = tmp_path / "out.onnx"
+    assert main(["compile", str(EXAMPLE), "-o", str(output), "--verify", "--fold-map", str(tmp_path / "m.json")]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("irc: FoldScaleAxis: tensor 'stem/bn:0' is off by")
+    assert message.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out.onnx.deviation"]
+    shown = sorted(path.name for path in (tmp_path / "out.onnx.deviation").iterdir())
+    assert shown == ["after.onnx", "before.onnx", "inputs.npz"]
+
+
+def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, fold_map, table = (str(tmp_path / name) for name in ("out.onnx", "map.json", "rows.json"))
+    assert main(["compile", str(EXAMPLE), "-o", output, "--fold-map", fold_map, "-q"]) == 0
+    command = ["align", str(EXAMPLE), output, "--map", fold_map, "--json", table, "--dump", str(tmp_path / "dump")]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "19 tensors agree within what rounding can do" in text
+    assert "stem/conv:0: only in the first (inside stem/conv, whose result is stem/bn:0)" in text
+    rows = json.loads(Path(table).read_text())
+    assert rows["first_divergence"] is None
+    assert len(rows["rows"]) == 19 * 12
+    index = json.loads((tmp_path / "dump" / "index.json").read_text())
+    entry = next(item for item in index if item["model"] == "b" and item["tensor"] == "stem/bn:0")
+    assert list(np.load(tmp_path / "dump" / entry["file"]).shape) == entry["shape"]
+    other = onnx.load(output)
+    bias = next(tensor for tensor in other.graph.initializer if tensor.name == "down/conv.bias")
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.01), bias.name))
+    onnx.save(other, tmp_path / "other.onnx")
+    assert main(["align", str(EXAMPLE), str(tmp_path / "other.onnx")]) == 1
+    assert "the first to diverge is 'down/bn:0': 0.01" in capsys.readouterr().out
