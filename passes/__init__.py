@@ -13,7 +13,7 @@ from .freeze_initializers import FreezeInitializers
 from .high_bias_absorption import HighBiasAbsorption
 from .infra import Instrument, Pass, PassContext, Sequential
 from .inline_functions import InlineFunctions
-from .instruments import DumpIR, PrintIR, Timing, Verify
+from .instruments import DiffIR, DumpIR, PrintIR, Timing, Verify
 from .moments import Moments, propagate
 from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
 from .simplify_expr import SimplifyExpr
@@ -27,6 +27,7 @@ __all__ = [
     "CanonicalizeOps",
     "CrossLayerEqualization",
     "DeadCodeElimination",
+    "DiffIR",
     "DumpIR",
     "EliminateCommonSubexpr",
     "FoldConstant",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
+from ..ir.diff import diff_lines
 from ..ir.errors import PassError, VerifyError
 from ..ir.graph import Module
 from ..ir.text import to_text
@@ -61,6 +62,26 @@ class PrintIR:
         if self._name == pass_.name or (self._name == "all" and changed):
             note = "" if changed else " (unchanged)"
             self._write(f"// IR after {pass_}{note}\n{to_text(module)}")
+
+
+class DiffIR:
+    """Gives the unified diff of the IR text, line by line, after every pass that changed something."""
+
+    def __init__(self, write: Callable[[Iterable[str]], object]) -> None:
+        self._write = write
+        self._text = ""
+        self._name = "source"
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Remember the source, once."""
+        self._text = self._text or to_text(module)
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Compare."""
+        if changed:
+            text = to_text(module)
+            self._write(diff_lines(self._text, text, (self._name, str(pass_))))
+            self._text, self._name = text, str(pass_)
 
 
 class DumpIR:

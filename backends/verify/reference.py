@@ -39,7 +39,7 @@ class Reference:
             return cls(value, np.full(value.shape, np.inf), np.ones(value.shape, bool), False)
         finite = np.isfinite(exact)
         undecided = np.zeros(value.shape, bool)
-        spread = np.zeros(value.shape, np.abs(exact[:0]).dtype)
+        spread = np.zeros(value.shape, exact.real.dtype)
         if not samples:
             unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
             greatest = np.abs(exact[finite]).max(initial=0)

@@ -284,6 +284,17 @@ def test_integers_text_and_what_rounding_decides() -> None:
     assert {row.tensor for row, _ in Comparison(model).rows(wrong) if row.deviates} == {"most"}
 
 
+def test_scalars_and_empty_tensors() -> None:
+    graph = Graph(dtype=F32)
+    x = graph.input("x", [3])
+    graph.output(graph.node("ReduceSum", [graph.node("Mul", [x, x])], "sum", keepdims=0), [])
+    graph.output(graph.node("Slice", [x, *(graph.initializer(np.array([n])) for n in (1, 1))], "none"), [0])
+    model = graph.model()
+    rows = [row for row, _ in Comparison(model).rows(model)]
+    assert {row.shape for row in rows} == {(), (0,), (3,)}
+    assert not any(row.deviates for row in rows)
+
+
 def test_a_model_that_does_not_run_says_so() -> None:
     graph = Graph(dtype=F32)
     graph.output(graph.node("Hide", [graph.input("x", [2])], domain="com.acme"), [2])

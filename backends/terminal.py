@@ -1,0 +1,67 @@
+"""IR text and diffs on a terminal: in colour where there is one, as they are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.text import Text
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "ir.value": "cyan",
+        "ir.op": "bold",
+        "ir.foreign": "bold yellow",
+        "ir.type": "green",
+        "ir.attribute": "magenta",
+        "ir.text": "yellow",
+        "ir.comment": "dim",
+        "ir.keyword": "bold blue",
+    }
+)
+DIFF = {"+": "green", "-": "red", "@": "bold cyan"}
+"""Colours of the lines of a diff by their first character."""
+
+
+class IRHighlighter(RegexHighlighter):
+    """Colours IR text by its grammar (`irc.ir.parse`)."""
+
+    base_style = "ir."
+    highlights = [  # noqa: RUF012 - rich wants a list
+        r"(?P<value>%(?:\"[^\"]*\"|[\w.:/$-]+))",
+        r"= (?P<op>[a-z_][\w.]*)\b",
+        r"= (?P<foreign>\"[^\"]*::[^\"]*\")",
+        r"(?P<type>\b[a-z]+\d*\[[^\]]*\])",
+        r"(?P<attribute>\b[A-Za-z_]\w*)=",
+        r"(?P<comment>//.*$)",
+        r"^ *(?P<keyword>module|graph|function|return|region)\b",
+    ]
+
+
+def console(stream: TextIO) -> Console:
+    """A console that writes to `stream`, in colour if that is a terminal; lines are never wrapped."""
+    return Console(file=stream, theme=THEME, highlight=False, soft_wrap=True)
+
+
+def write_ir(text: str, stream: TextIO) -> None:
+    """Write IR text. What is no terminal gets it as it is."""
+    if not stream.isatty():
+        stream.write(text)
+        return
+    highlight = IRHighlighter()
+    out = console(stream)
+    for line in text.splitlines():
+        out.print(highlight(Text(line)))
+
+
+def write_diff(lines: Iterable[str], stream: TextIO) -> None:
+    """Write the lines of a unified diff."""
+    if not stream.isatty():
+        stream.writelines(f"{line}\n" for line in lines)
+        return
+    out = console(stream)
+    for line in lines:
+        out.print(Text(line, style=DIFF.get(line[:1], "")))
