@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .backends.onnx import Result
+    from .backends.report import Recorder
     from .ir.graph import Module
     from .passes import Instrument, Timing
 
 EPILOG = """\
 passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
 `irc passes` lists them."""
+NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     unfold.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
     unfold.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
     _foldmap_parser(commands)
+    _report_parser(commands)
     commands.add_parser("passes", help="list the passes and their options", description="List the passes.")
     return root
 
@@ -56,6 +59,23 @@ def _foldmap_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser
     )
     check.add_argument("model", metavar="MODEL")
     check.add_argument("map", metavar="MAP.json")
+
+
+def _report_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser(
+        "report",
+        help="show what passes do to a model",
+        description="Run passes on MODEL and write a page that shows what they did, without writing the result.",
+        epilog=EPILOG,
+    )
+    report.add_argument(
+        "model", metavar="MODEL", help="an ONNX file, an .irc text file, or - for ONNX on standard input"
+    )
+    report.add_argument("-o", "--output", metavar="REPORT.html", required=True, help="where to write the page")
+    report.add_argument("--passes", default="default", metavar="PASSES", help="the passes to run (default: default)")
+    report.add_argument("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
+    report.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
+    report.add_argument("-q", "--quiet", action="store_true", help="print no summary")
 
 
 def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,6 +98,8 @@ def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser
     add("--time-passes", action="store_true", help="print how long every pass took")
     add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
     add("--explain", action="store_true", help="print for every affine where it went or why it stays")
+    add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
+    add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("-q", "--quiet", action="store_true", help="print no summary")
 
 
@@ -121,6 +143,7 @@ def _compile(options: argparse.Namespace) -> int:
     pipeline = parse_pipeline(options.passes)
     output = options.output or default_output(options.model)
     _check_outputs(output, options.fold_map)
+    _check_report(options.report, options.model, output, options.fold_map)
     instruments: list[Instrument] = []
     timing = Timing() if options.time_passes else None
     if timing is not None:
@@ -131,6 +154,7 @@ def _compile(options: argparse.Namespace) -> int:
         instruments.append(DumpIR(options.dump_ir))
     if options.verify_ir:
         instruments.append(Verify())
+    recorder = _recorder(module, instruments) if options.report is not None else None
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
@@ -140,8 +164,28 @@ def _compile(options: argparse.Namespace) -> int:
         fold_map_store=options.fold_map_store,
         embed_fold_map=options.embed_fold_map,
     )
-    _report(options, result, before, timing, perf_counter() - start)
+    seconds = perf_counter() - start
+    if recorder is not None:
+        _write_report(options.report, options, recorder, result, seconds)
+    _summarize(options, result, before, timing, seconds)
     return 0
+
+
+def _recorder(module: Module, instruments: list[Instrument]) -> Recorder:
+    """What keeps for a report what the passes do, put among the instruments."""
+    from .backends.report import Recorder
+
+    recorder = Recorder(module)
+    instruments.append(recorder)
+    return recorder
+
+
+def _write_report(path: str, options: argparse.Namespace, recorder: Recorder, result: Result, seconds: float) -> None:
+    from .backends.report import collect, write_report
+
+    name = "standard input" if options.model == "-" else Path(options.model).name
+    data = collect(name, recorder, result, seconds=seconds, durations=not options.no_durations)
+    write_report(path, data)
 
 
 def _check_outputs(output: str, fold_map: str | None) -> None:
@@ -154,6 +198,17 @@ def _check_outputs(output: str, fold_map: str | None) -> None:
         raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
     if fold_map is not None and Path(fold_map).suffix == ".npz":
         raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
+
+
+def _check_report(report: str | None, *others: str | None) -> None:
+    """Raises UsageError where a report would go to standard output, or take the place of one of the `others`."""
+    from .ir.errors import UsageError
+
+    if report == "-":
+        raise UsageError("a report goes to a file, not to standard output")
+    taken = [place for other in others if other not in (None, "-") for place in map_files(Path(str(other)))]
+    if report is not None and Path(report).resolve() in [place.resolve() for place in taken]:
+        raise UsageError(f"{report}: the report would take the place of another file")
 
 
 def map_files(path: Path) -> tuple[Path, Path]:
@@ -171,7 +226,7 @@ def count_nodes(module: Module) -> int:
     return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
 
 
-def _report(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
+def _summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
     lines = [f"warning: {warning}" for warning in result.warnings]
     if timing is not None:
         lines.append(timing.render())
@@ -183,6 +238,28 @@ def _report(options: argparse.Namespace, result: Result, before: int, timing: Ti
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
         lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
     sys.stderr.writelines(f"{line}\n" for line in lines)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from time import perf_counter
+
+    from .backends.driver import compile as compile_model
+    from .backends.driver import read
+    from .passes import PassContext, parse_pipeline
+
+    start = perf_counter()
+    pipeline = parse_pipeline(options.passes)
+    _check_report(options.output, options.model)
+    module = read(options.model)
+    instruments: list[Instrument] = []
+    recorder = _recorder(module, instruments)
+    context = PassContext(instruments)
+    result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+    seconds = perf_counter() - start
+    _write_report(options.output, options, recorder, result, seconds)
+    options.explain = False
+    _summarize(options, result, recorder.operators, None, seconds)
+    return 0
 
 
 def _dump(options: argparse.Namespace) -> int:
@@ -266,4 +343,11 @@ def naming(path: str) -> Iterator[None]:
         raise FoldMapError(f"{path}: {error}") from None
 
 
-COMMANDS = {"compile": _compile, "dump": _dump, "passes": _passes, "unfold": _unfold, "foldmap": _foldmap}
+COMMANDS = {
+    "compile": _compile,
+    "dump": _dump,
+    "passes": _passes,
+    "unfold": _unfold,
+    "foldmap": _foldmap,
+    "report": _report,
+}

@@ -1,0 +1,187 @@
+"""The graphs of a ModelProto as plain data: operators, and the values between them, without constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from ...ir.ledger import Scope
+from .recorder import Types
+
+Data = dict[str, Any]
+
+MAX_TEXT = 1_000
+"""Characters of a name that are kept."""
+MAX_ATTRIBUTE = 200
+"""Characters of an attribute that are kept."""
+MAX_ITEMS = 32
+"""Elements of an attribute that are kept."""
+
+
+class GraphData:
+    """One graph: `data` is what the page has of it; `by_output` and `by_name` find its operators again.
+
+    `data` has `values`, a list of name, type and kind (`value`, `constant`, or `outer` for those of another graph), and
+    `nodes`, whose inputs and outputs are numbers of values.
+    """
+
+    def __init__(self, scope: Scope, types: dict[str, str]) -> None:
+        self.scope = scope
+        self.nodes: list[Data] = []
+        self.values: list[list[str]] = []
+        self.by_output: dict[str, Data] = {}
+        self.by_name: dict[str, Data | None] = {}
+        self.data: Data = {"title": title(scope), "nodes": self.nodes, "values": self.values, "inputs": []}
+        self.data["outputs"] = []
+        self._types = types
+        self._numbers: dict[str, int] = {}
+
+    def value(self, name: str, kind: str = "outer", type_: str = "") -> int:
+        """The number of a value; `kind` and `type_` count where it is new."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self.values)
+            self.values.append([short(name), type_ or self._types.get(name, ""), kind])
+        return self._numbers[name]
+
+    def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
+        """Append an operator; `inner` are the numbers of its subgraphs, which read the values `captured`."""
+        node: Data = {"op": operator(proto), "name": short(proto.name)}
+        node["in"] = [self.value(name) if name else -1 for name in proto.input]
+        node["out"] = [self.value(name, "value") if name else -1 for name in proto.output]
+        if captured:
+            node["reads"] = [self.value(name) for name in captured]
+        attributes = {short(a.name): attribute_text(a) for a in proto.attribute if a.type not in GRAPHS}
+        if attributes:
+            node["attrs"] = attributes
+        if inner:
+            node["graphs"] = inner
+        self.nodes.append(node)
+        self.by_output.update((name, node) for name in proto.output if name)
+        if proto.name:
+            self.by_name[proto.name] = None if proto.name in self.by_name else node
+
+
+GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
+    """Every graph of `model`, the main graph first. O(nodes)."""
+    found: list[GraphData] = []
+    bodies: list[tuple[Scope, GraphProto | Any]] = [((), model.graph)]
+    for function in model.functions:
+        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        bodies.append(((("function", name),), function))
+    free: dict[Scope, list[str]] = {}
+    for scope, body in _nested(bodies):
+        free[scope] = _free(body, scope, free)
+    numbers = {scope: i for i, (scope, _) in enumerate(_nested(bodies, outer_first=True))}
+    for scope, body in _nested(bodies, outer_first=True):
+        graph = GraphData(scope, types.get(scope, {}))
+        _fill(graph, body, numbers, free)
+        found.append(graph)
+    return found
+
+
+def _fill(graph: GraphData, body: GraphProto | Any, numbers: dict[Scope, int], free: dict[Scope, list[str]]) -> None:
+    constants = {tensor.name: tensor_type(tensor) for tensor in getattr(body, "initializer", ())}
+    constants.update((tensor.values.name, "sparse") for tensor in getattr(body, "sparse_initializer", ()))
+    constants.update((name, "") for node in body.node if node.op_type == "Constant" for name in node.output)
+    inputs = [name for name in _names(body.input) if name not in constants]
+    graph.data["inputs"] = [graph.value(name, "value") for name in inputs]
+    for name, type_ in constants.items():
+        graph.value(name, "constant", type_)
+    for node in body.node:
+        if node.op_type != "Constant":
+            scopes = [(*graph.scope, step) for step, _ in subgraphs(node)]
+            captured = dict.fromkeys(name for scope in scopes for name in free[scope])
+            graph.add(node, [numbers[scope] for scope in scopes], list(captured))
+    graph.data["outputs"] = [graph.value(name) for name in _names(body.output)]
+
+
+def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
+    """The graphs in the attributes of a node, each with its step in a scope."""
+    label = node.name or next(iter(node.output), "")
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield (label, attribute.name), attribute.g
+        for i, graph in enumerate(attribute.graphs):
+            yield (label, f"{attribute.name}.{i}"), graph
+
+
+def _nested(bodies: list[tuple[Scope, Any]], *, outer_first: bool = False) -> list[tuple[Scope, Any]]:
+    """Graphs and those inside them; inner ones come before outer ones, or after them."""
+    found: list[tuple[Scope, Any]] = []
+    pending = list(bodies)
+    for scope, body in pending:  # grows meanwhile
+        found.append((scope, body))
+        pending.extend(((*scope, step), graph) for node in body.node for step, graph in subgraphs(node))
+    return found if outer_first else found[::-1]
+
+
+def _free(body: Any, scope: Scope, free: dict[Scope, list[str]]) -> list[str]:
+    """The values that a graph reads and does not define, those of its subgraphs included."""
+    known = {*_names(body.input), *(tensor.name for tensor in getattr(body, "initializer", ()))}
+    read: dict[str, None] = {}
+    for node in body.node:
+        inner = (name for step, _ in subgraphs(node) for name in free[(*scope, step)])
+        read.update((name, None) for name in (*node.input, *inner) if name and name not in known)
+        known.update(node.output)
+    return [*read, *(name for name in _names(body.output) if name not in known and name not in read)]
+
+
+def _names(values: Any) -> list[str]:
+    """Names of a graph's inputs or outputs; a function has the names themselves."""
+    return [value if isinstance(value, str) else value.name for value in values]
+
+
+def operator(proto: NodeProto) -> str:
+    """An operator with its domain, unless that is ONNX's own."""
+    domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}::"
+    return short(domain + proto.op_type)
+
+
+def title(scope: Scope) -> str:
+    """What a graph is called."""
+    if not scope:
+        return "main graph"
+    return short(" / ".join(f"function {b}" if a == "function" else f"{a} {b}" for a, b in scope))
+
+
+def tensor_type(tensor: TensorProto) -> str:
+    """Element type and shape of a tensor."""
+    try:
+        name = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    except (KeyError, ValueError):
+        name = f"type {tensor.data_type}"
+    return f"{name}[{','.join(map(str, tensor.dims))}]"
+
+
+def attribute_text(attribute: AttributeProto) -> str:
+    """An attribute that holds no graph, in short."""
+    if attribute.ref_attr_name:
+        return short(f"@{attribute.ref_attr_name}")
+    if attribute.type == AttributeProto.TENSOR:
+        return tensor_type(attribute.t)
+    if attribute.type in (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS):
+        items: list[float | bytes] = [*attribute.floats, *attribute.ints, *attribute.strings]
+        more = [f"… ({len(items)})"] * (len(items) > MAX_ITEMS)
+        return short(f"[{', '.join([*map(_scalar, items[:MAX_ITEMS]), *more])}]", MAX_ATTRIBUTE)
+    kinds: dict[int, float | bytes] = {
+        AttributeProto.FLOAT: attribute.f,
+        AttributeProto.INT: attribute.i,
+        AttributeProto.STRING: attribute.s,
+    }
+    if attribute.type in kinds:
+        return short(_scalar(kinds[attribute.type]), MAX_ATTRIBUTE)
+    return AttributeProto.AttributeType.Name(attribute.type).lower()
+
+
+def _scalar(item: float | bytes) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else f"{item:.7g}" if item % 1 else str(item)
+
+
+def short(text: str, limit: int = MAX_TEXT) -> str:
+    """`text`, cut where it is longer than anybody reads."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
