@@ -56,8 +56,8 @@ class Pane {
     },
     svg("rect", { width: item.width, height: HEIGHT, rx: item.kind === "node" ? 6 : 22 }),
     item.kind === "node" ? svg("rect", { class: "stripe", width: 5, height: HEIGHT - 12, x: 5, y: 6, rx: 2.5 }) : null,
-    svg("text", { class: "op", x: item.width / 2, y: 18 }, item.title),
-    svg("text", { class: "label", x: item.width / 2, y: 34 }, item.text));
+    svg("text", { class: "op", x: item.width / 2, y: 19 }, item.title),
+    svg("text", { class: "label", x: item.width / 2, y: 36 }, item.text));
     item.element = group;
     this.items.set(item.id, item);
     return group;
@@ -81,7 +81,7 @@ class Pane {
   centre() {
     const item = [...this.marked.keys()].map((node) => this.items?.get(`n${node}`)).find(Boolean);
     if (!item) return;
-    this.view.scale = Math.max(this.view.scale, 0.7);
+    this.view.scale = Math.max(this.view.scale, 0.8);
     this.lookAt(item.x, item.y);
     this.rest(item);
   }
@@ -185,7 +185,7 @@ class Pane {
 
   /* The top of the picture, readable. */
   home() {
-    this.place(0.75);
+    this.place(0.9);
   }
 
   place(least) {

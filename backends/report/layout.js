@@ -4,7 +4,7 @@ const EVERYTHING = 400; // operators up to which a whole graph is laid out at on
 const RANGE = 80;
 const NEIGHBOURS = 120;
 const STUBS = 24;
-const HEIGHT = 44;
+const HEIGHT = 46;
 
 /* A graph's edges: for every operator those in front of it and behind it, with the value in between. */
 class Flow {
@@ -105,33 +105,36 @@ function fitted(text, font, width) {
 /* Positions of items and the lines of edges, in pixels from the top left. */
 function arrange({ items, edges }) {
   const family = getComputedStyle(document.body).fontFamily;
+  const bold = `600 14px ${family}`, plain = `13px ${family}`;
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ nodesep: 24, ranksep: 34, edgesep: 14, marginx: 16, marginy: 16 });
   for (const item of items) {
-    item.title = fitted(item.title, `600 13px ${family}`, 176);
-    item.text = fitted(item.text, `12px ${family}`, 176);
-    ruler.font = `600 13px ${family}`;
+    item.title = fitted(item.title, bold, 190);
+    item.text = fitted(item.text, plain, 190);
+    ruler.font = bold;
     const title = ruler.measureText(item.title).width;
-    ruler.font = `12px ${family}`;
+    ruler.font = plain;
     item.width = Math.ceil(Math.max(84, title + 26, ruler.measureText(item.text).width + 26));
     graph.setNode(item.id, { width: item.width, height: HEIGHT });
   }
   edges.forEach((edge) => graph.setEdge(edge.from, edge.to, {}));
   dagre.layout(graph);
   for (const item of items) Object.assign(item, { x: graph.node(item.id).x, y: graph.node(item.id).y });
-  for (const edge of edges) edge.points = graph.edge(edge.from, edge.to).points;
+  const placed = new Map(items.map((item) => [item.id, item]));
+  for (const edge of edges) {
+    const from = placed.get(edge.from), to = placed.get(edge.to);
+    const bends = graph.edge(edge.from, edge.to).points.slice(1, -1).filter(({ y }) => y > from.y + HEIGHT / 2 && y < to.y - HEIGHT / 2);
+    edge.points = [{ x: from.x, y: from.y + HEIGHT / 2 }, ...bends, { x: to.x, y: to.y - HEIGHT / 2 }];
+  }
   const { width, height } = graph.graph();
   return { items, edges, width: Math.max(width || 0, 1), height: Math.max(height || 0, 1) };
 }
 
-/* A smooth line through the points of an edge. */
+/* A smooth line through the points of an edge, upright at both ends. */
 function curve(points) {
-  const [first, ...rest] = points;
-  let path = `M${first.x.toFixed(1)},${first.y.toFixed(1)}`;
-  rest.forEach((point, i) => {
-    const next = rest[i + 1];
-    const end = next ? { x: (point.x + next.x) / 2, y: (point.y + next.y) / 2 } : point;
-    path += next || i ? `Q${point.x.toFixed(1)},${point.y.toFixed(1)} ${end.x.toFixed(1)},${end.y.toFixed(1)}` : `L${end.x.toFixed(1)},${end.y.toFixed(1)}`;
-  });
-  return path;
+  const at = ({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`;
+  return points.slice(1).reduce((path, to, i) => {
+    const from = points[i], half = (from.y + to.y) / 2;
+    return `${path}C${at({ x: from.x, y: half })} ${at({ x: to.x, y: half })} ${at(to)}`;
+  }, `M${at(points[0])}`);
 }

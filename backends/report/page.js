@@ -10,12 +10,18 @@ const panel = new Panel(data, go, close);
 const flow = (side) => data.graphs[side][view.graph[side]];
 const links = (side, node) => (side ? node.from : node.to) ?? [];
 
-/* The operators of the other side that belong to `shown`, with new ones or removed ones among them. */
+/* The operators of the other side that belong to `shown`, with new ones or removed ones among them. What an affine went
+   into may be far away: it counts for the selected one only. */
 function mapped(side, shown) {
   const other = 1 - side, target = flow(other);
   const found = new Set();
   if (!target || !flow(side)) return found;
-  for (const index of shown) for (const [graph, place] of links(side, flow(side).nodes[index])) if (graph === view.graph[other]) found.add(place);
+  for (const index of shown) {
+    const node = flow(side).nodes[index];
+    const selected = view.selected?.side === side && view.selected.node === index;
+    if (side === 0 && node.status === "folded" && !selected) continue;
+    for (const [graph, place] of links(side, node)) if (graph === view.graph[other]) found.add(place);
+  }
   const edge = [...found];
   while (edge.length && found.size < 2 * EVERYTHING) {
     const at = edge.pop();
