@@ -115,7 +115,8 @@ def _relate(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) 
     """Write into every operator what became of it (`to`), what it was (`from`), and its `status`.
 
     Places are [graph, operator]. `status` is that of an affine in the source; `layer` for what absorbed something,
-    `gone` for what the result has no more, `new` for what the source does not have, else `same`.
+    `gone` for what the result has no more, `new` for what the source does not have, `inside` for what holds a subgraph
+    that changed, else `same`.
     """
     sides = ({graph.scope: graph for graph in before}, {graph.scope: graph for graph in after})
     places = {id(node): [g, n] for graphs in (before, after) for g, graph in enumerate(graphs)
@@ -170,6 +171,12 @@ def _mark(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) ->
                 node["status"], node["affine"] = kept["status"], kept["affine"]
             else:
                 node["status"] = "same" if origins else "new"
+    for graphs in (before, after):
+        for graph in reversed(graphs):  # inner graphs first
+            for node in graph.nodes:
+                inner = (there for number in node.get("graphs", ()) for there in graphs[number].nodes)
+                if node["status"] == "same" and any(there["status"] not in ("same", "kept") for there in inner):
+                    node["status"] = "inside"
 
 
 def _counterparts(before: GraphData, after: GraphData) -> list[tuple[Data, Data]]:

@@ -60,6 +60,7 @@ const STATUSES = {
   dead: "unused",
   gone: "removed",
   new: "new",
+  inside: "changed inside",
   same: "unchanged",
 };
 

@@ -68,7 +68,7 @@ class Pane {
     else if (item.kind === "stub") this.onReach(this.side, item.node);
   }
 
-  /* Mark operators, as Map(node, "selected" or "other"); centre the first that is there. */
+  /* Mark operators, as Map(node, "selected" or "other"). */
   mark(marked = this.marked) {
     this.marked = marked;
     for (const item of this.items?.values() ?? []) {
@@ -81,8 +81,8 @@ class Pane {
   centre() {
     const item = [...this.marked.keys()].map((node) => this.items?.get(`n${node}`)).find(Boolean);
     if (!item) return;
-    this.view.scale = Math.max(this.view.scale, 0.8);
-    this.lookAt(item.x, item.y);
+    if (this.view.scale < 0.8) this.zoom(0.8 / this.view.scale);
+    this.reveal(item);
     this.rest(item);
   }
 
@@ -99,9 +99,16 @@ class Pane {
 
   focused(item) {
     this.rest(item);
+    this.reveal(item);
+  }
+
+  /* Centre an item that is not in full sight. */
+  reveal(item) {
     const { width, height } = this.size();
-    const x = item.x * this.view.scale + this.view.x, y = item.y * this.view.scale + this.view.y;
-    if (x < 60 || y < 40 || x > width - 60 || y > height - 40) this.lookAt(item.x, item.y);
+    const { x: left, y: top, scale } = this.view;
+    const x = item.x * scale + left, y = item.y * scale + top;
+    const wide = (item.width / 2) * scale + 8, tall = HEIGHT * scale;
+    if (x < wide || y < tall || x > width - wide || y > height - tall) this.lookAt(item.x, item.y);
   }
 
   /* Walk from the focused item; sideways goes to the nearest at about the same height. */

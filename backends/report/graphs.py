@@ -69,7 +69,7 @@ GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
     """Every graph of `model`, the main graph first. O(nodes)."""
     found: list[GraphData] = []
-    bodies: list[tuple[Scope, GraphProto | Any]] = [((), model.graph)]
+    bodies: list[tuple[Scope, Any]] = [((), model.graph)]
     for function in model.functions:
         name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
         bodies.append(((("function", name),), function))
@@ -77,17 +77,32 @@ def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
     for scope, body in _nested(bodies):
         free[scope] = _free(body, scope, free)
     numbers = {scope: i for i, (scope, _) in enumerate(_nested(bodies, outer_first=True))}
+    constants: dict[Scope, dict[str, str]] = {}
     for scope, body in _nested(bodies, outer_first=True):
         graph = GraphData(scope, types.get(scope, {}))
-        _fill(graph, body, numbers, free)
+        around = constants.get(scope[:-1], {})
+        outer = {name: around[name] for name in free[scope] if name in around}
+        constants[scope] = {**outer, **_constants(body)}
+        _fill(graph, body, constants[scope], numbers, free)
         found.append(graph)
     return found
 
 
-def _fill(graph: GraphData, body: GraphProto | Any, numbers: dict[Scope, int], free: dict[Scope, list[str]]) -> None:
+def _constants(body: Any) -> dict[str, str]:
+    """The constants of a graph, with what is known of their types."""
     constants = {tensor.name: tensor_type(tensor) for tensor in getattr(body, "initializer", ())}
     constants.update((tensor.values.name, "sparse") for tensor in getattr(body, "sparse_initializer", ()))
     constants.update((name, "") for node in body.node if node.op_type == "Constant" for name in node.output)
+    return constants
+
+
+def _fill(
+    graph: GraphData,
+    body: Any,
+    constants: dict[str, str],
+    numbers: dict[Scope, int],
+    free: dict[Scope, list[str]],
+) -> None:
     inputs = [name for name in _names(body.input) if name not in constants]
     graph.data["inputs"] = [graph.value(name, "value") for name in inputs]
     for name, type_ in constants.items():
@@ -95,7 +110,7 @@ def _fill(graph: GraphData, body: GraphProto | Any, numbers: dict[Scope, int], f
     for node in body.node:
         if node.op_type != "Constant":
             scopes = [(*graph.scope, step) for step, _ in subgraphs(node)]
-            captured = dict.fromkeys(name for scope in scopes for name in free[scope])
+            captured = dict.fromkeys(name for scope in scopes for name in free[scope] if name not in constants)
             graph.add(node, [numbers[scope] for scope in scopes], list(captured))
     graph.data["outputs"] = [graph.value(name) for name in _names(body.output)]
 

@@ -174,7 +174,7 @@ function setUpControls() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !panel.root.hidden) close();
   });
-  const seen = ["layer", "folded", "partial", "kept", "merged", "dead", "gone", "new"].filter((status) => data.graphs.flat().some(({ nodes }) => nodes.some((node) => node.status === status)));
+  const seen = ["layer", "folded", "partial", "kept", "merged", "dead", "gone", "new", "inside"].filter((status) => data.graphs.flat().some(({ nodes }) => nodes.some((node) => node.status === status)));
   byId("legend").append(...seen.map((status) => el("li", {}, badge(status))));
   const names = new Set(data.graphs.flat().flatMap((graph) => graph.nodes.map((_, i) => graph.label(i))));
   byId("find-names").append(...[...names].slice(0, 5000).map((name) => el("option", { value: name })));

@@ -57,9 +57,9 @@ function showPasses({ passes }) {
   byId("passes-total").textContent = timed ? `${duration(total)} in all` : "";
   let start = 0;
   byId("timeline").append(...passes.map((pass) => {
-    const bar = svg("svg", { class: "lane", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    const bar = !timed ? el("span") : svg("svg", { class: "lane", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("rect", { class: "track", width: 100, height: 10 }),
-      timed && total ? svg("rect", { class: "bar", x: (100 * start) / total, width: Math.max(0.4, (100 * pass.seconds) / total), height: 10 }) : null);
+      total ? svg("rect", { class: "bar", x: (100 * start) / total, width: Math.max(0.4, (100 * pass.seconds) / total), height: 10 }) : null);
     start += pass.seconds ?? 0;
     const changes = pass.changed ? [el("ins", {}, `+${pass.added}`), " ", el("del", {}, `−${pass.removed}`), " lines"] : ["unchanged"];
     const details = el("details", { class: "pass" }, el("summary", {}, el("span", { class: "pass-name" }, pass.name), bar,
@@ -97,7 +97,7 @@ function exceeds({ max_abs: error, bound }) {
 
 /* One point for every tensor, in the order of the model; errors on a logarithmic scale. */
 function alignmentPlot(rows, key, jump) {
-  const wide = 1000, tall = 300, left = 66, low = 268, top = 14;
+  const wide = 1000, tall = 300, left = 66, low = 240, equal = 266, top = 14;
   const logarithmic = key !== "sqnr";
   const level = (value) => (typeof value !== "number" || (logarithmic && value <= 0) ? null : logarithmic ? Math.log10(value) : value);
   const bounds = rows.map(({ bound }) => (key === "max_abs" ? level(bound) : null));
@@ -120,7 +120,7 @@ function alignmentPlot(rows, key, jump) {
     if (levels[i] === null && !exact && !broken && typeof row[key] !== "string") return;
     const text = `${row.tensor}: ${exact ? "exactly equal" : number(row[key])}`;
     const at = { "aria-label": text, role: "button", tabindex: i ? -1 : 0, class: over ? "point over" : exact ? "point exact" : "point", click: () => jump(row.tensor), keydown: (event) => walk(event, row) };
-    const height = exact ? low : broken || levels[i] === null ? top : y(levels[i]);
+    const height = exact ? equal : broken || levels[i] === null ? top : y(levels[i]);
     plot.append(over ? svg("path", { ...at, d: `M${x(i)},${height - 6}l6,11h-12z` }, svg("title", {}, text)) : svg("circle", { ...at, cx: x(i), cy: height, r: rows.length > 200 ? 2.5 : 4.5 }, svg("title", {}, text)));
   });
   const walk = (event, row) => {
@@ -131,7 +131,7 @@ function alignmentPlot(rows, key, jump) {
     else return;
     event.preventDefault();
   };
-  plot.append(svg("text", { class: "axis", x: left, y: tall - 8 }, "first tensor"), svg("text", { class: "axis", x: wide - 12, y: tall - 8, "text-anchor": "end" }, "last tensor"));
-  if (rows.some((row) => row[key] === 0)) plot.append(svg("text", { class: "axis", x: left - 10, y: low + 18, "text-anchor": "end" }, "equal"));
+  plot.append(svg("text", { class: "axis", x: left, y: tall - 6 }, "first tensor"), svg("text", { class: "axis", x: wide - 12, y: tall - 6, "text-anchor": "end" }, "last tensor"));
+  if (rows.some((row) => row[key] === 0)) plot.append(svg("text", { class: "axis", x: left - 10, y: equal + 4, "text-anchor": "end" }, "equal"));
   return plot;
 }

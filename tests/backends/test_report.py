@@ -121,6 +121,7 @@ def test_subgraphs_are_graphs_of_their_own() -> None:
     assert [graph["title"] for graph in before] == ["main graph", "choice else_branch", "choice then_branch"]
     choice = before[0]["nodes"][1]
     assert choice["graphs"] == [1, 2]
+    assert choice["status"] == "inside"
     assert [before[0]["values"][value][0] for value in choice["reads"]] == ["a"]
     inner = before[2]["nodes"][1]
     assert (inner["name"], inner["status"]) == ("inner_bn", "folded")
