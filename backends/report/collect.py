@@ -11,8 +11,9 @@ from onnx import ModelProto, TensorProto
 from ...frontends.onnx.external import external_tensors
 from ..foldmap import FoldMap
 from ..onnx import Result
-from .graphs import Data, GraphData, graphs_of, short
+from .graphs import Data, GraphData, graphs_of
 from .layers import affines_of, layers_of, scope_of
+from .names import short
 from .recorder import Recorder, Step, value_types
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice
 
-MAX_COMPARED = 20_000
+from .names import short
+
+MAX_COMPARED = 8_000
 """Where two texts differ over more lines than this, they are counted and not shown: matching lines takes too long."""
 MAX_LINES = 1_000
 """Lines of a difference that are shown."""
@@ -40,7 +42,7 @@ def diff(before: Sequence[str], after: Sequence[str]) -> Diff:
     around = slice(max(0, head - CONTEXT), None)
     old, new = before[around][: len(old) + 2 * CONTEXT], after[around][: len(new) + 2 * CONTEXT]
     lines = list(islice(unified_diff(old, new, n=CONTEXT, lineterm=""), 2, None))
-    shown = tuple(_shifted(_short(line), around.start) for line in lines[:MAX_LINES])
+    shown = tuple(_shifted(short(line, MAX_WIDTH), around.start) for line in lines[:MAX_LINES])
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return Diff(added, removed, shown, len(lines) - len(shown))
 
@@ -53,10 +55,6 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
             break
         count += 1
     return count
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]}…"
 
 
 def _shifted(line: str, by: int) -> str:

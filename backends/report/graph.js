@@ -79,6 +79,7 @@ class Pane {
   }
 
   centre() {
+    this.settle();
     const item = [...this.marked.keys()].map((node) => this.items?.get(`n${node}`)).find(Boolean);
     if (!item) return;
     if (this.view.scale < 0.8) this.zoom(0.8 / this.view.scale);
@@ -126,6 +127,7 @@ class Pane {
 
   listen() {
     const canvas = this.canvas;
+    new ResizeObserver(() => this.settle()).observe(canvas);
     canvas.addEventListener("keydown", (event) => {
       if (!this.resting || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === "Enter" || event.key === " ") this.activate(this.resting);
@@ -163,6 +165,16 @@ class Pane {
     }, true);
   }
 
+  /* Keep the middle in the middle where the width has changed. */
+  settle() {
+    const { width } = this.size();
+    if (this.width && width !== this.width) {
+      this.view.x += (width - this.width) / 2;
+      this.apply();
+    }
+    this.width = width;
+  }
+
   size() {
     return { width: this.canvas.clientWidth || 1, height: this.canvas.clientHeight || 1 };
   }
@@ -197,6 +209,7 @@ class Pane {
 
   place(least) {
     if (!this.picture) return;
+    this.settle();
     const { width, height } = this.size();
     const scale = Math.min(1, Math.max(least, Math.min(width / this.picture.width, height / this.picture.height)));
     const first = this.picture.items.reduce((a, b) => (b.y < a.y ? b : a), this.picture.items[0]);

@@ -8,12 +8,11 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ...ir.ledger import Scope
+from .names import short
 from .recorder import Types
 
 Data = dict[str, Any]
 
-MAX_TEXT = 1_000
-"""Characters of a name that are kept."""
 MAX_ATTRIBUTE = 200
 """Characters of an attribute that are kept."""
 MAX_ITEMS = 32
@@ -195,8 +194,3 @@ def attribute_text(attribute: AttributeProto) -> str:
 
 def _scalar(item: float | bytes) -> str:
     return item.decode(errors="replace") if isinstance(item, bytes) else f"{item:.7g}" if item % 1 else str(item)
-
-
-def short(text: str, limit: int = MAX_TEXT) -> str:
-    """`text`, cut where it is longer than anybody reads."""
-    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -15,7 +15,8 @@ from ...ir.ledger import Scope
 from ...ir.tensor import Array
 from ..foldmap import FoldMap
 from .channels import chart, weight_chart
-from .graphs import Data, short
+from .graphs import Data
+from .names import short
 
 PARAMETERS = ("gamma", "beta", "mean", "var", "scale", "shift")
 

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from irc.backends.report import channels, render, write_report
 from irc.backends.report.diff import MAX_COMPARED, MAX_LINES, MAX_WIDTH, diff
+from irc.backends.report.names import short
 from irc.cli import main
 from irc.ir.errors import EmitError
 from reports import ALIGNMENT, DIGITS, HOSTILE, data_of, hostile_model, report_data, subgraph_model
@@ -186,8 +187,14 @@ def test_hostile_text_stays_text(kind: str) -> None:
     assert [tag for tag, _ in Elements(page).found] == [tag for tag, _ in Elements(plain).found]
     block = page[page.index('id="data">') : page.index("</script>", page.index('id="data">'))]
     assert not set(block[10:]) & set("<>&\u2028\u2029")
-    assert data_of(page)["alignment"][0]["tensor"].startswith(name[:40].encode(errors="replace").decode())
+    assert data_of(page)["alignment"][0]["tensor"][:40] == short(name).encode(errors="replace").decode()[:40]
     assert len(page) < len(plain) + 200_000
+
+
+def test_what_would_move_other_text_about_is_shown_by_its_number() -> None:
+    assert short("a\u202eb\u2066c\x07\u2028") == "a\\u{202e}b\\u{2066}c\\u{7}\\u{2028}"
+    assert short(HOSTILE["emoji"][:7]) == HOSTILE["emoji"][:7]
+    assert len(short("x" * 9_999)) == 1_001
 
 
 def test_a_page_names_no_other_place() -> None:
