@@ -76,6 +76,7 @@ def _report_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     report.add_argument("--freeze-initializers", action="store_true", help="make constants of overridable initializers")
     report.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
     report.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+    report.set_defaults(explain=False)
 
 
 def _compile_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -154,7 +155,9 @@ def _compile(options: argparse.Namespace) -> int:
         instruments.append(DumpIR(options.dump_ir))
     if options.verify_ir:
         instruments.append(Verify())
-    recorder = _recorder(module, instruments) if options.report is not None else None
+    recorder = _recorder(module) if options.report is not None else None
+    if recorder is not None:
+        instruments.insert(0 if timing is None else 1, recorder)
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
@@ -171,13 +174,11 @@ def _compile(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recorder(module: Module, instruments: list[Instrument]) -> Recorder:
-    """What keeps for a report what the passes do, put among the instruments."""
+def _recorder(module: Module) -> Recorder:
+    """The instrument that keeps for a report what the passes do."""
     from .backends.report import Recorder
 
-    recorder = Recorder(module)
-    instruments.append(recorder)
-    return recorder
+    return Recorder(module)
 
 
 def _write_report(path: str, options: argparse.Namespace, recorder: Recorder, result: Result, seconds: float) -> None:
@@ -251,13 +252,11 @@ def _report(options: argparse.Namespace) -> int:
     pipeline = parse_pipeline(options.passes)
     _check_report(options.output, options.model)
     module = read(options.model)
-    instruments: list[Instrument] = []
-    recorder = _recorder(module, instruments)
-    context = PassContext(instruments)
+    recorder = _recorder(module)
+    context = PassContext([recorder])
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
     seconds = perf_counter() - start
     _write_report(options.output, options, recorder, result, seconds)
-    options.explain = False
     _summarize(options, result, recorder.operators, None, seconds)
     return 0
 
