@@ -161,16 +161,14 @@ def _compile(options: argparse.Namespace) -> int:
     before = count_nodes(module)
     context = PassContext(instruments)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-    result.save(
-        output,
-        fold_map=options.fold_map,
-        fold_map_store=options.fold_map_store,
-        embed_fold_map=options.embed_fold_map,
-    )
-    seconds = perf_counter() - start
-    if recorder is not None:
-        _write_report(options.report, options, recorder, result, seconds)
-    _summarize(options, result, before, timing, seconds)
+    with _reporting(options.report, options, recorder, result, perf_counter() - start):
+        result.save(
+            output,
+            fold_map=options.fold_map,
+            fold_map_store=options.fold_map_store,
+            embed_fold_map=options.embed_fold_map,
+        )
+    _summarize(options, result, before, timing, perf_counter() - start)
     return 0
 
 
@@ -181,12 +179,20 @@ def _recorder(module: Module) -> Recorder:
     return Recorder(module)
 
 
-def _write_report(path: str, options: argparse.Namespace, recorder: Recorder, result: Result, seconds: float) -> None:
-    from .backends.report import collect, write_report
+@contextmanager
+def _reporting(
+    path: str, options: argparse.Namespace, recorder: Recorder | None, result: Result, seconds: float
+) -> Iterator[None]:
+    """The report, if there is a recorder, is written when the block ends well."""
+    if recorder is None:
+        yield
+        return
+    from .backends.report import collect, writing_report
 
     name = "standard input" if options.model == "-" else Path(options.model).name
     data = collect(name, recorder, result, seconds=seconds, durations=not options.no_durations)
-    write_report(path, data)
+    with writing_report(path, data):
+        yield
 
 
 def _check_outputs(output: str, fold_map: str | None) -> None:
@@ -256,7 +262,8 @@ def _report(options: argparse.Namespace) -> int:
     context = PassContext([recorder])
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
     seconds = perf_counter() - start
-    _write_report(options.output, options, recorder, result, seconds)
+    with _reporting(options.output, options, recorder, result, seconds):
+        pass
     _summarize(options, result, recorder.operators, None, seconds)
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .collect import Measure, collect
-from .page import render, write_report
+from .page import render, write_report, writing_report
 from .recorder import Recorder
 
-__all__ = ["Measure", "Recorder", "collect", "render", "write_report"]
+__all__ = ["Measure", "Recorder", "collect", "render", "write_report", "writing_report"]

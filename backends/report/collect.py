@@ -38,8 +38,8 @@ def collect(
 ) -> Data:
     """The data of a report on the model `name`, of which `recorder` saw the passes that led to `result`.
 
-    `seconds` is what the whole compile took, `alignment` what a comparison with the source found, in the order of the
-    model. Without `durations` equal compiles give equal data. Raises ModelError and OSError where external data cannot
+    `seconds` is what reading and compiling took, `alignment` what a comparison with the source found, in the order of
+    the model. Without `durations` equal compiles give equal data. Raises ModelError and OSError where external data cannot
     be read.
     """
     from ... import __version__

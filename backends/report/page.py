@@ -6,12 +6,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...ir.errors import EmitError
 from ..files import replacing
 
 SCRIPTS = ("dom.js", "charts.js", "layout.js", "graph.js", "panel.js", "sections.js", "page.js")
@@ -25,13 +25,17 @@ def write_report(path: str | Path, data: Mapping[str, Any]) -> None:
 
     Raises EmitError where it cannot be written.
     """
-    path = Path(path)
+    with writing_report(path, data):
+        pass
+
+
+@contextmanager
+def writing_report(path: str | Path, data: Mapping[str, Any]) -> Iterator[None]:
+    """`write_report`, with the page taking its place when the block ends well, so that other files may go with it."""
     page = render(data).encode()
-    with replacing(path) as target:
-        try:
-            target.write_bytes(page)
-        except OSError as error:
-            raise EmitError(f"{path}: cannot be written: {error.strerror}") from None
+    with replacing(Path(path)) as target:
+        target.write_bytes(page)
+        yield
 
 
 def render(data: Mapping[str, Any]) -> str:

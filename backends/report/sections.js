@@ -25,7 +25,7 @@ function showSummary({ irc, model, summary, passes }) {
     figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "nothing stays" : "the source has none")),
     figure("Size", `${bytes(was)} → ${bytes(is)}`, change(was, is)),
     figure("Passes", `${passes.filter(({ changed }) => changed).length} of ${passes.length} changed something`, passes.map(({ name }) => name).join(", ")),
-    ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "from reading to writing, with the records for this page")]),
+    ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "to read and compile, with the records for this page")]),
   );
   byId("warnings").append(...summary.warnings.map((warning) => el("li", { dir: "auto" }, warning)));
   byId("warnings").hidden = !summary.warnings.length;

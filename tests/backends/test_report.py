@@ -267,6 +267,17 @@ def test_a_report_is_there_in_full_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_compile_writes_both_files_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for output, report in (
+        (tmp_path / "out.onnx", tmp_path / "no" / "r.html"),
+        (tmp_path / "no" / "o", tmp_path / "r"),
+    ):
+        assert main(["compile", str(DIGITS), "-o", str(output), "--report", str(report)]) == 1
+        assert "cannot be written" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 def test_a_plain_compile_imports_no_report(tmp_path: Path) -> None:
     output = str(tmp_path / "out.onnx")
     code = (
