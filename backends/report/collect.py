@@ -39,8 +39,8 @@ def collect(
     """The data of a report on the model `name`, of which `recorder` saw the passes that led to `result`.
 
     `seconds` is what reading and compiling took, `alignment` what a comparison with the source found, in the order of
-    the model. Without `durations` equal compiles give equal data. Raises ModelError and OSError where external data cannot
-    be read.
+    the model. Without `durations` equal compiles give equal data. Raises ModelError and OSError where external data
+    cannot be read.
     """
     from ... import __version__
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -65,53 +66,80 @@ class GraphData:
 GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
+@dataclass(slots=True)
+class Body:
+    """A graph or function of a model; `parent` and `inner`, by position of the node that holds them, are numbers of
+    bodies, and `free` what is read in it and defined around it.
+    """
+
+    scope: Scope
+    proto: Any
+    parent: int | None
+    inner: dict[int, list[int]] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    free: list[str] = field(default_factory=list)
+
+    def captured(self, position: int, bodies: list[Body]) -> list[str]:
+        """What the subgraphs of a node read of this graph or around it."""
+        return list(dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free))
+
+
 def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
-    """Every graph of `model`, the main graph first. O(nodes)."""
-    found: list[GraphData] = []
-    bodies: list[tuple[Scope, Any]] = [((), model.graph)]
+    """Every graph of `model`, the main graph first, and every graph before those inside it. O(nodes)."""
+    bodies = _bodies(model)
+    for body in reversed(bodies):
+        body.free = _free(body, bodies)
+    for body in bodies:
+        around = {} if body.parent is None else bodies[body.parent].constants
+        outer = {name: around[name] for name in body.free if name in around}
+        body.constants = {**outer, **_constants(body.proto)}
+    return [_graph(body, bodies, types.get(body.scope, {})) for body in bodies]
+
+
+def _bodies(model: ModelProto) -> list[Body]:
+    bodies = [Body((), model.graph, None)]
     for function in model.functions:
         name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
-        bodies.append(((("function", name),), function))
-    free: dict[Scope, list[str]] = {}
-    for scope, body in _nested(bodies):
-        free[scope] = _free(body, scope, free)
-    numbers = {scope: i for i, (scope, _) in enumerate(_nested(bodies, outer_first=True))}
-    constants: dict[Scope, dict[str, str]] = {}
-    for scope, body in _nested(bodies, outer_first=True):
-        graph = GraphData(scope, types.get(scope, {}))
-        around = constants.get(scope[:-1], {})
-        outer = {name: around[name] for name in free[scope] if name in around}
-        constants[scope] = {**outer, **_constants(body)}
-        _fill(graph, body, constants[scope], numbers, free)
-        found.append(graph)
-    return found
+        bodies.append(Body((("function", name),), function, None))
+    for number, body in enumerate(bodies):  # grows meanwhile
+        for position, node in enumerate(body.proto.node):
+            for step, graph in subgraphs(node):
+                body.inner.setdefault(position, []).append(len(bodies))
+                bodies.append(Body((*body.scope, step), graph, number))
+    return bodies
 
 
-def _constants(body: Any) -> dict[str, str]:
+def _constants(proto: Any) -> dict[str, str]:
     """The constants of a graph, with what is known of their types."""
-    constants = {tensor.name: tensor_type(tensor) for tensor in getattr(body, "initializer", ())}
-    constants.update((tensor.values.name, "sparse") for tensor in getattr(body, "sparse_initializer", ()))
-    constants.update((name, "") for node in body.node if node.op_type == "Constant" for name in node.output)
+    constants = {tensor.name: tensor_type(tensor) for tensor in getattr(proto, "initializer", ())}
+    constants.update((tensor.values.name, "sparse") for tensor in getattr(proto, "sparse_initializer", ()))
+    constants.update((name, "") for node in proto.node if node.op_type == "Constant" for name in node.output)
     return constants
 
 
-def _fill(
-    graph: GraphData,
-    body: Any,
-    constants: dict[str, str],
-    numbers: dict[Scope, int],
-    free: dict[Scope, list[str]],
-) -> None:
-    inputs = [name for name in _names(body.input) if name not in constants]
+def _free(body: Body, bodies: list[Body]) -> list[str]:
+    """The values that a graph reads and does not define, those of its subgraphs included."""
+    known = {*_names(body.proto.input), *_constants(body.proto)}
+    read: dict[str, None] = {}
+    for position, node in enumerate(body.proto.node):
+        names = (*node.input, *body.captured(position, bodies))
+        read.update((name, None) for name in names if name and name not in known)
+        known.update(node.output)
+    return [*read, *(name for name in _names(body.proto.output) if name not in known and name not in read)]
+
+
+def _graph(body: Body, bodies: list[Body], types: dict[str, str]) -> GraphData:
+    graph = GraphData(body.scope, types)
+    inputs = [name for name in _names(body.proto.input) if name not in body.constants]
     graph.data["inputs"] = [graph.value(name, "value") for name in inputs]
-    for name, type_ in constants.items():
+    for name, type_ in body.constants.items():
         graph.value(name, "constant", type_)
-    for node in body.node:
+    for position, node in enumerate(body.proto.node):
         if node.op_type != "Constant":
-            scopes = [(*graph.scope, step) for step, _ in subgraphs(node)]
-            captured = dict.fromkeys(name for scope in scopes for name in free[scope] if name not in constants)
-            graph.add(node, [numbers[scope] for scope in scopes], list(captured))
-    graph.data["outputs"] = [graph.value(name) for name in _names(body.output)]
+            captured = [name for name in body.captured(position, bodies) if name not in body.constants]
+            graph.add(node, body.inner.get(position, []), captured)
+    graph.data["outputs"] = [graph.value(name) for name in _names(body.proto.output)]
+    return graph
 
 
 def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
@@ -122,27 +150,6 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
             yield (label, attribute.name), attribute.g
         for i, graph in enumerate(attribute.graphs):
             yield (label, f"{attribute.name}.{i}"), graph
-
-
-def _nested(bodies: list[tuple[Scope, Any]], *, outer_first: bool = False) -> list[tuple[Scope, Any]]:
-    """Graphs and those inside them; inner ones come before outer ones, or after them."""
-    found: list[tuple[Scope, Any]] = []
-    pending = list(bodies)
-    for scope, body in pending:  # grows meanwhile
-        found.append((scope, body))
-        pending.extend(((*scope, step), graph) for node in body.node for step, graph in subgraphs(node))
-    return found if outer_first else found[::-1]
-
-
-def _free(body: Any, scope: Scope, free: dict[Scope, list[str]]) -> list[str]:
-    """The values that a graph reads and does not define, those of its subgraphs included."""
-    known = {*_names(body.input), *(tensor.name for tensor in getattr(body, "initializer", ()))}
-    read: dict[str, None] = {}
-    for node in body.node:
-        inner = (name for step, _ in subgraphs(node) for name in free[(*scope, step)])
-        read.update((name, None) for name in (*node.input, *inner) if name and name not in known)
-        known.update(node.output)
-    return [*read, *(name for name in _names(body.output) if name not in known and name not in read)]
 
 
 def _names(values: Any) -> list[str]:

@@ -98,8 +98,8 @@ function reach(side, node) {
 /* Go to an operator of any graph, and open it. */
 function go(side, graph, node, opening = true) {
   if (view.graph[side] !== graph) {
-    const place = scopes.findIndex((scope) => scope[side] === graph);
-    view.graph = scopes[place].map((number) => number ?? -1);
+    const place = scopes.findIndex(({ numbers }) => numbers[side] === graph);
+    view.graph = scopes[place].numbers.map((number) => number ?? -1);
     byId("scope").value = place;
     start();
   }
@@ -137,19 +137,26 @@ function start() {
   draw();
 }
 
-/* Graphs of both sides that are the same part of the model: [number in the source or null, in the result or null]. */
-const titles = [...new Set(data.graphs.flat().map(({ title }) => title))];
-const scopes = titles.map((title) => data.graphs.map((graphs) => {
-  const place = graphs.findIndex((graph) => graph.title === title);
-  return place < 0 ? null : place;
-}));
+/* Graphs of both sides that are the same part of the model: [number in the source or null, in the result or null]. Where
+   several have one title, they are told apart by their order. */
+const scopes = [];
+data.graphs.forEach((graphs, side) => {
+  const seen = new Map();
+  graphs.forEach(({ title }, number) => {
+    const nth = seen.get(title) ?? 0;
+    seen.set(title, nth + 1);
+    let scope = scopes.filter((other) => other.title === title)[nth];
+    if (!scope) scopes.push((scope = { title, numbers: [null, null] }));
+    scope.numbers[side] = number;
+  });
+});
 
 function setUpControls() {
   const scope = byId("scope");
-  scope.append(...titles.map((title, i) => el("option", { value: i, dir: "auto" }, title.slice(0, 80))));
-  byId("scope-label").hidden = titles.length < 2;
+  scope.append(...scopes.map(({ title }, i) => el("option", { value: i, dir: "auto" }, title.slice(0, 80))));
+  byId("scope-label").hidden = scopes.length < 2;
   scope.addEventListener("change", () => {
-    view.graph = scopes[Number(scope.value)].map((number) => number ?? -1);
+    view.graph = scopes[Number(scope.value)].numbers.map((number) => number ?? -1);
     panel.hide();
     start();
   });

@@ -130,6 +130,18 @@ def test_subgraphs_are_graphs_of_their_own() -> None:
     assert before[2]["values"][before[2]["nodes"][0]["in"][0]][2] == "outer"
 
 
+def test_subgraphs_of_nodes_with_one_name_stay_apart() -> None:
+    model = subgraph_model()
+    second = model.graph.node.add()
+    second.CopyFrom(model.graph.node[1])
+    second.output[0] = "z"
+    del second.attribute[0].g.node[:]
+    second.attribute[0].g.output[0].name = "a"
+    before = report_data(model)["graphs"][0]
+    assert [node.get("graphs") for node in before[0]["nodes"]] == [None, [1, 2], [3, 4]]
+    assert [len(graph["nodes"]) for graph in before] == [3, 1, 2, 0, 2]
+
+
 def test_passes_carry_their_differences() -> None:
     step = report_data(DIGITS)["passes"][0]
     assert step["changed"]
