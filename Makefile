@@ -4,6 +4,8 @@
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
+# make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
+# make vendor           fetch the layout library of reports again
 # make bench-peers      the other tools on the same models, in an environment of their own
 
 PYTHON ?= python3
@@ -13,9 +15,13 @@ READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
 QUANTIZERS := $(VENV)-quantizers
-PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/verify
+BROWSER := $(VENV)-browser
+DAGRE := 3.1.3
+DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
+VENDOR := backends/report/vendor
+PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo test test-mutations test-exporters test-quantizers bench-peers lint format clean
+.PHONY: demo test test-mutations test-exporters test-quantizers test-browser vendor bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -31,6 +37,16 @@ test-exporters: $(EXPORTERS)/.ready
 
 test-quantizers: $(QUANTIZERS)/.ready
 	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers
+
+test-browser: $(BROWSER)/.ready
+	$(BROWSER)/bin/python -m pytest -q tests/browser
+
+vendor:
+	cd $(VENDOR) && npm pack --silent @dagrejs/dagre@$(DAGRE) && mv dagrejs-dagre-$(DAGRE).tgz dagre.tgz
+	echo "$(DAGRE_SHA512)  $(VENDOR)/dagre.tgz" | sha512sum --check --quiet
+	tar -xzOf $(VENDOR)/dagre.tgz package/dist/dagre.min.js > $(VENDOR)/dagre.min.js
+	tar -xzOf $(VENDOR)/dagre.tgz package/LICENSE > $(VENDOR)/dagre.LICENSE
+	rm $(VENDOR)/dagre.tgz
 
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
@@ -50,7 +66,8 @@ $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
 $(QUANTIZERS)/.ready: GROUP := quantizers
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready: pyproject.toml $(PACKAGE)
+$(BROWSER)/.ready: GROUP := browser
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -58,4 +75,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready: pyproject.tom
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from rich.theme import Theme
 
@@ -24,6 +27,16 @@ THEME = Theme(
 )
 DIFF = {"+": "green", "-": "red", "@": "bold cyan"}
 """Colours of the lines of a diff by their first character."""
+
+
+COLUMNS = (
+    SpinnerColumn(),
+    TextColumn("{task.description}"),
+    TextColumn("{task.completed}", style="bold"),
+    TextColumn("{task.fields[step]}", style="dim"),
+    TimeElapsedColumn(),
+)
+"""Of a line that shows progress."""
 
 
 class IRHighlighter(RegexHighlighter):
@@ -65,3 +78,24 @@ def write_diff(lines: Iterable[str], stream: TextIO) -> None:
     out = console(stream)
     for line in lines:
         out.print(Text(line, style=DIFF.get(line[:1], "")))
+
+
+Advance = Callable[[str], None]
+"""Tells that a step was done, and what it was."""
+
+
+@contextmanager
+def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
+    """A line on standard error that says how many steps were done, while the block runs; nothing where that is no
+    terminal, or with `quiet`.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    with Progress(*COLUMNS, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=None, step="")
+
+        def advance(step: str) -> None:
+            bar.update(task, advance=1, step=step)
+
+        yield advance

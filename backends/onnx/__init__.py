@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from ...frontends.onnx.external import all_nodes
 from ...ir.errors import EmitError
-from ...ir.graph import Module
+from ...ir.graph import Module, Value
 from ..files import replacing
 from ..foldmap import FoldMap, build_fold_map, count_statuses, numbered_layers, statuses
 from .emitter import emit_model
@@ -45,6 +45,10 @@ class Result:
     def operators(self) -> int:
         """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
         return sum(node.op_type != "Constant" for node in all_nodes(self.model))
+
+    def name_of(self, value: Value) -> str:
+        """The name under which a value of the module stands in the model."""
+        return self._names.of(value)
 
     def save(
         self,

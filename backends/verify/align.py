@@ -17,7 +17,7 @@ from rich.table import Table
 from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
-from .compare import Comparison, Row
+from .compare import Comparison, Row, measures, worst
 from .runner import Runner, tensors_of
 
 
@@ -32,13 +32,13 @@ class Alignment:
     alone: tuple[tuple[str, str], ...]
 
     @property
-    def worst(self) -> tuple[Row, ...]:
-        """For every tensor the row of the inputs for which it is furthest from what rounding can do."""
-        found: dict[str, Row] = {}
-        for row in self.rows:
-            if row.tensor not in found or row.share > found[row.tensor].share:
-                found[row.tensor] = row
-        return tuple(found.values())
+    def worst(self) -> list[Row]:
+        """One row for every tensor."""
+        return worst(self.rows)
+
+    def measures(self) -> list[dict[str, Any]]:
+        """For a report."""
+        return measures(self.rows)
 
     @property
     def first_divergence(self) -> Row | None:

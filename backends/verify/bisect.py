@@ -85,33 +85,42 @@ def judge_command(command: str) -> Judge:
     return judge
 
 
-def bisect(load: Load, pipeline: Sequential, judge: Judge) -> Culprit | None:
+def bisect(
+    load: Load, pipeline: Sequential, judge: Judge, advance: Callable[[str], None] | None = None
+) -> Culprit | None:
     """The first step behind which `judge` finds something wrong, None where it finds nothing at the end.
 
     `load` reads the model anew for each try, of which there are as many as the number of steps has binary digits, and
     as that of passes has. Steps are taken in one order whatever the limit, so that the wrong begins at one of them: a
-    pipeline that goes wrong and right again is judged by where it went wrong for good.
+    pipeline that goes wrong and right again is judged by where it went wrong for good. `advance` is told of every try.
     """
+
+    def told(model: ModelProto, base_dir: Path) -> str | None:
+        found = judge(model, base_dir)
+        if advance is not None:
+            advance("right" if found is None else "wrong")
+        return found
+
     stop = _Stop()
-    wrong = _judged(load, pipeline, judge, len(pipeline.passes), None, stop)
+    wrong = _judged(load, pipeline, told, len(pipeline.passes), None, stop)
     if wrong is None:
         return None
     total = stop.counts[-1][1] if stop.counts else 0
     low, high = 0, len(pipeline.passes)  # right behind `low` passes, wrong behind `high`
-    if _judged(load, pipeline, judge, 0, None, None) is not None:
+    if _judged(load, pipeline, told, 0, None, None) is not None:
         return Culprit("", "", "", 0, total, "the source model is wrong already")
     while high - low > 1:
         middle = (low + high) // 2
-        found = _judged(load, pipeline, judge, middle, None, None)
+        found = _judged(load, pipeline, told, middle, None, None)
         low, high, wrong = (middle, high, wrong) if found is None else (low, middle, found)
     guilty = str(pipeline.passes[high - 1])
     before = stop.counts[low - 1][1] if low else 0
     after = stop.counts[high - 1][1]
-    if after == before or _judged(load, pipeline, judge, high, before, None) is not None:
+    if after == before or _judged(load, pipeline, told, high, before, None) is not None:
         return Culprit(guilty, "", "", 0, total, wrong)
     while after - before > 1:
         middle = (before + after) // 2
-        found = _judged(load, pipeline, judge, high, middle, None)
+        found = _judged(load, pipeline, told, high, middle, None)
         before, after, wrong = (middle, after, wrong) if found is None else (before, middle, found)
     module = _run(load, pipeline, high, after, None)
     rule, where = module.steps.last

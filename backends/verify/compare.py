@@ -6,7 +6,7 @@ results alone. Tensors are taken in chunks, so that memory stays bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,18 +71,49 @@ class Deviation:
     stimulus: Stimulus
 
 
+def worst(rows: Sequence[Row]) -> list[Row]:
+    """For every tensor the row of the inputs for which it is furthest from what rounding can do."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.tensor not in found or row.share > found[row.tensor].share:
+            found[row.tensor] = row
+    return list(found.values())
+
+
+def measures(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The worst row of every tensor, as a report takes it: `bound` is what rounding can do where that is least met."""
+    return [
+        {
+            "tensor": row.tensor,
+            "max_abs": row.max_abs,
+            "max_rel": row.max_rel,
+            "sqnr": row.sqnr,
+            "bound": row.max_abs / row.share if 0 < row.share < np.inf else row.bound,
+        }
+        for row in worst(rows)
+    ]
+
+
 class Comparison:
     """A source model, its inputs, and what rounding can do to each of its tensors on them: what others are held to."""
 
     def __init__(
-        self, source: ModelProto, base_dir: Path | None = None, *, inputs: Sequence[Stimulus] = (), seed: int = 0
+        self,
+        source: ModelProto,
+        base_dir: Path | None = None,
+        *,
+        inputs: Sequence[Stimulus] = (),
+        seed: int = 0,
+        advance: Callable[[str], None] | None = None,
     ) -> None:
         """`inputs` are the user's; without any they are made (`stimuli`), fewer for a model with large tensors.
+        `advance` is told of every set of inputs that was compared.
 
         Raises VerifyError where the source does not run.
         """
         self.source = source
         self.base_dir = base_dir or Path()
+        self.advance = advance
         self.runner = Runner(source, self.base_dir)
         self.results = [info.name for info in source.graph.output]
         self.inputs = tuple(inputs) or (next(stimuli(source, self._runs, seed=seed)),)
@@ -147,6 +178,8 @@ class Comparison:
             names = [name for name in chunk if name in runnable]
             for stimulus in self.inputs if names else ():
                 references = self.references(chunk, stimulus)
+                if self.advance is not None:
+                    self.advance(stimulus.name)
                 for name, found in zip(names, runner.run(names, stimulus.feeds), strict=True):
                     reference = references.get(name)
                     if reference is not None and is_tensor(found):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto
 
@@ -12,7 +13,7 @@ from ...ir.errors import VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, Row
+from .compare import Comparison, Deviation, Row, measures
 from .inputs import Stimulus
 from .reproduce import save_reproducer
 from .runner import tensors_of
@@ -38,7 +39,7 @@ class VerifyNumerics:
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
     models that show it. With `when` = end only `finish` compares. `rebased` is the last pass that changes the function,
-    since which modules are compared with what it left.
+    since which modules are compared with what it left. `advance` is told of every set of inputs that was compared.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -47,8 +48,10 @@ class VerifyNumerics:
     reproducer: Path | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     rebased: str = ""
+    advance: Callable[[str], None] | None = None
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
+    _rows: Sequence[Row] = ()
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Run the source, once."""
@@ -79,7 +82,7 @@ class VerifyNumerics:
         return self._comparison
 
     def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
-        return Comparison(source, base_dir, inputs=self.inputs, seed=self.seed)
+        return Comparison(source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance)
 
     def compare(self, module: Module, name: str) -> None:
         """Emit the module and compare. Raises VerifyError."""
@@ -94,9 +97,14 @@ class VerifyNumerics:
             raise VerifyError(f"{name}: {error}") from None
         if deviation is not None:
             raise VerifyError(f"{name}: {self.describe(deviation, rows, model)}")
+        self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.tensor for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+
+    def measures(self) -> list[dict[str, Any]]:
+        """What was found last, for a report."""
+        return measures(self._rows)
 
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""

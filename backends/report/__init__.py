@@ -1,0 +1,9 @@
+"""Reports: one HTML page that shows what a pipeline did to a model; see docs/report.md."""
+
+from __future__ import annotations
+
+from .collect import Measure, collect, collect_alignment
+from .page import render, write_report, writing_report
+from .recorder import Recorder
+
+__all__ = ["Measure", "Recorder", "collect", "collect_alignment", "render", "write_report", "writing_report"]

@@ -1,0 +1,37 @@
+"""The subcommands of `irc`, a module each: `add` describes its arguments, `run` does it and returns the exit status.
+
+A module imports what it needs when it runs, so that `irc --help` imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+from . import align, bisect, compile, diff, dump, foldmap, passes, report, unfold  # noqa: A004
+
+Subparsers = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Command(Protocol):
+    """A module of this folder."""
+
+    def add(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        """Describe the arguments."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do it; the exit status."""
+
+
+COMMANDS: dict[str, Command] = {
+    "compile": compile,
+    "report": report,
+    "dump": dump,
+    "diff": diff,
+    "align": align,
+    "bisect": bisect,
+    "foldmap": foldmap,
+    "unfold": unfold,
+    "passes": passes,
+}
+"""By name, in the order in which the help lists them."""

@@ -1,0 +1,61 @@
+"""`irc align`: two models tensor by tensor."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .options import Subparsers, add_inputs, write_text
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "align",
+        help="compare two models tensor by tensor",
+        description="Run A and B on the same inputs, and compare every tensor that both have under one name. Exit with "
+        "1 where rounding does not explain a difference.",
+    )
+    command.add_argument("first", metavar="A", help="an ONNX file")
+    command.add_argument("second", metavar="B", help="another one, as irc compile wrote it from A")
+    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what became of tensors that it lacks")
+    add_inputs(command)
+    command.add_argument("--json", metavar="OUT.json", help="write all rows, - is standard output")
+    command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
+    command.add_argument("--dump", metavar="DIR", help="save every tensor of both as .npy, with an index")
+    command.add_argument("-q", "--quiet", action="store_true", help="print no table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print and write what is asked for."""
+    import json
+
+    from rich.console import Console
+
+    from ..backends.foldmap import FoldMap
+    from ..backends.terminal import progress
+    from ..backends.verify.align import align, dump, print_alignment
+    from ..backends.verify.compare import Comparison
+    from ..backends.verify.inputs import read_inputs
+    from ..backends.verify.runner import Runner
+    from ..frontends.onnx import read_model
+
+    first, base_dir = read_model(options.first)
+    second, other_dir = read_model(options.second)
+    fold_map = None if options.map is None else FoldMap.load(options.map)
+    with progress("comparing", quiet=options.quiet) as advance:
+        comparison = Comparison(first, base_dir, inputs=read_inputs(options.inputs, first), advance=advance)
+        found = align(comparison, second, other_dir, fold_map)
+    if options.dump:
+        dump(Path(options.dump), (("a", comparison.runner), ("b", Runner(second, other_dir))), comparison)
+    if options.json:
+        write_text(options.json, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+    if options.html:
+        from ..backends.report import collect_alignment, write_report
+
+        names = (Path(options.first).name, Path(options.second).name)
+        write_report(options.html, collect_alignment(names, first, second, found.measures()))
+    if not options.quiet and options.json != "-":
+        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
+    return 1 if found.first_divergence is not None else 0

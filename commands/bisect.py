@@ -1,0 +1,60 @@
+"""`irc bisect`: the rule application that makes a compile wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .options import Subparsers, add_inputs, add_passes
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "bisect",
+        help="find the pass and the rule application that make a model wrong",
+        description="Find the first application of a rule behind which the compiled MODEL differs from the source, or "
+        "COMMAND fails. Exit with 1 where there is one.",
+    )
+    command.add_argument("model", metavar="MODEL", help="an ONNX file")
+    add_passes(command)
+    command.add_argument(
+        "--command",
+        dest="judge",
+        metavar="COMMAND",
+        help="judge by a command, {} being the compiled model: it fails where it is wrong",
+    )
+    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that show it")
+    add_inputs(command)
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Find it, and print it."""
+    from ..backends.driver import read
+    from ..backends.terminal import progress
+    from ..backends.verify import VerifyNumerics
+    from ..backends.verify.bisect import bisect, judge_command, judge_numbers
+    from ..backends.verify.inputs import read_inputs
+    from ..frontends.onnx import read_model
+    from ..passes import FreezeInitializers, parse_pipeline
+    from ..passes.infra import Sequential
+
+    pipeline = parse_pipeline(options.passes)
+    if options.freeze_initializers:
+        pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
+    model, _ = read_model(options.model)
+    reproducer = None if options.output is None else Path(options.output)
+    if options.judge is None:
+        verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer)
+        judge = judge_numbers(verify, read(options.model))
+    else:
+        judge = judge_command(options.judge)
+    with progress("trying", quiet=options.quiet) as advance:
+        found = bisect(lambda: read(options.model), pipeline, judge, advance)
+    if found is None:
+        sys.stdout.write(f"{options.model}: nothing is wrong behind {pipeline}\n")
+        return 0
+    sys.stdout.write(f"{found}\n")
+    return 1

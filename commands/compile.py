@@ -1,0 +1,172 @@
+"""`irc compile`: run passes on a model and write it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files
+from .report import check_report, recorder_of, reporting
+
+if TYPE_CHECKING:
+    from ..backends.onnx import Result
+    from ..backends.verify import VerifyNumerics
+    from ..ir.graph import Module
+    from ..passes import Instrument, Timing
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "compile",
+        help="run passes on a model and write it",
+        description="Run passes on MODEL and write it.",
+        epilog=EPILOG,
+    )
+    add = command.add_argument
+    add("model", metavar="MODEL", help=MODEL)
+    add("-o", "--output", metavar="OUT", help="where to write, - is standard output (default: MODEL with .irc.onnx)")
+    add_passes(command)
+    add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
+    add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
+    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
+    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
+    add("--diff", action="store_true", help="print what each pass changed, as a unified diff, to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print how long every pass took")
+    add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
+    add(
+        "--verify",
+        nargs="?",
+        const="each",
+        choices=("each", "end"),
+        help="run the model beside its source after each pass (default), or at the end: 1 and no output if it differs",
+    )
+    add_inputs(command)
+    add("--explain", action="store_true", help="print for every affine where it went or why it stays")
+    add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
+    add("--no-durations", action="store_true", help=NO_DURATIONS)
+    add("-q", "--quiet", action="store_true", help="print no summary")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile, verify, and write all that is asked for, or nothing."""
+    from time import perf_counter
+
+    from ..backends.driver import compile as compile_model
+    from ..backends.driver import read
+    from ..backends.terminal import progress
+    from ..passes import PassContext, Timing, parse_pipeline
+
+    start = perf_counter()
+    pipeline = parse_pipeline(options.passes)
+    output = options.output or default_output(options.model)
+    _check_outputs(output, options.fold_map)
+    check_report(options.report, options.model, output, options.fold_map)
+    timing = Timing() if options.time_passes else None
+    module = read(options.model)
+    recorder = recorder_of(module) if options.report is not None else None
+    verify = _verification(options, module, output)
+    first = [instrument for instrument in (timing, recorder) if instrument is not None]
+    last = [] if verify is None else [verify]
+    context = PassContext([*first, *_instruments(options), *last])
+    before = count_nodes(module)
+    with progress("verifying", quiet=options.quiet or verify is None) as advance:
+        if verify is not None:
+            verify.advance = advance
+        result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+        if verify is not None:
+            verify.finish(result.module, result.model)
+    measures = None if verify is None else verify.measures()
+    with reporting(options.report, options, recorder, result, perf_counter() - start, measures):
+        result.save(
+            output,
+            fold_map=options.fold_map,
+            fold_map_store=options.fold_map_store,
+            embed_fold_map=options.embed_fold_map,
+        )
+    summarize(options, result, before, timing, perf_counter() - start)
+    if verify is not None and not options.quiet:
+        sys.stderr.writelines(f"{line}\n" for line in verify.lines())
+    return 0
+
+
+def _instruments(options: argparse.Namespace) -> list[Instrument]:
+    from ..backends.terminal import write_diff, write_ir
+    from ..passes import DiffIR, DumpIR, PrintIR, Verify
+
+    def print_text(text: str) -> None:
+        write_ir(f"{text}\n", sys.stderr)
+
+    def print_diff(lines: Iterable[str]) -> None:
+        write_diff(lines, sys.stderr)
+
+    found: list[Instrument] = [PrintIR(name, print_text) for name in options.print_after]
+    if options.diff:
+        found.append(DiffIR(print_diff))
+    if options.dump_ir:
+        found.append(DumpIR(options.dump_ir))
+    if options.verify_ir:
+        found.append(Verify())
+    return found
+
+
+def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
+    """The instrument that --verify asks for; what shows a deviation goes beside the output."""
+    from onnx import ModelProto
+
+    from ..ir.errors import UsageError
+
+    if options.verify is None:
+        if options.inputs:
+            raise UsageError("--inputs are run by --verify")
+        return None
+    from ..backends.verify import VerifyNumerics
+    from ..backends.verify.inputs import read_inputs
+
+    source = module.source if isinstance(module.source, ModelProto) else None
+    if options.inputs and source is None:
+        raise UsageError("--inputs go with an ONNX model")
+    inputs = () if source is None else read_inputs(options.inputs, source)
+    where = None if output == "-" else Path(f"{output}.deviation")
+    return VerifyNumerics(inputs, when=options.verify, reproducer=where)
+
+
+def _check_outputs(output: str, fold_map: str | None) -> None:
+    """Raises UsageError where model and fold map would go to one place."""
+    from ..ir.errors import UsageError
+
+    if fold_map == "-":
+        raise UsageError("--fold-map takes a file, not standard output")
+    if fold_map is not None and Path(output).resolve() in (place.resolve() for place in map_files(Path(fold_map))):
+        raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
+    if fold_map is not None and Path(fold_map).suffix == ".npz":
+        raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
+
+
+def default_output(model: str) -> str:
+    """`model.irc.onnx` beside `model.onnx`; standard output for standard input."""
+    return "-" if model == "-" else str(Path(model).with_suffix(".irc.onnx"))
+
+
+def count_nodes(module: Module) -> int:
+    """Operators of a module, its constants and returns not counted."""
+    return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
+
+
+def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
+    """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
+    lines = [f"warning: {warning}" for warning in result.warnings]
+    if timing is not None:
+        lines.append(timing.render())
+    if options.explain:
+        from ..backends.foldmap.show import explain
+
+        lines.extend(explain(result.fold_map))
+    if not options.quiet:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
+        lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
+    sys.stderr.writelines(f"{line}\n" for line in lines)

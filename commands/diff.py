@@ -1,0 +1,39 @@
+"""`irc diff`: the IR of two models side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .options import MODEL, Subparsers
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "diff",
+        help="compare the IR of two models",
+        description="Exit with 0 where A and B compute the same in the same way, names and order aside; else print how "
+        "their operators and their IR texts differ, and exit with 1.",
+    )
+    command.add_argument("first", metavar="A", help=MODEL)
+    command.add_argument("second", metavar="B")
+    command.add_argument("-q", "--quiet", action="store_true", help="print nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare."""
+    from ..backends.driver import read
+    from ..backends.terminal import write_diff
+    from ..ir.diff import diff_lines, operator_changes, structural_digest
+
+    first, second = read(options.first), read(options.second)
+    if structural_digest(first) == structural_digest(second):
+        if not options.quiet:
+            sys.stdout.write("the same but for names\n" if str(first) != str(second) else "the same\n")
+        return 0
+    if not options.quiet:
+        changes = operator_changes(first, second)
+        sys.stdout.writelines(f"{count:+d} {op}\n" for op, count in changes.items())
+        write_diff(diff_lines(first, second, (options.first, options.second)), sys.stdout)
+    return 1

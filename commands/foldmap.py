@@ -1,0 +1,108 @@
+"""`irc foldmap`: show, check and export fold maps."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .options import Subparsers, naming, write_text
+
+FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser("foldmap", help="read a fold map", description="Read a fold map.")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print it as tables", description="Print a fold map as tables.")
+    show.add_argument("map", metavar="MAP.json", help="a fold map, or a model that holds one")
+    check = actions.add_parser(
+        "check",
+        help="say whether it is that of a model",
+        description="Exit with 1, and name what is stale, where MAP.json is not the fold map of MODEL.",
+    )
+    check.add_argument("model", metavar="MODEL")
+    check.add_argument("map", metavar="MAP.json")
+    export = actions.add_parser(
+        "export",
+        help="write it in the form that a quantizer takes",
+        description="Write what MAP.json knows in the form that a quantizer takes.",
+        epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; ort-calibration: the cache of "
+        "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor.",
+    )
+    export.add_argument("model", metavar="MODEL")
+    export.add_argument("map", metavar="MAP.json")
+    export.add_argument("--to", required=True, choices=FORMS, help="the form")
+    export.add_argument(
+        "-o", "--output", metavar="OUT.json", required=True, help="where to write, - is standard output"
+    )
+    for name, what in (("--input-range", "the range of a graph input"), ("--range", "that of any other tensor")):
+        export.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=what)
+    export.add_argument(
+        "--sigmas", type=float, default=6.0, metavar="N", help="deviations that a range covers (default: 6)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what `action` says."""
+    return {"show": _show, "check": _check, "export": _export}[options.action](options)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from ..backends.foldmap import FoldMap
+    from ..backends.foldmap.show import show
+
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    show(FoldMap.load(options.map), console)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from ..backends.foldmap import FoldMap, check
+    from ..backends.foldmap.show import stale_lines
+    from ..frontends.onnx import read_model
+    from ..ir.errors import FoldMapError
+
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    found = check(model, fold_map, base_dir)
+    if found.same:
+        sys.stdout.write(f"{options.map} is the fold map of {options.model}\n")
+        return 0
+    sys.stdout.writelines(f"{line}\n" for line in stale_lines(found))
+    raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
+
+
+def _export(options: argparse.Namespace) -> int:
+    import json
+
+    from onnx.external_data_helper import load_external_data_for_model
+
+    from ..backends.foldmap import FoldMap
+    from ..backends.quantizers.export import EXPORTERS
+    from ..frontends.onnx import read_model
+
+    inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    load_external_data_for_model(model, str(base_dir))
+    with naming(options.model):
+        document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
+    write_text(options.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    if missing:
+        sys.stderr.write(f"warning: nothing is written for {', '.join(missing)}\n")
+    return 0
+
+
+def read_range(text: str) -> tuple[str, tuple[float, float]]:
+    """NAME=LOW:HIGH. Raises UsageError for anything else."""
+    from ..ir.errors import UsageError
+
+    name, _, numbers = text.rpartition("=")
+    low, _, high = numbers.partition(":")
+    try:
+        return name, (float(low), float(high))
+    except ValueError:
+        raise UsageError(f"{text!r} is no range: NAME=LOW:HIGH") from None

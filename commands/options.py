@@ -1,0 +1,64 @@
+"""What several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Subparsers = argparse._SubParsersAction  # its only name
+
+MODEL = "an ONNX file, an .irc text file, or - for ONNX on standard input"
+EPILOG = """\
+passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
+`irc passes` lists them."""
+NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
+
+
+def add_passes(command: argparse.ArgumentParser, default: str = "default") -> None:
+    """--passes and --freeze-initializers."""
+    command.add_argument("--passes", default=default, metavar="PASSES", help=f"the passes to run (default: {default})")
+    command.add_argument(
+        "--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs"
+    )
+
+
+def add_inputs(command: argparse.ArgumentParser) -> None:
+    """--inputs."""
+    command.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="run on these: .npz by name, or .npy and TensorProto files in the order of the inputs (default: made)",
+    )
+
+
+def map_files(path: Path) -> tuple[Path, Path]:
+    """Where a fold map and its arrays go."""
+    return path, path.with_suffix(".npz")
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """What is wrong with a fold map is said of the model at `path`."""
+    from ..ir.errors import FoldMapError
+
+    try:
+        yield
+    except FoldMapError as error:
+        raise FoldMapError(f"{path}: {error}") from None
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text file, complete or not at all; `-` is standard output. Raises EmitError."""
+    import sys
+
+    from ..backends.files import replacing
+
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    with replacing(Path(path)) as target:
+        target.write_text(text, encoding="utf-8")

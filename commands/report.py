@@ -1,0 +1,95 @@
+"""`irc report`: one page that shows what passes do to a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_passes, map_files
+
+if TYPE_CHECKING:
+    from ..backends.onnx import Result
+    from ..backends.report import Recorder
+    from ..ir.graph import Module
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "report",
+        help="show what passes do to a model",
+        description="Run passes on MODEL and write a page that shows what they did, without writing the result.",
+        epilog=EPILOG,
+    )
+    command.add_argument("model", metavar="MODEL", help=MODEL)
+    command.add_argument("-o", "--output", metavar="REPORT.html", required=True, help="where to write the page")
+    add_passes(command)
+    command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
+    command.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+    command.set_defaults(explain=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile, and write the page."""
+    from time import perf_counter
+
+    from ..backends.driver import compile as compile_model
+    from ..backends.driver import read
+    from ..passes import PassContext, parse_pipeline
+    from .compile import summarize
+
+    start = perf_counter()
+    pipeline = parse_pipeline(options.passes)
+    check_report(options.output, options.model)
+    module = read(options.model)
+    recorder = recorder_of(module)
+    context = PassContext([recorder])
+    result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+    seconds = perf_counter() - start
+    with reporting(options.output, options, recorder, result, seconds):
+        pass
+    summarize(options, result, recorder.operators, None, seconds)
+    return 0
+
+
+def recorder_of(module: Module) -> Recorder:
+    """The instrument that keeps for a report what the passes do."""
+    from ..backends.report import Recorder
+
+    return Recorder(module)
+
+
+@contextmanager
+def reporting(
+    path: str,
+    options: argparse.Namespace,
+    recorder: Recorder | None,
+    result: Result,
+    seconds: float,
+    alignment: Sequence[Mapping[str, Any]] | None = None,
+) -> Iterator[None]:
+    """The report, if there is a recorder, is written when the block ends well."""
+    if recorder is None:
+        yield
+        return
+    from ..backends.report import collect, writing_report
+
+    name = "standard input" if options.model == "-" else Path(options.model).name
+    durations = not options.no_durations
+    data = collect(name, recorder, result, seconds=seconds, durations=durations, alignment=alignment)
+    with writing_report(path, data):
+        yield
+
+
+def check_report(report: str | None, *others: str | None) -> None:
+    """Raises UsageError where a report would go to standard output, or take the place of one of the `others`."""
+    from ..ir.errors import UsageError
+
+    if report == "-":
+        raise UsageError("a report goes to a file, not to standard output")
+    taken = [place for other in others if other not in (None, "-") for place in map_files(Path(str(other)))]
+    if report is not None and Path(report).resolve() in [place.resolve() for place in taken]:
+        raise UsageError(f"{report}: the report would take the place of another file")

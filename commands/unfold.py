@@ -1,0 +1,31 @@
+"""`irc unfold`: the source model back."""
+
+from __future__ import annotations
+
+import argparse
+
+from .options import Subparsers, naming
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Describe the arguments."""
+    command = commands.add_parser(
+        "unfold", help="get the source model back", description="Make the source of MODEL again from its fold map."
+    )
+    command.add_argument("model", metavar="MODEL", help="what irc compile wrote, or - for standard input")
+    command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
+    command.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Unfold, and write."""
+    from ..backends.foldmap import FoldMap, unfold
+    from ..backends.onnx import save_model
+    from ..frontends.onnx import read_model
+
+    fold_map = FoldMap.load(options.map)
+    model, base_dir = read_model(options.model)
+    with naming(options.model):
+        source = unfold(model, fold_map, base_dir)
+    save_model(source, options.output, base_dir)
+    return 0
