@@ -1,4 +1,5 @@
 # make demo   set up, compile the example model, show what happened
+# make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
@@ -13,12 +14,16 @@ READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
 QUANTIZERS := $(VENV)-quantizers
+EXAMPLES := $(VENV)-examples
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/verify
 
-.PHONY: demo test test-mutations test-exporters test-quantizers bench-peers lint format clean
+.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
+
+demo-quantize: $(EXAMPLES)/.ready
+	$(EXAMPLES)/bin/python examples/quantize.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
@@ -50,7 +55,8 @@ $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
 $(QUANTIZERS)/.ready: GROUP := quantizers
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready: pyproject.toml $(PACKAGE)
+$(EXAMPLES)/.ready: GROUP := examples
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(EXAMPLES)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -58,4 +64,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready: pyproject.tom
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(EXAMPLES) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
