@@ -13,7 +13,7 @@ import argparse
 import copy
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from irc.backends.quantizers.onnxruntime import to_calibration_cache
+from irc.backends.quantizers.ranges import activations
 from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from rich.console import Console
@@ -33,6 +34,7 @@ HERE = Path(__file__).parent
 SHARED = HERE.parent.parent / "shared" / "models" / "digits"
 
 Array = npt.NDArray[Any]
+Ranges = Mapping[str, tuple[float, float]]
 
 FOLD = ("SimplifyInference", "FoldScaleAxis", "CanonicalizeOps", "SimplifyExpr", "FoldConstant")
 STEPS = {
@@ -158,9 +160,9 @@ class Score:
     sqnr: float
 
     @property
-    def numbers(self) -> tuple[tuple[float, int], ...]:
-        """Both, with the number of decimals that says something."""
-        return (self.accuracy, 2), (self.sqnr, 1)
+    def cells(self) -> tuple[str, str]:
+        """Both, with as many decimals as say something."""
+        return f"{self.accuracy:.2f}", f"{self.sqnr:.1f}"
 
 
 def score(task: Task, model: ModelProto) -> Score:
@@ -188,13 +190,14 @@ class Batches(CalibrationDataReader):
         return next(self._batches, None)
 
 
-def quantized(task: Task, result: irc.Result, *, data: bool) -> ModelProto:
-    """The compiled model in int8: ranges of activations from the calibration images, or from the fold map."""
+def quantized(task: Task, result: irc.Result, *, data: bool, ranges: Ranges | None = None) -> ModelProto:
+    """Int8: ranges of activations from the calibration images, or those given and the fold map's."""
     name = result.model.graph.input[0].name
     with tempfile.TemporaryDirectory() as folder:
         target, cache = Path(folder) / "int8.onnx", Path(folder) / "cache.json"
         if not data:
-            to_calibration_cache(result.model, result.fold_map, input_ranges={name: task.input_range}).save(cache)
+            inputs = {name: task.input_range}
+            to_calibration_cache(result.model, result.fold_map, input_ranges=inputs, ranges=ranges).save(cache)
         quantize_static(
             copy.deepcopy(result.model),  # its tensors are moved away
             target,
@@ -208,23 +211,37 @@ def quantized(task: Task, result: irc.Result, *, data: bool) -> ModelProto:
         return onnx.load(target)
 
 
+def stale_ranges(task: Task, before: irc.Result, after: irc.Result) -> Ranges:
+    """What the statistics say of values before scales moved, for the values that stand in their place afterwards."""
+    inputs = {before.model.graph.input[0].name: task.input_range}
+    known = activations(before.model, before.fold_map, input_ranges=inputs).known
+    pairs = zip(before.model.graph.node, after.model.graph.node, strict=True)
+    return {new.output[0]: known[old.output[0]].range for old, new in pairs}
+
+
 @dataclass(frozen=True)
 class Row:
-    """A way to quantize, measured with ranges from data and from the fold map."""
+    """A way to quantize, measured with ranges from data, where there are any, and without."""
 
     name: str
-    data: Score
+    data: Score | None
     free: Score
 
 
 def measure(task: Task) -> tuple[Score, list[Row]]:
-    """FP32; then int8 of the network in balance, and of the one out of balance after each step."""
+    """FP32; then int8 of the network in balance, and of the one out of balance after each step.
+
+    Last the one that is equalized, with ranges that nobody rescaled.
+    """
     cases = [("before the imbalance", compiled(task.balanced))]
     cases += [(name, compiled(task.model, passes)) for name, passes in STEPS.items()]
     rows = [
         Row(name, *(score(task, quantized(task, result, data=data)) for data in (True, False)))
         for name, result in cases
     ]
+    naive, equalized = cases[1][1], cases[2][1]
+    stale = quantized(task, equalized, data=False, ranges=stale_ranges(task, naive, equalized))
+    rows.append(Row("equalized, map not rescaled", None, score(task, stale)))
     return score(task, task.model), rows
 
 
@@ -240,8 +257,8 @@ def report(task: Task, float32: Score, rows: Sequence[Row]) -> Table:
         table.add_column(column, justify="right")
     table.add_row("FP32", f"{float32.accuracy:.2f}", end_section=True)
     for row in rows:
-        cells = (f"{number:.{digits}f}" for each in (row.data, row.free) for number, digits in each.numbers)
-        table.add_row(f"int8 per tensor, {row.name}", *cells, end_section=row is rows[0])
+        cells = [cell for each in (row.data, row.free) for cell in (each.cells if each else ("", ""))]
+        table.add_row(f"int8 per tensor, {row.name}", *cells, end_section=row in (rows[0], rows[-2]))
     return table
 
 

@@ -40,7 +40,9 @@ def samples(quantize: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def assert_equalization_helps(quantize: ModuleType, task: Any, allowed: float) -> str:
-    float32, (balanced, naive, *prepared) = quantize.measure(task)
+    float32, (balanced, naive, *prepared, stale) = quantize.measure(task)
+    assert stale.data is None
+    assert stale.free.accuracy < float32.accuracy - 50
     for way in ("data", "free"):
         lost = [float32.accuracy - getattr(row, way).accuracy for row in (balanced, naive, *prepared)]
         assert lost[1] > 50
