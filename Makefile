@@ -1,4 +1,5 @@
 # make demo   set up, compile the example model, show what happened
+# make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
@@ -16,15 +17,19 @@ EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
 QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
+EXAMPLES := $(VENV)-examples
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := backends/report/vendor
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo test test-mutations test-exporters test-quantizers test-browser vendor bench-peers lint format clean
+.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser vendor bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
+
+demo-quantize: $(EXAMPLES)/.ready
+	$(EXAMPLES)/bin/python examples/quantize.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
@@ -67,7 +72,8 @@ $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
 $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready: pyproject.toml $(PACKAGE)
+$(EXAMPLES)/.ready: GROUP := examples
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -75,4 +81,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.re
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

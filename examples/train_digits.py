@@ -10,44 +10,22 @@ import argparse
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import torch
+from digits_data import SEED, Images, Labels, Split, load_splits
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import nn
 
-SEED = 0
 EPOCHS = 40
 BATCH = 64
 PEAK_LEARNING_RATE = 5e-3
 SAMPLES_PER_CLASS = 6
 OPSET = 17
 IR_VERSION = 8
-
-Images = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
-
-
-class Split(NamedTuple):
-    """Images as float32 [n, 1, 8, 8] in 0..1, and their labels as int64 [n]."""
-
-    images: Images
-    labels: Labels
-
-
-def load_splits() -> tuple[Split, Split]:
-    """Return the training part and the held-out quarter, stratified by digit."""
-    digits = load_digits()
-    images = (digits.images / 16.0).astype(np.float32)[:, None]
-    labels = digits.target.astype(np.int64)
-    parts = train_test_split(images, labels, test_size=0.25, random_state=SEED, stratify=labels)
-    return Split(parts[0], parts[2]), Split(parts[1], parts[3])
 
 
 def take_samples(held_out: Split) -> Split:

@@ -12,7 +12,7 @@ from pathlib import Path
 import harness
 import irc
 
-FOLDERS = ("backends", "frontends", "ir", "passes")
+FOLDERS = ("backends", "commands", "frontends", "ir", "passes")
 PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
 
 
