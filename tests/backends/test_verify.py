@@ -391,3 +391,19 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
     onnx.save(other, tmp_path / "other.onnx")
     assert main(["align", str(EXAMPLE), str(tmp_path / "other.onnx")]) == 1
     assert "the first to diverge is 'down/bn:0': 0.01" in capsys.readouterr().out
+
+
+def test_align_writes_a_page(tmp_path: Path) -> None:
+    output, page = str(tmp_path / "out.onnx"), tmp_path / "align.html"
+    assert main(["compile", str(EXAMPLE), "-o", output, "-q"]) == 0
+    assert main(["align", str(EXAMPLE), output, "--html", str(page), "-q"]) == 0
+    text = page.read_text()
+    assert "digits_cnn.onnx and out.onnx" in text
+    assert '"tensor":"stem/bn:0"' in text
+
+
+def test_a_report_of_a_verified_compile_has_the_alignment(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    command = ["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), "--verify=end", "--report", str(page), "-q"]
+    assert main(command) == 0
+    assert '"tensor":"stem/bn:0"' in page.read_text()
