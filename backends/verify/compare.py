@@ -29,7 +29,9 @@ CHUNK = 256 << 20
 REMEMBERED = 512 << 20
 """Bytes of the source's tensors and their bounds that are kept for the next comparison."""
 LARGE = 32 << 20
-"""Bytes of all tensors for one set of inputs from which on fewer sets are made."""
+"""Bytes of all tensors for one set of inputs from which on fewer sets are made: three kinds at one size."""
+HUGE = 256 << 20
+"""Bytes from which on there are two kinds, and half the noisy runs."""
 AT_ONCE = 256
 """Tensors whose sizes are measured in one run."""
 
@@ -119,10 +121,13 @@ class Comparison:
         self.inputs = tuple(inputs) or (next(stimuli(source, self._runs, seed=seed)),)
         self.sizes = self._measure()
         if not inputs:
-            large = sum(self.sizes.values()) > LARGE
-            kinds, sizes = (list(KINDS)[:3], 1) if large else (list(KINDS), 2)
-            self.inputs = tuple(stimuli(source, self._runs, seed=seed, kinds=kinds, sizes=sizes))
-            self.sizes = self.sizes if large else self._measure()
+            size = sum(self.sizes.values())
+            kinds = (
+                list(KINDS) if size <= LARGE else ["normal", "wide", "equal"] if size <= HUGE else ["normal", "equal"]
+            )
+            self.inputs = tuple(stimuli(source, self._runs, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
+            self.sizes = self._measure() if size <= LARGE else self.sizes
+        self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self.noisy = self._noisy()
         self._remembered: dict[tuple[str, str], Reference] = {}
         self._room = REMEMBERED
@@ -190,7 +195,7 @@ class Comparison:
         group: list[str] = []
         size = 0
         for name in tensors_of(self.source):
-            count = self.sizes.get(name, 0) * (SAMPLES + 4)
+            count = self.sizes.get(name, 0) * (self.samples + 4)
             if group and size + count > CHUNK:
                 yield group
                 group, size = [], 0
@@ -205,7 +210,7 @@ class Comparison:
         if all(reference is not None for reference in known.values()):
             return {name: reference for name, reference in known.items() if reference is not None}
         values = self.runner.run(names, stimulus.feeds)
-        samples = [self.noisy.run(names, stimulus.feeds) for _ in range(SAMPLES)] if self.noisy is not None else []
+        samples = [self.noisy.run(names, stimulus.feeds) for _ in range(self.samples)] if self.noisy is not None else []
         found: dict[str, Reference] = {}
         for i, name in enumerate(names):
             if is_tensor(values[i]):

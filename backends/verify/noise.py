@@ -19,7 +19,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from ...ir.types import TensorType
 
-AMPLITUDE = 8.0
+AMPLITUDE = 16.0
 """Noise as a multiple of what one rounding can do: implementations differ, and sum in different orders."""
 UNIT: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-24,
@@ -51,6 +51,8 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
+ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
+"""Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
 """Operators whose constants may also be computed from others when the model runs."""
 STEM = "irc.noise"
@@ -80,6 +82,7 @@ class _Noise:
         given = {tensor.name for tensor in self.graph.initializer}
         self.data = {info.name for info in self.graph.input if info.name not in given}
         self.moved: dict[str, str] = {}
+        self.named: dict[int, str] = {}
 
     def run(self) -> None:
         nodes = list(self.graph.node)
@@ -106,7 +109,7 @@ class _Noise:
             self.nodes.append(node)
             return
         places = [i for i, name in enumerate(node.output) if name and self.unit(name) is not None]
-        names = {i: node.output[i] for i in places}
+        names = self.named = {i: node.output[i] for i in places}
         sums = node.op_type in SUMS and places == [0]
         inputs = list(node.input)
         for i in places:
@@ -116,10 +119,18 @@ class _Noise:
             elem_type, unit = self.unit(names[i]) or (0, 0.0)
             magnitude = self.sum_of_magnitudes(node, inputs) if sums else None
             if magnitude is None:
-                magnitude, growth = self.make("Abs", [node.output[i]]), 1.0
+                magnitude, growth = self.magnitude(node, i, inputs, elem_type), 1.0
             else:
                 growth = 2 + sqrt(self.terms(node)) / 2
             self.spread(node.output[i], magnitude, elem_type, unit * growth, names[i])
+
+    def magnitude(self, node: NodeProto, index: int, inputs: list[str], elem_type: int) -> str:
+        """What a result is rounded in proportion to: its own magnitude, and that of a single operand."""
+        own = self.make("Abs", [node.output[index]])
+        if node.op_type in ABSOLUTE:
+            return self.make("Add", [own, self.number(1.0, elem_type)])
+        same = self.unit(inputs[0]) is not None and self.types.get(inputs[0]) == self.types.get(self.named[index])
+        return self.make("Add", [own, self.make("Abs", inputs)]) if len(inputs) == 1 and same else own
 
     def sum_of_magnitudes(self, node: NodeProto, inputs: Iterable[str]) -> str | None:
         """The same operator on magnitudes, None where its operands are not all of one floating type."""
