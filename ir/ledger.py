@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .graph import Node, Origins, Value
-    from .statistics import Statistic
+    from .statistics import Clue
     from .tensor import Array, Tensor
 
 Scope = tuple[tuple[str, str], ...]
@@ -111,8 +111,8 @@ class Ledger:
 
     `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node, `refusals` by the
     affine's origin; `partial` has the origins of affines of which the shift or the scale stays, `merged` those of what
-    a rule consumed other than by folding, with the rule's name. `statistics` is None until a pass needs what is known
-    of the values; from then on whoever changes what a value holds changes its entry. `history` has, in order, what
+    a rule consumed other than by folding, with the rule's name. `statistics` has what BatchNormalization
+    knows of values: whoever changes what a value holds changes its entry. `history` has, in order, what
     passes did to layers without folding an affine.
     """
 
@@ -123,13 +123,12 @@ class Ledger:
         self.partial: set[int] = set()
         self.merged: list[tuple[Origins, str]] = []
         self.passes: list[str] = []
-        self.statistics: dict[Value, Statistic] | None = None
+        self.statistics: dict[Value, Clue] = {}
         self.history: list[Applied] = []
 
     def forget(self, value: Value) -> None:
         """Nothing is known any more of what `value` holds."""
-        if self.statistics is not None:
-            self.statistics.pop(value, None)
+        self.statistics.pop(value, None)
 
     def merged_origins(self) -> dict[int, str]:
         """The rule that first consumed each origin other than by folding it."""

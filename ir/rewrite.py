@@ -133,6 +133,9 @@ class Rewriter:
                 return False
             if producer.op in ("constant", "variable") or new.is_returned:
                 return False
+        statistics = self.module.ledger.statistics
+        if not returned and old in statistics:
+            statistics.setdefault(new, statistics[old])
         self.replace(old, new, take_name=returned)
         return True
 
@@ -182,8 +185,6 @@ class Rewriter:
     def _bequeath_statistic(self, old: Value, new: Value) -> None:
         """What is known of `old` holds for `new`, whatever that held before."""
         statistics = self.module.ledger.statistics
-        if statistics is None:
-            return
         known = statistics.pop(old, None)
         statistics.pop(new, None)
         if known is not None:

@@ -31,6 +31,33 @@ class Statistic:
         return replace(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Clue:
+    """Where the statistic of a value comes from, which is computed when it is asked for.
+
+    The value is what the affines `steps`, each a scale and a shift of shape [C] or [], make of the data of the
+    BatchNormalization `source`, or of its `result`.
+    """
+
+    source: Source
+    result: bool
+    steps: tuple[tuple[Array | float, Array | float], ...] = ()
+
+    def applied(self, scale: Array | float, shift: Array | float) -> Clue:
+        """Of scale * x + shift."""
+        return replace(self, steps=(*self.steps, (scale, shift)))
+
+    def statistic(self) -> Statistic | None:
+        """None where the parameters are not known or make no affine."""
+        known = of_result(self.source) if self.result else of_data(self.source)
+        for scale, shift in self.steps if known is not None else ():
+            assert known is not None
+            if np.size(scale) not in (1, known.mean.size):
+                return None  # a GroupNormalization may have a number for each group only
+            known = known.applied(scale, shift)
+        return known
+
+
 def of_data(source: Source) -> Statistic | None:
     """Of the data of a BatchNormalization; None where its parameters are not known or make no affine."""
     tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]

@@ -28,7 +28,6 @@ from .moments import Moments, propagate
 from .scale_axis.commit import Committer
 from .scale_axis.link import LAYERS
 from .scale_axis.plan import Change, Plan, Planner
-from .statistics import keep_statistics
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class BiasCorrection(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         params = Parameters(ConstantEvaluator())
-        moments = propagate(module, keep_statistics(module))
+        moments = propagate(module)
         corrector = _Corrector(Rewriter(module), params)
         applied = Applied(str(self))
         left = total = 0
@@ -131,9 +130,9 @@ class _Corrector:
         if change is None:
             return False
         statistics = self.rewriter.module.ledger.statistics
-        known = None if statistics is None else statistics.get(change.value)
+        known = statistics.get(change.value)
         self.committer.commit(Plan([change]), change.node, change.node)
-        if known is not None and statistics is not None:
+        if known is not None:
             statistics[change.value] = known
         return True
 

@@ -23,7 +23,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ledger import Applied, Refusal
 from ..ir.movement import integer
-from ..ir.tensor import Array, to_float64
+from ..ir.tensor import Array, smallest_normal, to_float64
 from ..ir.types import dtype_of, shape_of
 from .infra import Pass, PassContext
 from .scale_axis.link import LAYERS, Link, Linker
@@ -172,13 +172,22 @@ class _Equalizer:
         zeros = np.zeros_like(scale)
         taken, given = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
         link = self.linker.find(probed.link.value, taken, given)
-        if isinstance(link, Refusal):
+        if isinstance(link, Refusal) or any(self.loses_digits(fold) for _, fold in link.folds()):
             return False
         for side, fold in link.folds():
             record = self.applied.layers.setdefault(fold.node, {})
-            record[f"rescale_{side}"] = record.get(f"rescale_{side}", np.ones(())) * fold.affine.scale
+            factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
+            record[f"rescale_{side}"] = record.get(f"rescale_{side}", np.ones(())) * factor
         self.linker.commit(link)
         return True
+
+    def loses_digits(self, fold: Fold) -> bool:
+        """Whether some weight would leave the range of normal numbers, in which rounding is relative."""
+        weight = self.linker.params.evaluator.exact(fold.weight)
+        if weight is None or fold.factor is None:
+            return False
+        least = smallest_normal(fold.dtype)
+        return bool(((np.abs(weight) >= least) & (np.abs(weight * fold.factor) < least)).any())
 
 
 def pair_scale(first: Array, second: Array) -> Array:

@@ -348,8 +348,10 @@ class _Folder:
     def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
         """Write the choice; the heads of the chains that are left of this one."""
         if choice.kept is not None:
+            self.note_statistics(chain)
             self.commit_into(choice.kept, choice)
             return [chain[0].nodes[0] if chain[0] is not choice.steps[0] else choice.kept.nodes[0]]
+        self.note_statistics(chain)
         first, last = choice.steps[0], choice.steps[-1]
         tail = last.nodes[-1]
         place = first.nodes[0].inputs.index(first.data)
@@ -386,6 +388,14 @@ class _Folder:
             self.rewriter.set_inputs(product, [first.data, *product.inputs[1:]])
         if last is not kept:
             self.rewriter.replace(last.result, total.output, take_name=True)
+
+    def note_statistics(self, chain: Iterable[Step]) -> None:
+        """What is known of the data of an affine tells what is known of its result."""
+        known = self.module.ledger.statistics
+        for step in chain:
+            clue = known.get(step.data)
+            if clue is not None and step.result not in known and step.axis in (None, clue.source.axis):
+                known[step.result] = clue.applied(step.scale, step.shift)
 
     def note_merged(self, steps: Iterable[Step]) -> None:
         """Record that affines went into other constants than those of a layer."""

@@ -65,7 +65,8 @@ class HighBiasAbsorption(Pass):
         for graph in module.graphs():
             linker.planner.number(graph)
             for value in values_of(graph):
-                statistic = linker.statistics.get(value)
+                clue = linker.statistics.get(value)
+                statistic = None if clue is None else clue.statistic()
                 link = None if statistic is None else self.link(linker, value, statistic)
                 if link is not None:
                     padded.extend(zero_padded(link))

@@ -3,7 +3,9 @@
 The assumptions, which are those of Nagel et al. (2019): what enters an activation is normal in each channel, and the
 channels, positions and operands that a layer or sum combines are independent of each other. They are rough for
 deviations (neighbouring pixels are alike, so that of an average is left as it was) and good for means, which linear
-operators keep whatever depends on what. What is padded with zeros counts in means where extents are known.
+operators keep whatever depends on what. The product of two functions of one value is taken as the function that it is
+(x * sigmoid(x), x * clip(x + 3, 0, 6)); of other products whose operands have something in common only the range is
+known. What is padded with zeros counts in means where extents are known.
 """
 
 from __future__ import annotations
@@ -26,12 +28,17 @@ from ..ir.statistics import Statistic
 from ..ir.tensor import Array
 from ..ir.types import shape_of
 from .linear import read_linear
-from .smooth import smooth
+from .scale_axis.link import LAYERS
+from .smooth import Function, smooth
 from .statistics import known_statistics
 
 GRID = 257
 """Points of a range at which an activation is looked at for its least and greatest value, beside 0."""
 
+MAX_CHAIN = 16
+"""Elementwise operators in a row that are looked at as one function."""
+MAX_REACHED = 256
+"""Values that are looked at to tell whether two operands have something in common."""
 MOVERS = (
     *("identity", "nn.dropout", "split", "strided_slice", "take", "transpose", "reshape", "expand_dims", "squeeze"),
     *("nn.batch_flatten", "broadcast_to", "tile", "nn.depth_to_space", "nn.space_to_depth"),
@@ -215,23 +222,80 @@ class _Propagator:
         return self.bounded(Moments(parts[0].axis, mean, std, low, high))
 
     def product(self, node: Node) -> Moments | None:
-        """X f(x), where f is an activation, and the product of independent operands."""
-        for gate, data in ((1, 0), (0, 1)):
-            value = node.inputs[gate]
-            producer = None if value is None else value.node
-            function = None if producer is None else smooth(producer)
-            x = self.get(node, data)
-            if function is not None and x is not None and producer is not None:
-                if producer.inputs[0] is node.inputs[data]:
-                    gated = _gated(function)
-                    return x.through(gated, transformed(x.mean, x.std, gated))
+        """F(x) g(x) of one normal variable, or the product of operands that have nothing in common; of others, only the
+        range.
+        """
+        first, second = node.input(0), node.input(1)
+        if first is None or second is None or len(node.inputs) != 2:
+            return None
+        for root in self.behind(first):
+            x = self.found.get(root)
+            f, g = (None if x is None else self.function_of(value, root) for value in (first, second))
+            if x is not None and x.has_mean and f is not None and g is not None:
+                both = _product(f, g)
+                return x.through(both, transformed(x.mean, x.std, both))
         parts = self.aligned(node)
         if parts is None or len(parts) != 2:
             return None
         x, y = parts
         corners = np.stack([a * b for a in (x.low, x.high) for b in (y.low, y.high)])
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        if _reached(first) & _reached(second):
+            unknown = np.full_like(low, np.nan)
+            return Moments(x.axis, unknown, unknown, low, high)
         std = np.sqrt(x.std**2 * y.std**2 + x.std**2 * y.mean**2 + y.std**2 * x.mean**2)
-        return self.bounded(Moments(x.axis, x.mean * y.mean, std, corners.min(axis=0), corners.max(axis=0)))
+        return self.bounded(Moments(x.axis, x.mean * y.mean, std, low, high))
+
+    def behind(self, value: Value) -> list[Value]:
+        """The value, and those that it is an elementwise function of, nearest first."""
+        found = [value]
+        while len(found) < MAX_CHAIN:
+            step = self.element(found[-1])
+            if step is None:
+                break
+            found.append(step[0])
+        return found
+
+    def function_of(self, value: Value, root: Value) -> Function | None:
+        """What each element of `value` is of that of `root`, for arrays [C, n]; None where others have a part in it."""
+        steps: list[Function] = []
+        while value is not root:
+            step = self.element(value)
+            if step is None or len(steps) == MAX_CHAIN:
+                return None
+            value = step[0]
+            steps.append(step[1])
+
+        def composed(v: Array) -> Array:
+            for function in reversed(steps):
+                v = function(v)
+            return v
+
+        return composed
+
+    def element(self, value: Value) -> tuple[Value, Function] | None:
+        """The one operand of which a value is an elementwise function, and the function."""
+        node = value.node
+        if node is None or value.index:
+            return None
+        step = recognise(node, self.params.evaluator)
+        if isinstance(step, Step):
+            scale, shift = (array if array.ndim == 0 else array[:, None] for array in (step.scale, step.shift))
+            return step.data, lambda v: v * scale + shift
+        data = node.input(0)
+        if data is None:
+            return None
+        if node.op in ("nn.relu", "clip"):
+            bounds = self.bounds(node)
+            return None if bounds is None else (data, lambda v: np.clip(v, *bounds))
+        function = smooth(node)
+        return None if function is None else (data, function)
+
+    def bounds(self, node: Node) -> tuple[float, float] | None:
+        """Of a Relu or Clip, None where they are not known."""
+        low = 0.0 if node.op == "nn.relu" else number(node, self.params, "min", 1, -np.inf)
+        high = np.inf if node.op == "nn.relu" else number(node, self.params, "max", 2, np.inf)
+        return None if low is None or high is None or not low <= high else (low, high)
 
     def bounded(self, found: Moments) -> Moments:
         """With a range of no more than `sigmas` deviations, where these are known."""
@@ -244,11 +308,8 @@ class _Propagator:
         if x is None:
             return None
         if node.op in ("nn.relu", "clip"):
-            low = 0.0 if node.op == "nn.relu" else number(node, self.params, "min", 1, -np.inf)
-            high = np.inf if node.op == "nn.relu" else number(node, self.params, "max", 2, np.inf)
-            if low is None or high is None or not low <= high:
-                return None
-            return x.through(lambda v: np.clip(v, low, high), clipped(x.mean, x.std, low, high))
+            bounds = self.bounds(node)
+            return None if bounds is None else x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
         slope = self.slope(node, x)
         if slope is not None:
             column = slope if slope.ndim == 0 else slope[:, None]
@@ -288,5 +349,18 @@ class _Propagator:
         return Moments(linear.axis, mean, np.sqrt(spread), low, high)
 
 
-def _gated(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda v: v * function(v)
+def _product(f: Function, g: Function) -> Function:
+    return lambda v: f(v) * g(v)
+
+
+def _reached(value: Value) -> set[Value]:
+    """The value and what it is made of, up to layers and averages, which mix so much that they hide a single part."""
+    found, stack = {value}, [value]
+    while stack and len(found) < MAX_REACHED:
+        node = stack.pop().node
+        if node is None or node.op in (*LAYERS, *AVERAGES, "constant"):
+            continue
+        operands = {operand for operand in node.inputs if operand is not None} - found
+        found |= operands
+        stack.extend(operands)
+    return {one for one in found if one.node is None or one.node.op != "constant"}

@@ -9,6 +9,7 @@ from ..ir.attributes import RegionRef
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Param, Refusal, Scope, Source
+from ..ir.statistics import Clue
 from ..ir.types import shape_of
 
 KINDS = {
@@ -42,8 +43,19 @@ def collect_sources(module: Module) -> None:
                 source = None
             if source is not None:
                 sources[source.origin] = source
+            if source is not None and node.op == "nn.batch_norm":
+                note_statistics(node, source, module)
             index += node.op != "constant" or "form" in node.attrs
     module.ledger.sources = sources
+
+
+def note_statistics(node: Node, source: Source, module: Module) -> None:
+    """A BatchNormalization in inference knows its data and its result; of what two know, the result counts."""
+    statistics = module.ledger.statistics
+    data = node.inputs[0]
+    if data is not None:
+        statistics.setdefault(data, Clue(source, result=False))
+    statistics[node.output] = Clue(source, result=True)
 
 
 def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:

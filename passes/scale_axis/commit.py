@@ -58,11 +58,9 @@ class Committer:
             self._constants(node, carry.constants)
         for name, attribute in carry.attrs:
             self.rewriter.set_attr(node, name, attribute)
-        if change.direction == "backward":
-            self.rename(change.value)
-        else:
-            for index, _ in carry.results:
-                self.rename(node.outputs[index])
+        outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in carry.results]
+        for value in outputs:
+            self.rename(value)
 
     def _constants(self, node: Node, constants: Iterable[tuple[int, Array]]) -> None:
         """Replace operands by constants, rounded once to the dtype of the result."""
@@ -107,7 +105,7 @@ class Committer:
                 layer.output_names.extend(between if change.path is None else ())
         if fold.shift is not None:
             self._shift(change, fold, layer)
-        elif change.direction == "backward":
+        elif change.direction == "backward" or change.lacks is not None:
             self.rename(change.value)
         return layer is not None
 

@@ -18,8 +18,7 @@ from ...ir.graph import Module, Value
 from ...ir.ledger import Refusal
 from ...ir.ops import BIASED, sole_reader
 from ...ir.rewrite import Rewriter
-from ...ir.statistics import Statistic
-from ..statistics import keep_statistics
+from ...ir.statistics import Clue
 from .commit import Committer
 from .plan import Plan, Planner
 
@@ -63,6 +62,8 @@ class Link:
                 found[operand] = part
         found[self.behind] = inverse(self.given)
         for change in self.after.changes:
+            if change.lacks is not None:
+                found[change.value] = inverse(change.lacks)
             for index, moved in change.carry.results if change.carry is not None else ():
                 found[change.node.outputs[index]] = inverse(moved)
         return found
@@ -77,7 +78,7 @@ class Linker:
         self.params = Parameters(ConstantEvaluator(), border=border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
-        self.statistics = keep_statistics(module)
+        self.statistics = module.ledger.statistics
 
     def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | Refusal:
         """The link at `value`, or why there is none. Changes nothing; O(region)."""
@@ -114,10 +115,10 @@ class Linker:
                 self.statistics[value] = moved
 
 
-def applied(statistic: Statistic, affine: Affine) -> Statistic | None:
-    """The statistic of an affine of the value, None where the channels are others."""
-    along = affine.axis is None or (affine.axis == statistic.axis and affine.channels == len(statistic.mean))
-    return statistic.applied(affine.scale, affine.shift) if along and not affine.extents else None
+def applied(clue: Clue, affine: Affine) -> Clue | None:
+    """What is known of an affine of the value, None where the channels are others."""
+    along = affine.axis is None or (affine.axis == clue.source.axis and affine.channels == clue.source.channels)
+    return clue.applied(affine.scale, affine.shift) if along and not affine.extents else None
 
 
 def inverse(affine: Affine) -> Affine:

@@ -38,7 +38,10 @@ MAX_NESTING = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """One node of a plan: it becomes what `fold` or `carry` says; `value` is the one that means something else then."""
+    """One node of a plan: it becomes what `fold` or `carry` says; `value` is the one that means something else then.
+
+    `lacks` is an affine that a layer's result had and those who read it have to add.
+    """
 
     node: Node
     value: Value
@@ -46,6 +49,7 @@ class Change:
     fold: Fold | None = None
     carry: Carry | None = None
     path: Path | None = None
+    lacks: Affine | None = None
 
     @property
     def crossed(self) -> list[Node]:
@@ -302,7 +306,7 @@ class Planner:
         pushed = self._forward(node.output, stage, nesting + 1)
         if isinstance(pushed, Refusal):
             return [change]
-        return [replace(change, fold=replace(fold, shift=None)), *pushed.changes]
+        return [replace(change, fold=replace(fold, shift=None), lacks=stage), *pushed.changes]
 
 
 def _needs_one_axis(node: Node, affine: Affine) -> Refusal | None:

@@ -12,6 +12,7 @@ from fold_maps import assert_true, values
 from graphs import F64, Graph, batch_norm, compiled, stimuli
 from irc.backends.foldmap import FoldMap
 from irc.ir.errors import FoldMapError
+from onnx import ModelProto
 from oracle import EXACT, magnitude
 from random_graphs import grow
 
@@ -173,3 +174,82 @@ def test_statistics_of_random_graphs_are_true(block: int) -> None:
         passes += ",CrossLayerEqualization,FoldConstant" * (seed // 4 % 2)
         checked += assert_true(model, compiled(model, passes), seed)
     assert checked > 20
+
+
+def matmul_chain(*, direct: bool) -> ModelProto:
+    """A shift that two MatMuls in a row pass on; with `direct` a Gemm reads the value between them and the norm, too."""
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [8, 4])
+    h = graph.node("Add", [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(graph.random(4))], "h")
+    t = graph.node("MatMul", [h, weight(graph)], "t")
+    n = graph.batch_norm(t, batch_norm(4, dtype=F64), "n")
+    graph.output(graph.node("Relu", [graph.node("MatMul", [n, weight(graph)])], "y"))
+    if direct:
+        graph.output(
+            graph.node("Relu", [graph.node("Gemm", [t, weight(graph), graph.initializer(graph.random(4))])], "z")
+        )
+    return graph.model()
+
+
+def weight(graph: Graph) -> str:
+    return graph.initializer(graph.random(4, 4))
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_shift_that_a_matmul_passes_on_changes_its_result(direct: bool) -> None:
+    model = matmul_chain(direct=direct)
+    assert_names(model, compiled(model).model)
+    assert_true(model, compiled(model))
+
+
+def test_a_part_of_an_affine_in_front_of_a_batch_norm_stays() -> None:
+    """The sum of a bias goes forward alone; what the layer makes is not the data of the BatchNormalization."""
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [8, 4])
+    h = graph.node("Add", [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(np.full(4, 10.0))], "h")
+    n = graph.batch_norm(h, batch_norm(4, dtype=F64), "n")
+    total = graph.node("Add", [n, x], "s")
+    graph.output(graph.node("Gemm", [total, weight(graph), graph.initializer(graph.random(4))], "y"))
+    model = graph.model()
+    assert_names(model, compiled(model).model)
+    assert_true(model, compiled(model))
+
+
+def test_all_parts_of_a_split_change_with_it() -> None:
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [1, 3, 5, 5])
+    h = graph.node("Conv", [x, graph.initializer(graph.random(8, 3, 1, 1))], "h")
+    graph.node("Split", [h], ["a", "b"], axis=1, num_outputs=2)
+    graph.batch_norm("a", batch_norm(4, dtype=F64), "unread")
+    graph.output(graph.node("Mul", ["b", graph.initializer(np.float64(2.0))], "y"))
+    model = graph.model()
+    result = compiled(model)
+    assert_names(model, result.model)
+    assert_true(model, result)
+
+
+def assert_names(model: ModelProto, after: ModelProto) -> None:
+    """What has a name of the source holds what it held there."""
+    for inputs in stimuli(model, kinds=("random",)):
+        first, second = values(model, inputs), values(after, inputs)
+        for name in first.keys() & second.keys():
+            np.testing.assert_allclose(second[name], first[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_two_nodes_of_one_name_do_not_share_what_is_known() -> None:
+    """Two If nodes with one name, of which the second alone has a BatchNormalization."""
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 5, 5])
+    condition = graph.input("c", [], np.dtype(bool))
+    for i in range(2):
+        branches = {}
+        for branch in ("then_branch", "else_branch"):
+            inner = Graph(dtype=F64)
+            hidden = inner.node("Conv", ["x", inner.initializer(inner.random(4, 3, 1, 1))], "" if i else "n")
+            if i:
+                inner.batch_norm(hidden, batch_norm(4, dtype=F64), "n")
+            inner.output(inner.node("Sigmoid", ["n"], f"{branch}{i}"), [2, 4, 5, 5])
+            branches[branch] = inner.model().graph
+        graph.output(graph.node("If", [condition], f"y{i}", "same", **branches), [2, 4, 5, 5])
+    statistics = compiled(graph.model()).fold_map.statistics
+    assert [item["tensor"] for item in statistics] == ["n", "n"]

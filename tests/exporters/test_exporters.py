@@ -12,6 +12,8 @@ import irc
 import onnx
 import pytest
 from graphs import size, stimuli
+from irc.backends.verify import VerifyNumerics
+from irc.passes import PassContext
 from onnx import ModelProto, NodeProto
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
@@ -104,3 +106,16 @@ def test_exported_architecture_computes_the_same(name: str, exporter: str, dynam
     assert size(compiled) <= size(model)
     for inputs in stimuli(model):
         harness.assert_computes_the_same(model, compiled, inputs)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_exported_architecture_verifies(
+    name: str, exporter: str, record_property: Callable[[str, object], None]
+) -> None:
+    verify = VerifyNumerics()
+    result = irc.compile(export(name, exporter, True), context=PassContext([verify]))
+    verify.finish(result.module, result.model)
+    record_property(
+        "compared", f"{name} {exporter}: {max(verdict.greatest for verdict in verify.verdicts):.3f} of the bound"
+    )

@@ -29,7 +29,6 @@ from irc.passes import (
     Verify,
     default_pipeline,
 )
-from irc.passes.statistics import keep_statistics
 from onnx import ModelProto
 
 PASS = "HighBiasAbsorption"
@@ -206,7 +205,7 @@ def test_statistics_that_are_not_rescaled_would_ruin_the_function(stale: bool) -
     model, data = model_of(lambda graph, h: conv(graph, graph.node("Relu", [h]), scale=2.0**-6))
     module = from_model(model)
     default_pipeline()(module)
-    original = dict(keep_statistics(module))
+    original = dict(module.ledger.statistics)
     CrossLayerEqualization()(module)
     if stale:
         module.ledger.statistics = original

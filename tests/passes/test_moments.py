@@ -8,9 +8,10 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from equalize import calibrated, per_channel, values
-from graphs import F64, Array, Graph
+from graphs import F64, Array, Graph, batch_norm
 from irc.frontends.onnx import from_model
 from irc.passes import Moments, propagate
+from oracle import Interpreter
 
 Build = Callable[[Graph, str], str]
 
@@ -273,3 +274,49 @@ def test_what_does_not_follow_is_absent(name: str) -> None:
     graph.node("Identity", [NOTHING[name](graph, h)], "y")
     graph.output("y", None)
     assert "y" not in {value.name for value in propagate(from_model(graph.model()))}
+
+
+C = 4
+
+
+@pytest.mark.parametrize("form", ["hard swish", "erf gelu", "square", "swish"])
+def test_products_of_functions_of_one_value(form: str) -> None:
+    """As exporters write activations: the mean is that of the function, not of independent operands."""
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [4000, C, 4])
+    params = batch_norm(C, dtype=F64)
+    x = graph.batch_norm(x, params, "b", "bn")
+    number = lambda value: graph.initializer(np.float64(value))  # noqa: E731
+    if form == "hard swish":
+        gate = graph.node("Clip", [graph.node("Add", [x, number(3.0)]), number(0.0), number(6.0)])
+        y = graph.node("Mul", [graph.node("Mul", [x, gate]), number(1 / 6)])
+    elif form == "erf gelu":
+        erf = graph.node("Erf", [graph.node("Div", [x, number(np.sqrt(2))])])
+        y = graph.node("Mul", [graph.node("Mul", [x, graph.node("Add", [erf, number(1.0)])]), number(0.5)])
+    elif form == "square":
+        y = graph.node("Mul", [x, x])
+    else:
+        y = graph.node("Mul", [graph.node("Sigmoid", [x]), x])
+    graph.output(graph.node("Identity", [y], "y"), [4000, C, 4])
+    model = graph.model()
+    rng = np.random.default_rng(0)
+    shape = (1, C, 1)
+    data = rng.standard_normal((4000, C, 4)) * np.sqrt(params.var).reshape(shape) + params.mean.reshape(shape)
+    module = from_model(model)
+    found = next(m for value, m in propagate(module).items() if value.name == y)
+    wanted = Interpreter(model, None).evaluate({"x": data}, keep=True)[y]
+    error = 6 * found.std / np.sqrt(4000 * 4)
+    np.testing.assert_array_less(np.abs(found.mean - wanted.mean(axis=(0, 2))), error + 1e-3)
+    assert (found.low <= np.quantile(wanted, 0.001, axis=(0, 2)) + 1e-3).all()
+    assert (found.high >= np.quantile(wanted, 0.999, axis=(0, 2)) - 1e-3).all()
+
+
+def test_of_other_products_with_something_in_common_only_the_range_is_known() -> None:
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [2, C, 6, 6])
+    x = graph.batch_norm(x, batch_norm(C, dtype=F64), "b", "bn")
+    shifted = graph.node("Add", [x, graph.node("Transpose", [x], perm=[0, 1, 3, 2])])
+    graph.output(graph.node("Mul", [x, shifted], "y"), [2, C, 6, 6])
+    found = {value.name: moments for value, moments in propagate(from_model(graph.model())).items()}
+    assert not found["y"].has_mean
+    assert np.isfinite(found["y"].range).all()
