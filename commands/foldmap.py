@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from .options import Subparsers, naming, write_text
 
@@ -83,7 +84,11 @@ def _export(options: argparse.Namespace) -> int:
     from ..backends.foldmap import FoldMap
     from ..backends.quantizers.export import EXPORTERS
     from ..frontends.onnx import read_model
+    from ..ir.errors import UsageError
 
+    for taken in (options.model, options.map):
+        if options.output != "-" and Path(options.output).resolve() == Path(taken).resolve():
+            raise UsageError(f"{options.output}: it would take the place of what is read")
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
     fold_map = FoldMap.load(options.map)
     model, base_dir = read_model(options.model)

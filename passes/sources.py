@@ -59,19 +59,21 @@ def note_statistics(node: Node, source: Source, module: Module) -> None:
 
 
 def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
-    """Every graph of the module with its path."""
-    stack: list[tuple[Graph, Scope]] = [(module.graph, ())]
-    for function in module.functions.values():
+    """Every graph of the module with its path, those inside a graph right behind it."""
+    stack: list[tuple[Graph, Scope]] = []
+    for function in reversed(module.functions.values()):
         name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
         stack.append((function.graph, (("function", name),)))
+    stack.append((module.graph, ()))
     while stack:
         graph, scope = stack.pop()
         yield graph, scope
+        inner: list[tuple[Graph, Scope]] = []
         for node in graph:
             for i, region in enumerate(node.regions):
-                stack.append(
-                    (region, (*scope, (node.name or (node.output.name if node.outputs else ""), _attribute(node, i))))
-                )
+                name = node.name or (node.output.name if node.outputs else "")
+                inner.append((region, (*scope, (name, _attribute(node, i)))))
+        stack.extend(reversed(inner))
 
 
 def _attribute(node: Node, region: int) -> str:

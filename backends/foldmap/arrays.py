@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -25,6 +24,8 @@ DTYPES = {
 }
 """Element types of arrays in a fold map."""
 
+MAX_BYTES = 1 << 40
+"""No array in a document is larger."""
 Entry = dict[str, Any]
 """An array in the document: `dtype`, `shape`, and `ref`, its name in the store."""
 
@@ -73,9 +74,12 @@ class Arrays:
         """Raises FoldMapError where `data` is no npz file."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                return cls({ref: archive[ref] for ref in archive.files})
-        except (ValueError, OSError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+                items = {ref: archive[ref] for ref in archive.files}
+        except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
             raise FoldMapError(f"the arrays cannot be read: {error}") from None
+        if not all(isinstance(array, np.ndarray) for array in items.values()):
+            raise FoldMapError("the arrays cannot be read: one of them is no npy file")
+        return cls(items)
 
     def to_text(self) -> dict[str, str]:
         """The little-endian bytes of each array, compressed by zlib, in base64."""
@@ -94,6 +98,8 @@ class Arrays:
             try:
                 dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
                 size = prod(shape) * dtype.itemsize
+                if not 0 <= size <= MAX_BYTES:
+                    raise ValueError(f"{entry['ref']} has {size} bytes")
                 data = zlib.decompressobj().decompress(base64.b64decode(items[entry["ref"]], validate=True), size + 1)
                 if len(data) != size:
                     raise ValueError(f"{entry['ref']} does not have the shape {shape}")

@@ -19,8 +19,8 @@ from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
 from .arrays import Arrays, Entry
 from .document import FORMAT, VERSION, FoldMap
-from .identity import graph_digest, tensor_digest
-from .restore import Payloads, record
+from .identity import tensor_digest
+from .restore import Payloads, identity, record
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
@@ -106,8 +106,8 @@ class _Builder:
             "format": FORMAT,
             "version": VERSION,
             "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
-            "source_model": None if source is None or before is None else _identity(source, before),
-            "folded_model": _identity(self.model, self.after),
+            "source_model": None if source is None or before is None else identity(source, before),
+            "folded_model": identity(self.model, self.after),
             "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
             "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
             "statistics": self.statistics(),
@@ -250,11 +250,3 @@ def _alive(module: Module, wanted: set[int]) -> set[int]:
 
 def _scope(scope: Scope) -> list[dict[str, str]]:
     return [{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope]
-
-
-def _identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
-    return {
-        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers),
-        "ir_version": model.ir_version,
-        "opset": {entry.domain: entry.version for entry in model.opset_import},
-    }

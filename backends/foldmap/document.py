@@ -9,20 +9,23 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
+from ...frontends.onnx.external import all_nodes
+from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
 from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
 from ..files import replacing
 from .arrays import Arrays, entries_of
+from .restore import Payloads, identity
 
 FORMAT = "irc.fold_map"
 VERSION = "1.0"
-METADATA_KEY = "irc.fold_map"
-"""Key of a model's metadata under which its fold map may stand."""
 STORES = ("npz", "inline")
 
 
@@ -53,16 +56,18 @@ class FoldMap:
         path = Path(path)
         try:
             content = path.read_bytes()
-            document = _of_model(content) if path.suffix == ".onnx" else content
-            data = json.loads(document)
-            data = data if isinstance(data, dict) else {}
-            return cls(data, _stored(data, path.parent))
         except OSError as error:
             raise FoldMapError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            raise FoldMapError(f"{path}: this is not JSON") from None
+        except ValueError as error:
+            raise FoldMapError(f"{path!r}: cannot be read: {error}") from None
+        try:
+            data = _parsed(content if content.lstrip()[:1] in (b"{", b"[", b"") else _of_model(content))
+            fold_map = cls(data)
+            check_structure(data)
+            fold_map.arrays = _stored(data, path.parent)
         except FoldMapError as error:
             raise FoldMapError(f"{path}: {error}") from None
+        return fold_map
 
     def save(self, path: str | Path, *, store: str = "npz") -> None:
         """Write the document, and with `store` = npz its arrays to the npz file of the same name beside it; with
@@ -70,9 +75,9 @@ class FoldMap:
 
         Raises FoldMapError for another store, or where both files would be one; EmitError where one cannot be written.
         """
-        with ExitStack() as files:
+        with ExitStack() as stack:
             for target, content in self.files(Path(path), store).items():
-                files.enter_context(replacing(target)).write_bytes(content)
+                stack.enter_context(replacing(target)).write_bytes(content)
 
     def files(self, path: Path, store: str = "npz") -> dict[Path, bytes]:
         """What `save` writes, by file."""
@@ -97,9 +102,7 @@ class FoldMap:
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
         text = base64.b64encode(zlib.compress(self.to_json().encode())).decode()
-        others = [entry for entry in model.metadata_props if entry.key != METADATA_KEY]
-        del model.metadata_props[:]
-        model.metadata_props.extend(others)
+        forget_fold_map(model)
         model.metadata_props.add(key=METADATA_KEY, value=text)
 
     # asking
@@ -161,18 +164,45 @@ class FoldMap:
     def rescale(self, layer: str, scale: Any, shift: Any = 0.0) -> None:
         """Keep the map true: the result of a layer is now scale * y + shift, as cross-layer equalization leaves it.
 
-        `scale` and `shift` are float64, [C] or []. Raises FoldMapError where there is no such layer, or nothing is
-        known of its result.
+        `scale` and `shift` are finite, [C] or []; no scale is zero. Raises FoldMapError where they are not, there is no
+        such layer, or nothing is known of its result. When all is said, `adopt` binds the map to the model.
         """
         entry = self.layer(layer)
         known = self.output_stats(layer)
         if known is None:
             raise FoldMapError(f"the fold map knows nothing of the result of {entry['node']['name']}")
-        known = known.applied(scale, shift)
+        try:
+            factors, shifts = np.asarray(scale, np.float64), np.asarray(shift, np.float64)
+        except (TypeError, ValueError):
+            raise FoldMapError("a scale and a shift are numbers, one for each channel or one for all") from None
+        if any(array.shape not in ((), known.mean.shape) for array in (factors, shifts)):
+            raise FoldMapError(
+                f"{entry['node']['name']} has {known.mean.size} channels: {factors.shape}, {shifts.shape}"
+            )
+        if not (np.isfinite(factors).all() and np.isfinite(shifts).all() and factors.all()):
+            raise FoldMapError(f"{entry['node']['name']}: a scale is zero or a number is not finite")
+        known = known.applied(factors, shifts)
         for item in self.statistics:
             if item["tensor"] == entry["output"]["name"] and item["scope"] == entry["scope"]:
                 for key in ("mean", "std", "gamma"):
                     item[key] = self.arrays.add(item[key]["ref"], getattr(known, key))
+
+    def adopt(self, model: ModelProto, base_dir: Path | None = None) -> None:
+        """Bind the map to `model`, which another tool made of the folded one, and of which the map is true (`rescale`).
+
+        Digests become those of the model, statistics of tensors that it does not have go, and the source cannot be
+        restored any more. Raises ModelError where external data cannot be read. O(bytes).
+        """
+        payloads = Payloads(model, base_dir or Path())
+        self.data["folded_model"] = identity(model, payloads)
+        self.data["restore"] = None
+        names = {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
+        self.data["statistics"] = [item for item in self.statistics if item["tensor"] in names]
+        for layer in self.layers:
+            for part in (layer["weight"], layer["bias"]):
+                if part is not None:
+                    found = payloads.by_name.get(part["name"])
+                    part["digest"] = None if found is None else f"sha256:{found}"
 
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
@@ -182,6 +212,44 @@ class FoldMap:
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
     """Affines by status, given with their reasons; those that are kept as `kept: <reason>`."""
     return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        raise FoldMapError("this is neither JSON nor an ONNX model") from None
+    return data if isinstance(data, dict) else {}
+
+
+def check_structure(data: Mapping[str, Any]) -> None:
+    """Hold a document against the schema, in which keys that it does not know may stand.
+
+    Raises FoldMapError that says what is wrong where.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    schema = json.loads(files("irc.backends.foldmap").joinpath("schema.json").read_text(encoding="utf-8"))
+    try:
+        error = best_match(Draft202012Validator(_lenient(schema)).iter_errors(data))
+    except RecursionError:
+        raise FoldMapError("the document is nested too deep") from None
+    if error is not None:
+        where = "/".join(map(str, error.absolute_path)) or "the document"
+        raise FoldMapError(f"{where}: {error.message[:200]}")
+    layers = {layer["id"] for layer in data["layers"]}
+    for source in data["sources"]:
+        if not layers.issuperset(source["layers"]):
+            raise FoldMapError(f"{source['id']} went into a layer that is not there")
+
+
+def _lenient(schema: Any) -> Any:
+    """The schema without the rule that there are no other keys."""
+    if isinstance(schema, dict):
+        items = ((k, v) for k, v in schema.items() if not (k == "additionalProperties" and v is False))
+        return {key: _lenient(value) for key, value in items}
+    return [_lenient(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _of_model(content: bytes) -> bytes:
@@ -196,7 +264,7 @@ def _of_model(content: bytes) -> bytes:
             raise FoldMapError("the model holds no fold map")
         return zlib.decompress(base64.b64decode(text, validate=True))
     except DecodeError:
-        raise FoldMapError("this is not an ONNX model") from None
+        raise FoldMapError("this is neither JSON nor an ONNX model") from None
     except (ValueError, zlib.error):
         raise FoldMapError("the fold map in the model cannot be read") from None
 

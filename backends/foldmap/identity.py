@@ -40,16 +40,20 @@ def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
 
 
 def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
-    """SHA-256 over the main graph and the functions: interface names, nodes, and initializers by name, type, shape and
-    elements, whatever field or file they are stored in and in whatever order. Documentation and metadata do not count.
+    """SHA-256 over opsets, main graph and functions: names and types of the interface, nodes as they are written, and
+    initializers of the main graph by name, type, shape and elements, whatever field or file they are stored in and in
+    whatever order. Documentation and metadata of model and graph do not count, nor do types of other values.
 
     `base_dir` is the folder of the external data; `digests` are those of the main graph's initializers, if known.
     Raises ModelError and OSError where external data cannot be read.
     """
     hasher = hashlib.sha256()
     graph = model.graph
-    for names in ([info.name for info in graph.input], [info.name for info in graph.output]):
-        hasher.update(json.dumps(names).encode())
+    hasher.update(json.dumps(sorted((entry.domain, entry.version) for entry in model.opset_import)).encode())
+    for infos in (graph.input, graph.output):
+        hasher.update(json.dumps([info.name for info in infos]).encode())
+        for info in infos:
+            hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
     for pair in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):

@@ -26,7 +26,7 @@ from ...ir.errors import FoldMapError
 from ...ir.tensor import Array, round_to
 from ...ir.types import DTYPES as IR_DTYPES
 from .arrays import Arrays, Entry
-from .identity import payload, tensor_digest
+from .identity import graph_digest, payload, tensor_digest
 
 PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
@@ -61,6 +61,15 @@ class Payloads:
         self.of_initializers = self.digests[:count]
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
         self.by_name = dict(zip((t.name for t in model.graph.initializer), self.of_initializers, strict=True))
+
+
+def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
+    """What a fold map says of a model that it belongs to."""
+    return {
+        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers),
+        "ir_version": model.ir_version,
+        "opset": {entry.domain: entry.version for entry in model.opset_import},
+    }
 
 
 def is_raw(tensor: TensorProto) -> bool:
@@ -122,7 +131,7 @@ def restored(restore: Mapping[str, Any], after: Payloads, arrays: Arrays) -> Mod
             digest = next((entry.value for entry in tensor.external_data if entry.key == PLACE), None)
             if digest is not None:
                 _put_back(tensor, digest, after, recipes.get(digest), arrays)
-    except (DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (DecodeError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FoldMapError(f"what is kept of the source model cannot be read: {error}") from None
     return model
 

@@ -15,9 +15,10 @@ from .unfold import Staleness
 def show(fold_map: FoldMap, console: Console) -> None:
     """Print what the map belongs to, every affine with what became of it, and every layer with what is known of it."""
     producer, counts = fold_map.data["producer"], fold_map.count()
-    console.print(f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}", highlight=False)
+    who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
+    console.print(who, highlight=False, markup=False)
     console.print(f"passes: {','.join(producer['passes']) or 'none'}", highlight=False, markup=False)
-    console.print(f"affines: {', '.join(f'{n} {what}' for what, n in sorted(counts.items())) or 'none'}")
+    console.print(f"affines: {', '.join(f'{n} {what}' for what, n in sorted(counts.items())) or 'none'}", markup=False)
     for table in (_sources(fold_map), _layers(fold_map), _others(fold_map)):
         if table.row_count:
             console.print(table)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from ...frontends.onnx.external import all_nodes
 from ...ir.errors import FoldMapError
 from .document import FoldMap
 from .identity import graph_digest
@@ -54,13 +55,10 @@ def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) ->
 
     Raises ModelError where external data cannot be read.
     """
-    from ...frontends.onnx.external import all_nodes
-
     after = Payloads(model, base_dir or Path())
     same = graph_digest(model, after.base_dir, after.of_initializers) == fold_map.data["folded_model"].get("digest")
     nodes = {node.name: node for node in all_nodes(model)}
-    names = {name for node in nodes.values() for name in node.output} | {info.name for info in model.graph.input}
-    names.update(name for node in all_nodes(model) for name in node.output)
+    names = {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
     stale = []
     for layer in fold_map.layers:
         node = nodes.get(layer["node"]["name"])

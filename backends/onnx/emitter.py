@@ -14,7 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from ...frontends.onnx.attributes import export_attribute
 from ...frontends.onnx.dtypes import value_info
-from ...frontends.onnx.messages import copy_fields
+from ...frontends.onnx.messages import copy_fields, forget_fold_map
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type
@@ -49,6 +49,8 @@ class _Emitter:
         model = ModelProto()
         if isinstance(module.source, ModelProto):
             copy_fields(module.source, model, ("graph", "functions"))
+            if module.changed:
+                forget_fold_map(model)
         else:
             model.ir_version, model.producer_name = module.ir_version, "irc"
             for domain, version in module.graph.opsets.items():

@@ -69,7 +69,7 @@ def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: boo
         entry = backward.get(node.name)
         known = None if entry is None else fold_map.output_stats(entry["id"])
         if entry is None or known is None:
-            missing.append(node.name)
+            missing.append(node.name or node.output[0])
         elif skip_zero_padded and any(map(_is_inexact, readers.through_activations(entry["output"]["name"]))):
             inexact.append(node.name)
         else:

@@ -78,6 +78,8 @@ def activations(
     tensor and go before what is known. Raises FoldMapError where the map does not describe the model, UsageError where
     a range is none or a name is not in the model. O(nodes).
     """
+    if not (np.isfinite(sigmas) and sigmas > 0):
+        raise UsageError(f"a range covers a positive number of deviations, not {sigmas}")
     check_belongs(model, fold_map)
     module = from_model(model)
     values = {value.name: value for value in values_of(module.graph) if _is_activation(value)}
@@ -97,7 +99,7 @@ def _activation(given: Range | None, moments: Moments | None) -> Activation | No
     mean, axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
     if given is not None:
         return Activation(np.array(given[0]), np.array(given[1]), None, mean, axis)
-    if moments is None:
+    if moments is None or not (np.isfinite(moments.low).all() and np.isfinite(moments.high).all()):
         return None
     return Activation(moments.low, moments.high, moments.axis, mean, axis)
 

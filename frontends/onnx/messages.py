@@ -6,6 +6,10 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import ModelProto
+
+METADATA_KEY = "irc.fold_map"
+"""Key of a model's metadata under which its fold map may stand."""
 
 
 def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
@@ -27,3 +31,11 @@ def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
             getattr(target, descriptor.name).CopyFrom(value)
         else:
             getattr(target, descriptor.name).extend(value)
+
+
+def forget_fold_map(model: ModelProto) -> None:
+    """A fold map in the metadata is that of the model it was made for."""
+    others = [entry for entry in model.metadata_props if entry.key != METADATA_KEY]
+    if len(others) < len(model.metadata_props):
+        del model.metadata_props[:]
+        model.metadata_props.extend(others)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from irc.backends.foldmap import FORMAT, FoldMap, graph_digest
+from graphs import F32, Graph, batch_norm, conv_bn
+from irc.backends.foldmap import FORMAT, FoldMap, check, graph_digest, unfold
 from irc.backends.foldmap.arrays import Arrays, entries_of
+from irc.backends.quantizers.ranges import activations
+from irc.cli import main
 from irc.frontends.onnx.external import all_nodes
 from irc.ir.errors import EmitError, FoldMapError
 from onnx import ModelProto, numpy_helper
 
+NONE = f"sha256:{'0' * 64}"
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 SCHEMA = json.loads((harness.ROOT / "backends" / "foldmap" / "schema.json").read_text())
 
@@ -142,7 +148,9 @@ def test_arrays_survive_both_stores_bit_for_bit() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not JSON"),
+        ("", "neither JSON nor an ONNX model"),
+        ("{", "neither JSON nor an ONNX model"),
+        ("garbage", "neither JSON nor an ONNX model"),
         ("[1]", "not a fold map"),
         ('{"format": "other"}', "not a fold map"),
         (f'{{"format": "{FORMAT}", "version": "7.0"}}', "version '7.0' is not known"),
@@ -185,11 +193,11 @@ def test_damaged_arrays_are_refused(damage: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ({"kind": "npz", "path": "../o.npz", "digest": ""}, "'../o.npz' lies outside the fold map's folder"),
-        ({"kind": "npz", "path": "/o.npz", "digest": ""}, "lies outside"),
-        ({"kind": "npz", "path": "missing.npz", "digest": ""}, "'missing.npz' cannot be read: No such file"),
-        ({"kind": "npz", "path": "o.npz", "digest": "sha256:0"}, "'o.npz' belongs to another fold map, or was changed"),
-        ({"kind": "tape"}, "arrays in 'tape' are not known here"),
+        ({"kind": "npz", "path": "../o.npz", "digest": NONE}, "'../o.npz' lies outside the fold map's folder"),
+        ({"kind": "npz", "path": "/o.npz", "digest": NONE}, "lies outside"),
+        ({"kind": "npz", "path": "missing.npz", "digest": NONE}, "'missing.npz' cannot be read: No such file"),
+        ({"kind": "npz", "path": "o.npz", "digest": NONE}, "'o.npz' belongs to another fold map, or was changed"),
+        ({"kind": "tape"}, "tensor_store: .* is not valid"),
         ({"kind": "inline", "arrays": {}}, "an array of the fold map cannot be read"),
     ],
 )
@@ -200,3 +208,133 @@ def test_arrays_that_are_not_the_maps_own_are_refused(store: dict[str, str], mes
     with pytest.raises(FoldMapError, match=message) as error:
         FoldMap.load(path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def mutations(document: Any) -> Iterator[tuple[str, Any]]:
+    """Copies of a document in which one key is missing or one value is of another kind."""
+    places: list[tuple[Any, ...]] = []
+    stack: list[tuple[Any, tuple[Any, ...]]] = [(document, ())]
+    while stack:
+        item, path = stack.pop()
+        pairs = item.items() if isinstance(item, dict) else enumerate(item[:2]) if isinstance(item, list) else ()
+        for key, value in pairs:
+            places.append((*path, key))
+            stack.append((value, (*path, key)))
+    for path in places:
+        for new in ("missing", None, 5, "", "[/red]", [1], {}, 2**70, float("nan")):
+            changed = deepcopy(document)
+            inner = changed
+            for key in path[:-1]:
+                inner = inner[key]
+            if new == "missing":
+                del inner[path[-1]]
+            else:
+                inner[path[-1]] = new
+            yield f"{'/'.join(map(str, path))} {new!r}", changed
+
+
+@pytest.mark.parametrize("store", ["npz", "inline"])
+def test_no_document_brings_a_command_down(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever stands in a fold map: it is read, or refused in one sentence."""
+    model, fold_map, output = (str(tmp_path / name) for name in ("o.onnx", "m.json", "out"))
+    graph, *_ = conv_bn()
+    graph.output("y")
+    onnx.save(graph.model(), model)
+    assert main(["compile", model, "-o", model, "--fold-map", fold_map, "--fold-map-store", store, "-q"]) == 0
+    commands = (
+        ["foldmap", "show", fold_map],
+        ["foldmap", "check", model, fold_map],
+        ["unfold", model, fold_map, "-o", output],
+        ["foldmap", "export", model, fold_map, "--to", "nncf", "-o", output],
+    )
+    tried = 0
+    for what, document in mutations(json.loads(Path(fold_map).read_text())):
+        Path(fold_map).write_text(json.dumps(document))
+        for command in commands if tried % 5 == 0 else commands[:1]:
+            status = main(command)
+            assert status in (0, 1), (what, command)
+            error = capsys.readouterr().err
+            assert status == 0 or error.count("\n") == 1, (what, error)
+        tried += 1
+    assert tried > 500
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x05\x06" + b"\0" * 18,
+        np.lib.format.magic(1, 0) + b"\x10\x00",
+        pytest.param(b"\x80\x04K\x01.", id="pickle"),
+    ],
+)
+def test_arrays_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "o.json"
+    irc.compile(EXAMPLE).fold_map.save(path)
+    (tmp_path / "o.npz").write_bytes(content)
+    document = json.loads(path.read_text())
+    document["tensor_store"]["digest"] = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    path.write_text(json.dumps(document))
+    with pytest.raises(
+        FoldMapError, match=r"o\.json: the arrays cannot be read|an array of the fold map cannot be read"
+    ):
+        FoldMap.load(path).arrays.get(document["layers"][0]["folds"][0]["scale"])
+
+
+def test_a_model_compiled_again_does_not_carry_the_map_of_another(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    irc.compile(EXAMPLE, "SimplifyInference").save(first, embed_fold_map=True)
+    irc.compile(first).save(second)
+    assert not onnx.load(second).metadata_props
+    irc.compile(first, "none").save(second)
+    assert onnx.load(second) == onnx.load(first)
+
+
+def test_a_rescaled_map_is_adopted_by_the_model_it_is_true_of() -> None:
+    """Another tool halves the result of the first convolution."""
+    result = irc.compile(EXAMPLE)
+    model, fold_map = deepcopy(result.model), FoldMap(deepcopy(result.fold_map.data), result.fold_map.arrays)
+    changed = weights(model)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("stem/conv.weight", "stem/conv.bias"):
+            tensor.CopyFrom(numpy_helper.from_array(changed[tensor.name] / np.float32(2), tensor.name))
+    before = fold_map.output_stats("stem/conv")
+    with pytest.raises(FoldMapError, match="belongs to another model"):
+        activations(model, fold_map)
+    fold_map.rescale("stem/conv", 0.5)
+    fold_map.adopt(model)
+    after = fold_map.output_stats("stem/conv")
+    assert before is not None
+    assert after is not None
+    assert np.array_equal(after.std, before.std / 2)
+    assert activations(model, fold_map).known
+    assert check(model, fold_map).same
+    with pytest.raises(FoldMapError, match="holds no source model"):
+        unfold(model, fold_map)
+
+
+@pytest.mark.parametrize("scale", [0.0, np.nan, np.ones(3), np.ones((16, 1)), None, "x"])
+def test_scales_that_are_none_are_refused(scale: Any) -> None:
+    with pytest.raises(FoldMapError, match=r"channels|not finite|numbers"):
+        irc.compile(EXAMPLE).fold_map.rescale("stem/conv", scale)
+
+
+def test_affines_of_subgraphs_stand_in_the_models_order() -> None:
+    graph = Graph(dtype=F32)
+    graph.input("x", [2, 3, 5, 5])
+    condition = graph.input("c", [], np.dtype(bool))
+    for i in range(3):
+        branches = {}
+        for branch in ("then_branch", "else_branch"):
+            inner = Graph(dtype=F32)
+            hidden = inner.node("Conv", ["x", inner.initializer(inner.random(4, 3, 1, 1))])
+            inner.output(inner.batch_norm(hidden, batch_norm(4), f"{branch}{i}"), [2, 4, 5, 5])
+            branches[branch] = inner.model().graph
+        graph.output(graph.node("If", [condition], f"y{i}", f"if{i}", **branches), [2, 4, 5, 5])
+    result = irc.compile(graph.model())
+    fold_map = result.fold_map
+    outputs = [source["output"] for source in fold_map.sources]
+    assert outputs == [
+        f"{attribute.name}{i}" for i, node in enumerate(result.model.graph.node) for attribute in node.attribute
+    ]
+    assert [layer["output"]["name"] for layer in fold_map.layers] == outputs
