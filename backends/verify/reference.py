@@ -16,6 +16,8 @@ TINY = 2.0**-120
 """Below this no float32 is exact."""
 COARSE = 4096.0
 """Without noisy runs the bound is so many roundings of the greatest number in the tensor."""
+CONSTANT = 64.0
+"""The same where noise does not get: what is computed from constants alone, and what is exact."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,15 +42,15 @@ class Reference:
         finite = np.isfinite(exact)
         undecided = np.zeros(value.shape, bool)
         spread = np.zeros(value.shape, exact.real.dtype)
-        if not samples:
-            unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-            greatest = np.abs(exact[finite]).max(initial=0)
-            spread = np.full(value.shape, COARSE * unit * greatest if value.dtype.kind in "fcV" else 0.0)
         with np.errstate(all="ignore"):
             for sample in samples:
                 moved = wide(sample)
                 undecided |= np.isfinite(moved) != finite
                 spread = np.fmax(spread, np.where(finite & np.isfinite(moved), np.abs(moved - exact), 0))
+            if value.dtype.kind in "fcV" and not spread.any():
+                unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
+                roundings = CONSTANT if samples else COARSE
+                spread = np.full_like(spread, roundings * unit * np.abs(exact[finite]).max(initial=0))
             average = float(np.sqrt(np.mean(np.square(spread, dtype=np.float64)))) if spread.size else 0.0
         return cls(value, MARGIN * np.maximum(spread, spread.dtype.type(average)) + TINY, undecided, True)
 

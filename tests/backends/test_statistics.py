@@ -177,7 +177,7 @@ def test_statistics_of_random_graphs_are_true(block: int) -> None:
 
 
 def matmul_chain(*, direct: bool) -> ModelProto:
-    """A shift that two MatMuls in a row pass on; with `direct` a Gemm, too, reads the value between them and the norm."""
+    """A shift that two MatMuls in a row pass on; with `direct` a Gemm reads what is in front of the norm, too."""
     graph = Graph(dtype=F64)
     x = graph.input("x", [8, 4])
     h = graph.node("Add", [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(graph.random(4))], "h")
