@@ -51,6 +51,8 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
+LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
+"""Operators that are taken to sum 64 products where the shape does not tell."""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
@@ -153,12 +155,20 @@ class _Noise:
         return copy.output[0]
 
     def terms(self, node: NodeProto) -> int:
-        """How many products are summed for one element, as far as a constant weight tells."""
-        for name in node.input[1:2]:
-            tensor = self.weights.get(self.origin(name))
-            if tensor is not None and node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-                return max(prod(tensor.dims) // max(min(tensor.dims[:2], default=1), 1), 1)
-        return 64 if node.op_type in ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool") else 2
+        """How many products are summed for one element, as far as the shape of the second operand tells."""
+        dims = self.extents(node.input[1]) if len(node.input) > 1 else None
+        if dims is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+            return 64 if node.op_type in LONG_SUMS else 2
+        return max(prod(dims) // max(min(dims[:2], default=1), 1), 1)
+
+    def extents(self, name: str) -> list[int] | None:
+        """The shape of a value, None where it is not known."""
+        name = self.origin(name)
+        if name in self.weights:
+            return list(self.weights[name].dims)
+        shape = self.types[name].shape if name in self.types else None
+        dims = [dim for dim in shape or () if isinstance(dim, int)]
+        return dims if shape is not None and len(dims) == len(shape) else None
 
     def origin(self, name: str) -> str:
         return next((old for old, new in self.moved.items() if new == name), name)
