@@ -118,26 +118,27 @@ class Comparison:
         self.advance = advance
         self.runner = Runner(source, self.base_dir)
         self.results = [info.name for info in source.graph.output]
-        self.inputs = tuple(inputs) or (next(stimuli(source, self._runs, seed=seed)),)
+        self.inputs = tuple(inputs) or (next(stimuli(source, self._fault, seed=seed)),)
         self.sizes = self._measure()
         if not inputs:
             size = sum(self.sizes.values())
             kinds = (
                 list(KINDS) if size <= LARGE else ["normal", "wide", "equal"] if size <= HUGE else ["normal", "equal"]
             )
-            self.inputs = tuple(stimuli(source, self._runs, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
+            self.inputs = tuple(stimuli(source, self._fault, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self.noisy = self._noisy()
         self._remembered: dict[tuple[str, str], Reference] = {}
         self._room = REMEMBERED
 
-    def _runs(self, feeds: Feeds) -> bool:
+    def _fault(self, feeds: Feeds) -> str | None:
+        """Why the source does not run on some inputs."""
         try:
             self.runner.run(self.results, feeds)
-        except VerifyError:
-            return False
-        return True
+        except VerifyError as error:
+            return str(error)
+        return None
 
     def _measure(self) -> dict[str, int]:
         """Bytes of every tensor of the source, for the largest inputs."""

@@ -58,27 +58,29 @@ def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 def stimuli(
     model: ModelProto,
-    runs: Callable[[Feeds], bool],
+    fault: Callable[[Feeds], str | None],
     *,
     seed: int = 0,
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which `runs` says that the model
-    runs.
+    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which the model runs: `fault` says
+    why it does not.
 
     Raises VerifyError where it runs at none.
     """
     infos = required_inputs(model)
     limits = index_limits(model)
-    found = 0
+    found, reason = 0, ""
     tried: set[tuple[tuple[int, ...], ...]] = set()
     for size in SIZES:
         shapes = tuple(shape_at(info, *size) for info in infos)
         if shapes in tried:
             continue
         tried.add(shapes)
-        if not runs(_feeds(infos, shapes, "normal", seed, limits)):
+        why = fault(_feeds(infos, shapes, "normal", seed, limits))
+        if why is not None:
+            reason = reason or why
             continue
         found += 1
         for kind in kinds:
@@ -87,7 +89,7 @@ def stimuli(
         if found == sizes:
             return
     if not found:
-        raise VerifyError("the source model runs on no inputs that were tried: give some with --inputs")
+        raise VerifyError(f"the source model runs on no inputs that were tried (give some with --inputs): {reason}")
 
 
 def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:

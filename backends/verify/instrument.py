@@ -71,6 +71,7 @@ class VerifyNumerics:
 
     def finish(self, module: Module, model: ModelProto) -> None:
         """Compare the model that is about to be written. Raises VerifyError."""
+        self.comparison(module)
         passes = ",".join(self._done) if self.when == "end" else "the backend"
         self.hold(model, passes or "the backend", module.base_dir)
 
