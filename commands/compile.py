@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files, write_text
 from .report import check_report, recorder_of, reporting
 
 if TYPE_CHECKING:
     from ..backends.onnx import Result
     from ..backends.verify import VerifyNumerics
+    from ..backends.verify.instrument import Verdict
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
 
@@ -49,6 +50,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add("--explain", action="store_true", help="print for every affine where it went or why it stays")
     add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
     add("--no-durations", action="store_true", help=NO_DURATIONS)
+    add("--json", metavar="OUT.json", help="write the summary as JSON, - is standard output")
     add("-q", "--quiet", action="store_true", help="print no summary")
 
 
@@ -59,12 +61,15 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
     from ..backends.terminal import progress
+    from ..ir.errors import UsageError
     from ..passes import PassContext, Timing, parse_pipeline
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
     output = options.output or default_output(options.model)
     _check_outputs(output, options.fold_map)
+    if options.json == "-" and output == "-":
+        raise UsageError("the model and the summary cannot both go to standard output")
     check_report(options.report, options.model, output, options.fold_map)
     timing = Timing() if options.time_passes else None
     module = read(options.model)
@@ -91,7 +96,25 @@ def run(options: argparse.Namespace) -> int:
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{line}\n" for line in verify.lines())
+    if options.json:
+        verdicts = [] if verify is None else verify.verdicts
+        write_summary(options.json, result, before, perf_counter() - start, verdicts)
     return 0
+
+
+def write_summary(path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict]) -> None:
+    """What the summary says, for machines."""
+    import json
+    from dataclasses import asdict
+
+    document = {
+        "operators": [before, result.operators],
+        "affines": dict(sorted(result.count().items())),
+        "seconds": round(seconds, 6),
+        "warnings": result.warnings,
+        "verified": [asdict(verdict) for verdict in verdicts],
+    }
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def _instruments(options: argparse.Namespace) -> list[Instrument]:

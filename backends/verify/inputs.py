@@ -64,8 +64,8 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which the model runs: `fault` says
-    why it does not.
+    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which the model runs; `fault`
+    says why it does not.
 
     Raises VerifyError where it runs at none.
     """
