@@ -19,6 +19,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises EmitError where the folder is missing or cannot be written.
     """
+    if path.is_dir():
+        raise EmitError(f"{path}: cannot be written: this is a folder")
     if path.exists() and not path.is_file():
         yield path  # a device or a pipe is written to, not replaced
         return

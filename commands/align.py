@@ -40,7 +40,13 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
     from ..frontends.onnx import read_model
+    from ..ir.errors import UsageError
 
+    places = [Path(place).resolve() for place in (options.json, options.html) if place not in (None, "-")]
+    if options.html == "-" or {*places} & {Path(options.first).resolve(), Path(options.second).resolve()}:
+        raise UsageError("--json and --html go to files of their own")
+    if len(places) > len({*places}):
+        raise UsageError("--json and --html cannot be one file")
     first, base_dir = read_model(options.first)
     second, other_dir = read_model(options.second)
     fold_map = None if options.map is None else FoldMap.load(options.map)

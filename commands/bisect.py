@@ -38,9 +38,12 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.verify.bisect import bisect, judge_command, judge_numbers
     from ..backends.verify.inputs import read_inputs
     from ..frontends.onnx import read_model
+    from ..ir.errors import UsageError
     from ..passes import FreezeInitializers, parse_pipeline
     from ..passes.infra import Sequential
 
+    if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
+        raise UsageError("--command takes {} for the model, and goes without --inputs and -o")
     pipeline = parse_pipeline(options.passes)
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])

@@ -27,7 +27,7 @@ def structural_digest(module: Module) -> str:
 def _graph_digest(graph: Graph, outer: dict[Value, str]) -> str:
     known = dict(outer)
     for i, value in enumerate(graph.inputs):
-        known[value] = f"input {i} {value.type}"  # a region's inputs are known by position, as the main graph's are
+        known[value] = f"input {i} {value.type} {_payload_text(graph.defaults.get(value))}"
     for node in graph:
         digest = _node_digest(node, known)
         for value in node.outputs:
@@ -46,15 +46,19 @@ def _node_digest(node: Node, known: dict[Value, str]) -> str:
 
 
 def _attribute_text(value: object, node: Node, known: dict[Value, str]) -> str:
-    if isinstance(value, Tensor):
-        return value.digest()
-    if isinstance(value, SparseTensor):
-        return f"{value.values.digest()} {value.indices.digest()}"
+    if isinstance(value, Tensor | SparseTensor):
+        return _payload_text(value)
     if isinstance(value, RegionRef):
         return _graph_digest(node.regions[value.index], known)
     if isinstance(value, tuple):
         return repr([_attribute_text(item, node, known) for item in value])
     return repr(value)
+
+
+def _payload_text(value: Tensor | SparseTensor | None) -> str:
+    if isinstance(value, SparseTensor):
+        return f"{value.values.digest()} {value.indices.digest()}"
+    return "" if value is None else value.digest()
 
 
 def operator_changes(a: Module, b: Module) -> dict[str, int]:

@@ -48,7 +48,10 @@ MODULES = (
 """Where conditions are looked for, as far as it exists."""
 DECLINING = "ir/affine/"
 """Modules whose functions decline by returning None."""
-TESTS = ("tests/passes", "tests/ir", "tests/backends", "tests/test_regressions.py", "tests/test_round_trip.py")
+TESTS = (
+    *("tests/passes", "tests/ir", "tests/test_regressions.py", "tests/test_round_trip.py"),
+    *(f"tests/backends/test_{name}.py" for name in ("fold_map_cases", "statistics")),
+)
 """Deterministic tests that take seconds."""
 PROCESSES = 2
 TIMEOUT = 600.0

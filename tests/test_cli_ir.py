@@ -125,3 +125,10 @@ def test_digests_hold_for_every_shared_model() -> None:
         default_pipeline()(twice)
         same = str(once) == str(twice)
         assert (structural_digest(once) == structural_digest(twice)) == same, path.name
+
+
+def test_defaults_of_overridable_initializers_count() -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+    body = head + "g (float[1] x, float[1] w = {{ {} }}) => (float[1] y) {{ y = Add(x, w) }}"
+    first, second = (from_model(onnx.parser.parse_model(body.format(value))) for value in ("1", "2"))
+    assert structural_digest(first) != structural_digest(second)

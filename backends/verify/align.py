@@ -17,7 +17,7 @@ from rich.table import Table
 from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
-from .compare import Comparison, Row, measures, worst
+from .compare import Comparison, Row, measures, origin, undecided, worst
 from .runner import Runner, tensors_of
 
 
@@ -66,9 +66,7 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     Raises VerifyError where a model does not run.
     """
     order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
-    rows = sorted(
-        (row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order.get(row.tensor, len(order))
-    )
+    rows = sorted((row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order[origin(row.tensor)])
     there = set(tensors_of(other))
     notes = {} if fold_map is None else _gone(fold_map)
     alone = tuple((name, notes.get(name, "")) for name in order if name not in there)
@@ -105,9 +103,13 @@ def print_alignment(found: Alignment, console: Console) -> None:
         console.print(table)
     for name, note in found.alone:
         console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
+    silent = undecided(found.rows)
+    for name in silent:
+        text = f"{name}: nothing can be said, as noise of rounding makes or unmakes its numbers"
+        console.print(text, markup=False, highlight=False)
     first = found.first_divergence
     if first is None:
-        console.print(f"{len(found.worst)} tensors agree within what rounding can do")
+        console.print(f"{len(found.worst) - len(silent)} tensors agree within what rounding can do")
     else:
         text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
         console.print(text, markup=False, highlight=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ LARGE = 32 << 20
 """Bytes of all tensors for one set of inputs from which on fewer sets are made: three kinds at one size."""
 HUGE = 256 << 20
 """Bytes from which on there are two kinds, and half the noisy runs."""
+READABLE = {*("f16", "f32", "f64", "bool", "string"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
+"""Element types that onnxruntime gives to numpy."""
+PART = " ["
+"""Stands between the name of a sequence and the number of one of its tensors."""
 AT_ONCE = 256
 """Tensors whose sizes are measured in one run."""
 
@@ -64,6 +69,11 @@ class Row:
         """Whether rounding does not explain the difference."""
         return self.share > 1
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether noise leaves no element to compare."""
+        return 0 < self.undecided >= prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
@@ -80,6 +90,12 @@ def worst(rows: Sequence[Row]) -> list[Row]:
         if row.tensor not in found or row.share > found[row.tensor].share:
             found[row.tensor] = row
     return list(found.values())
+
+
+def undecided(rows: Sequence[Row]) -> list[str]:
+    """Tensors of which no inputs say anything."""
+    telling = {row.tensor for row in rows if not row.says_nothing}
+    return list(dict.fromkeys(row.tensor for row in rows if row.tensor not in telling))
 
 
 def measures(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -117,6 +133,8 @@ class Comparison:
         self.base_dir = base_dir or Path()
         self.advance = advance
         self.runner = Runner(source, self.base_dir)
+        self.types = self._types()
+        self.names = [name for name in tensors_of(source) if self.is_readable(name)]
         self.results = [info.name for info in source.graph.output]
         self.inputs = tuple(inputs) or (next(stimuli(source, self._fault, seed=seed)),)
         self.sizes = self._measure()
@@ -135,7 +153,7 @@ class Comparison:
     def _fault(self, feeds: Feeds) -> str | None:
         """Why the source does not run on some inputs."""
         try:
-            self.runner.run(self.results, feeds)
+            self.runner.run([name for name in self.results if self.is_readable(name)], feeds)
         except VerifyError as error:
             return str(error)
         return None
@@ -143,7 +161,7 @@ class Comparison:
     def _measure(self) -> dict[str, int]:
         """Bytes of every tensor of the source, for the largest inputs."""
         largest = max(self.inputs, key=lambda stimulus: sum(map(_bytes, stimulus.feeds.values())))
-        names = tensors_of(self.source)
+        names = self.names
         sizes: dict[str, int] = {}
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]
@@ -152,19 +170,26 @@ class Comparison:
 
     def _noisy(self) -> Runner | None:
         """The source with noise, None where onnxruntime does not take it."""
+        runner = Runner(noisy(self.source, self.types), self.base_dir)
         try:
-            module = from_model(self.source, self.base_dir)
-        except ModelError:
-            return None
-        types = {value.name: value.type for value in module.graph.inputs}
-        types.update((value.name, value.type) for node in module.graph for value in node.outputs)
-        tensors = {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}
-        runner = Runner(noisy(self.source, tensors), self.base_dir)
-        try:
-            runner.run(self.results, self.inputs[0].feeds)
+            runner.run([name for name in self.results if self.is_readable(name)], self.inputs[0].feeds)
         except VerifyError:
             return None
         return runner
+
+    def _types(self) -> dict[str, TensorType]:
+        """Types of the values of the main graph, as far as they are known."""
+        try:
+            module = from_model(self.source, self.base_dir)
+        except ModelError:
+            return {}
+        values = [*module.graph.inputs, *(value for node in module.graph for value in node.outputs)]
+        return {value.name: value.type for value in values if isinstance(value.type, TensorType)}
+
+    def is_readable(self, name: str) -> bool:
+        """Whether onnxruntime can hand out the elements: numpy does not have every type."""
+        type_ = self.types.get(name)
+        return type_ is None or type_.dtype is None or str(type_.dtype) in READABLE
 
     def rows(
         self, other: ModelProto, base_dir: Path | None = None, *, similarity: bool = True
@@ -175,27 +200,27 @@ class Comparison:
         Raises VerifyError where the other model does not run, or lacks a result.
         """
         runner = Runner(other, base_dir or self.base_dir)
-        there = set(tensors_of(other)) | {info.name for info in (*other.graph.output, *other.graph.input)}
+        there = set(tensors_of(other))
         missing = [name for name in self.results if name not in there]
         if missing:
             raise VerifyError(f"the result {missing[0]!r} is missing")
-        runnable = set(tensors_of(other))
         for chunk in self.chunks():
-            names = [name for name in chunk if name in runnable]
+            names = [name for name in chunk if name in there]
             for stimulus in self.inputs if names else ():
                 references = self.references(chunk, stimulus)
                 if self.advance is not None:
                     self.advance(stimulus.name)
-                for name, found in zip(names, runner.run(names, stimulus.feeds), strict=True):
-                    reference = references.get(name)
-                    if reference is not None and is_tensor(found):
-                        yield compare(name, stimulus.name, reference, found, similarity=similarity), stimulus
+                found = parts(names, runner.run(names, stimulus.feeds))
+                wanted = {part: reference for part, reference in references.items() if origin(part) in names}
+                for part in {**wanted, **found}:
+                    row = pair(part, stimulus.name, wanted.get(part), found.get(part), similarity=similarity)
+                    yield row, stimulus
 
     def chunks(self) -> Iterator[list[str]]:
         """All tensors of the source in groups that fit into CHUNK bytes; one that does not fit stands alone."""
         group: list[str] = []
         size = 0
-        for name in tensors_of(self.source):
+        for name in self.names:
             count = self.sizes.get(name, 0) * (self.samples + 4)
             if group and size + count > CHUNK:
                 yield group
@@ -210,17 +235,22 @@ class Comparison:
         known = {name: self._remembered.get((name, stimulus.name)) for name in names}
         if all(reference is not None for reference in known.values()):
             return {name: reference for name, reference in known.items() if reference is not None}
-        values = self.runner.run(names, stimulus.feeds)
-        samples = [self.noisy.run(names, stimulus.feeds) for _ in range(self.samples)] if self.noisy is not None else []
-        found: dict[str, Reference] = {}
-        for i, name in enumerate(names):
-            if is_tensor(values[i]):
-                found[name] = Reference.of(values[i], [sample[i] for sample in samples])
+        values = parts(names, self.runner.run(names, stimulus.feeds))
+        samples = self._samples(names, stimulus.feeds)
+        found = {part: Reference.of(value, [sample.get(part) for sample in samples]) for part, value in values.items()}
         size = sum(reference.nbytes for reference in found.values())
-        if len(found) == len(names) and size <= self._room:
+        if found.keys() == set(names) and size <= self._room:
             self._room -= size
             self._remembered.update(((name, stimulus.name), reference) for name, reference in found.items())
         return found
+
+    def _samples(self, names: Sequence[str], feeds: Feeds) -> list[dict[str, Any]]:
+        """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""
+        try:
+            runs = [self.noisy.run(names, feeds) for _ in range(self.samples)] if self.noisy is not None else []
+        except VerifyError:
+            return []
+        return [parts(names, run) for run in runs]
 
     def deviation(self, other: ModelProto, base_dir: Path | None = None) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows.
@@ -233,12 +263,40 @@ class Comparison:
             rows.append(row)
             if row.deviates:
                 worst.setdefault(row.tensor, Deviation(row, stimulus))
-        first = next((worst[name] for name in tensors_of(self.source) if name in worst), None)
-        return first, rows
+        order = {name: i for i, name in enumerate(tensors_of(self.source))}
+        first = min(worst, key=lambda part: order[origin(part)], default=None)
+        return None if first is None else worst[first], rows
 
 
 def _bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
+
+
+def parts(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """The tensors among values by name; those of a sequence, and how many they are, each under its own."""
+    found: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        if is_tensor(value):
+            found[name] = value
+        elif isinstance(value, list):
+            found[f"{name}{PART}length]"] = np.array(len(value))
+            found.update((f"{name}{PART}{i}]", item) for i, item in enumerate(value) if is_tensor(item))
+    return found
+
+
+def origin(part: str) -> str:
+    """The value that a part belongs to."""
+    return part.partition(PART)[0]
+
+
+def pair(name: str, inputs: str, reference: Reference | None, found: Any, *, similarity: bool) -> Row:
+    """The row of one tensor, which one of the models may lack: sequences may be of other lengths."""
+    if reference is None:
+        return Row(name, inputs, found.shape, str(found.dtype), elements=found.size)
+    if found is None:
+        shape, dtype = reference.value.shape, str(reference.value.dtype)
+        return Row(name, inputs, shape, dtype, elements=reference.value.size, share=np.inf if reference.steady else 0.0)
+    return compare(name, inputs, reference, found, similarity=similarity)
 
 
 def compare(name: str, inputs: str, reference: Reference, found: Any, *, similarity: bool = True) -> Row:

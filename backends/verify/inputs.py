@@ -64,8 +64,8 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Inputs of every kind at up to `sizes` sizes of the open dimensions, of those at which the model runs; `fault`
-    says why it does not.
+    """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions; `fault` says why it
+    does not.
 
     Raises VerifyError where it runs at none.
     """
@@ -78,14 +78,16 @@ def stimuli(
         if shapes in tried:
             continue
         tried.add(shapes)
-        why = fault(_feeds(infos, shapes, "normal", seed, limits))
-        if why is not None:
-            reason = reason or why
-            continue
-        found += 1
+        text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+        runs = False
         for kind in kinds:
-            text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
-            yield Stimulus(f"{kind} {text}", _feeds(infos, shapes, kind, seed, limits))
+            feeds = _feeds(infos, shapes, kind, seed, limits)
+            why = fault(feeds)
+            reason = reason or why or ""
+            if why is None:
+                runs = True
+                yield Stimulus(f"{kind} {text}", feeds)
+        found += runs
         if found == sizes:
             return
     if not found:
@@ -94,6 +96,8 @@ def stimuli(
 
 def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
     """The shape of an input with its open dimensions filled in."""
+    if not info.type.HasField("tensor_type"):
+        raise VerifyError(f"the input {info.name!r} is no tensor: none can be made, nor given")
     dims = info.type.tensor_type.shape.dim
     return tuple(
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
@@ -120,10 +124,10 @@ def _array(rng: np.random.Generator, elem_type: int, shape: Sequence[int], kind:
         return np.full(shape, "a", object)
     dtype = helper.tensor_dtype_to_np_dtype(elem_type)
     if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(bool) if kind != "zero" else np.zeros(shape, bool)
+        return np.asarray(rng.integers(0, 2, shape) * (kind != "zero"), bool)
     if dtype.kind in "iu":
         most = min(limit, int(np.iinfo(dtype).max) + 1)
-        return (
+        return np.asarray(
             rng.integers(0, most, shape) if kind not in ("zero", "equal") else np.ones(shape) * (kind == "equal")
         ).astype(dtype)
     return np.asarray(KINDS[kind](rng, shape)).astype(dtype)
@@ -159,11 +163,11 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
     for path in map(Path, paths):
         try:
             if path.suffix == ".npz":
-                with np.load(path, allow_pickle=False) as archive:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                     sets.append(Stimulus(path.name, {name: archive[name] for name in archive.files if name in infos}))
                 continue
             name, array = _read_tensor(path)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # numpy, zipfile and onnx have no error in common
             raise VerifyError(f"{path}: no inputs can be read from it: {error}") from None
         free = next((other for other in infos if other not in loose), None)
         target = name if name in infos else free
@@ -179,7 +183,8 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
 
 def _read_tensor(path: Path) -> tuple[str, Array]:
     if path.suffix == ".npy":
-        array: Array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
         return "", array
     proto = TensorProto()
     try:

@@ -9,14 +9,13 @@ from typing import Any
 
 from onnx import ModelProto
 
-from ...ir.errors import VerifyError
+from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, Row, measures
+from .compare import Comparison, Deviation, Row, measures, origin, undecided
 from .inputs import Stimulus
 from .reproduce import save_reproducer
-from .runner import tensors_of
 
 WHEN = ("each", "end")
 
@@ -113,6 +112,9 @@ class VerifyNumerics:
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
             for v in self.verdicts
         ]
+        silent = undecided(self._rows)
+        if silent:
+            lines.append(f"nothing can be said of {', '.join(silent[:5])}{', ...' if len(silent) > 5 else ''}")
         if self.rebased:
             lines.append(f"{self.rebased} changes the function: what follows was compared with its result")
         return lines
@@ -126,18 +128,18 @@ class VerifyNumerics:
         )
         if self.reproducer is None:
             return text
-        operators = self.reproduce(deviation, rows, model, self.reproducer)
+        try:
+            operators = self.reproduce(deviation, rows, model, self.reproducer)
+        except (EmitError, VerifyError) as error:
+            return f"{text}; the models that show it cannot be saved: {error}"
         return f"{text}; {self.reproducer} has the {operators} operators that show it"
 
     def reproduce(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, folder: Path) -> int:
         """Save the smallest models that show a deviation; the number of operators in the second."""
         comparison = self._comparison
         assert comparison is not None
-        deviating = {row.tensor for row in rows if row.deviates}
-        there = set(tensors_of(model))
-        agreeing = [name for name in tensors_of(comparison.source) if name in there and name not in deviating]
-        values = comparison.runner.run(agreeing, deviation.stimulus.feeds) if agreeing else []
-        known = dict(zip(agreeing, values, strict=True))
-        return len(
-            save_reproducer(folder, comparison.source, model, deviation.row.tensor, known, deviation.stimulus.feeds)
+        comparable = {row.tensor for row in rows}
+        agreeing = comparable - {row.tensor for row in rows if row.deviates}
+        return save_reproducer(
+            folder, comparison.runner, model, origin(deviation.row.tensor), agreeing, deviation.stimulus
         )

@@ -51,6 +51,8 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
+SHAPED = ("Pow", "Mod", "Clip")
+"""Operators of which only the first operand is data: a power of 2.0000001 has no value below zero."""
 LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
 """Operators that are taken to sum 64 products where the shape does not tell."""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
@@ -84,6 +86,7 @@ class _Noise:
         given = {tensor.name for tensor in self.graph.initializer}
         self.data = {info.name for info in self.graph.input if info.name not in given}
         self.moved: dict[str, str] = {}
+        self.originals: dict[str, str] = {}
         self.named: dict[int, str] = {}
 
     def run(self) -> None:
@@ -97,7 +100,7 @@ class _Noise:
                 continue
             self.data.update(node.output)
             if node.op_type not in BY_SHAPE:
-                for i, name in enumerate(node.input):
+                for i, name in enumerate(node.input[:1] if node.op_type in SHAPED else node.input):
                     computed = name not in self.data and node.op_type in PARAMETRIC and self.unit(name) is not None
                     if name in self.weights or computed:
                         node.input[i] = self.weight(name)
@@ -171,13 +174,14 @@ class _Noise:
         return dims if shape is not None and len(dims) == len(shape) else None
 
     def origin(self, name: str) -> str:
-        return next((old for old, new in self.moved.items() if new == name), name)
+        return self.originals.get(name, name)
 
     def weight(self, name: str) -> str:
         """The name of a constant with noise."""
         if name not in self.moved:
             elem_type, unit = self.unit(name) or (0, 0.0)
             self.moved[name] = self.fresh("weight")
+            self.originals[self.moved[name]] = name
             self.spread(name, self.make("Abs", [name]), elem_type, unit, self.moved[name])
         return self.moved[name]
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.tensor import Array
 
 MARGIN = 4.0
-"""The bound is so many times the greatest spread that was seen, at the element or on average over the tensor."""
+"""The bound is so many times the greatest spread that was seen, at the element or on average over its channel."""
 TINY = 2.0**-120
 """Below this no float32 is exact."""
 COARSE = 4096.0
@@ -23,7 +23,8 @@ CONSTANT = 64.0
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which elements noise
-    makes numbers out of infinities, or the reverse. A tensor whose shape depends on the noise is not `steady`.
+    makes numbers out of infinities, or the reverse, or another integer. A tensor whose shape depends on the noise is
+    not `steady`.
     """
 
     value: Array
@@ -47,12 +48,13 @@ class Reference:
                 moved = wide(sample)
                 undecided |= np.isfinite(moved) != finite
                 spread = np.fmax(spread, np.where(finite & np.isfinite(moved), np.abs(moved - exact), 0))
-            if value.dtype.kind in "fcV" and not spread.any():
-                unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-                roundings = CONSTANT if samples else COARSE
-                spread = np.full_like(spread, roundings * unit * np.abs(exact[finite]).max(initial=0))
-            average = float(np.sqrt(np.mean(np.square(spread, dtype=np.float64)))) if spread.size else 0.0
-        return cls(value, MARGIN * np.maximum(spread, spread.dtype.type(average)) + TINY, undecided, True)
+        if value.dtype.kind not in "fcV":
+            return cls(value, np.full(value.shape, TINY), undecided | (spread > 0), True)
+        if not spread.any():
+            unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
+            roundings = CONSTANT if samples else COARSE
+            spread = np.full_like(spread, roundings * unit * np.abs(exact[finite]).max(initial=0))
+        return cls(value, MARGIN * np.maximum(spread, _average(spread)) + TINY, undecided, True)
 
     @property
     def is_number(self) -> bool:
@@ -63,6 +65,15 @@ class Reference:
     def nbytes(self) -> int:
         """Bytes of it all."""
         return self.value.nbytes + self.bound.nbytes + self.undecided.nbytes
+
+
+def _average(spread: Array) -> Array:
+    """The root mean square over each channel, or over all of what has none: channels may be of very different size."""
+    axes = tuple(axis for axis in range(spread.ndim) if axis != 1) if spread.ndim > 1 else None
+    if not spread.size:
+        return spread
+    squares = np.square(spread, dtype=np.float64).mean(axis=axes, keepdims=True)
+    return np.asarray(np.sqrt(squares), spread.dtype)
 
 
 def is_tensor(value: object) -> TypeGuard[Array]:

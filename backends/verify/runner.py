@@ -59,5 +59,6 @@ def first_line(error: Exception) -> str:
 
 
 def tensors_of(model: ModelProto) -> list[str]:
-    """Names of the results of nodes of the main graph, constants left out, in the model's order."""
-    return [name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name]
+    """Names of the results of nodes of the main graph, constants left out, in the model's order, and of its results."""
+    made = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name)
+    return list(dict.fromkeys((*made, *(info.name for info in model.graph.output))))

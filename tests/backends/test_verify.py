@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.backends.verify import VerifyNumerics, compare
+from irc.backends.verify import Stimulus, VerifyNumerics, compare
 from irc.backends.verify.bisect import bisect, judge_numbers
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import read_inputs
@@ -417,3 +417,129 @@ def test_a_summary_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["affines"] == {"folded": 8}
     assert found["warnings"] == []
     assert found["verified"][0]["tensors"] == 19
+
+
+def text(body: str, opset: int = 17) -> ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}')
+
+
+def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
+    """Tensors of `b` that rounding does not explain."""
+    return {row.tensor for row, _ in Comparison(a, **options).rows(b) if row.deviates}
+
+
+def test_a_power_gets_no_noise_on_its_exponent() -> None:
+    cube = text("g (float[16] x) => (float[16] y) <float k = {3.0}> { y = Pow(x, k) }")
+    other = text("g (float[16] x) => (float[16] y) <float k = {3.0}> { a = Abs(x) y = Pow(a, k) }")
+    assert verdict(cube, other) == {"y"}
+    assert not verdict(cube, cube)
+
+
+def test_results_that_no_node_makes_are_compared() -> None:
+    first = text("g (float[3] x) => (float[3] y, float[3] c) <float[3] k = {1,2,3}> { y = Abs(x) c = Add(k, k) }")
+    second = text(
+        "g (float[3] x) => (float[3] y, float[3] c) { y = Abs(x) c = Constant<value_floats=[2.0,4.0,7.0]>() }"
+    )
+    third = text("g (float[3] x) => (float[3] y, float[3] c) <float[3] c = {2,4,9}> { y = Abs(x) }")
+    assert verdict(first, second) == {"c"}
+    assert verdict(first, third) == {"c"}
+    assert verdict(third, second) == {"c"}
+
+
+def test_sequences_are_compared_part_by_part() -> None:
+    head = "g (float[3] x, float[3] z) => (seq(float[3]) y)"
+    first = text(f"{head} {{ y = SequenceConstruct(x, z) }}")
+    assert verdict(first, text(f"{head} {{ y = SequenceConstruct(z, z) }}")) == {"y [0]"}
+    assert verdict(first, text(f"{head} {{ y = SequenceConstruct(x) }}")) == {"y [length]", "y [1]"}
+    assert not verdict(first, first)
+
+
+def test_booleans_are_compared_exactly_where_noise_does_not_decide() -> None:
+    """Sin(pi) is noise; the others are not."""
+    body = "g (float[16] x) => (bool[16] y) <float k = {{0.0}}> {{ s = Sin(x) y = {}(s, k) }}"
+    x = np.array([np.pi, *np.linspace(1, 2, 15)], np.float32)
+    stimulus = [Stimulus("given", {"x": x})]
+    assert verdict(text(body.format("Greater")), text(body.format("Less")), inputs=stimulus) == {"y"}
+
+
+def test_large_channels_hide_no_fault_in_small_ones() -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 16)).astype(np.float32)
+    weight[:, 0] *= 1e6
+    models = []
+    for sign in (1, -1):
+        graph = Graph(dtype=F32)
+        x = graph.input("x", [8, 64])
+        changed = weight.copy()
+        changed[:, 5] *= sign
+        graph.output(graph.node("MatMul", [x, graph.initializer(changed)], "y"))
+        models.append(graph.model())
+    assert verdict(*models) == {"y"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "g (int64 n) => (int64 y) { y = Identity(n) }",
+        "g (bool b) => (bool y) { y = Not(b) }",
+        "g (int32[4] a, int32[4] b) => (int32[4] y) { y = Div(a, b) }",
+        "g (float[4] x) => (float[4] y) { a = Cast<to=16>(x) b = Identity(a) y = Cast<to=1>(b) }",
+        """g (float[9] x) => (float[K] y) <float z = {0.0}> { s = Sin(x) p = Greater(s, z) a = Compress<axis=0>(x, p)
+            t = Sin(x) q = Greater(t, z) b = Compress<axis=0>(x, q) y = Add(a, b) }""",
+    ],
+    ids=["scalar integer", "scalar boolean", "division by zero", "bfloat16", "shapes that noise decides"],
+)
+def test_what_is_right_is_not_accused(body: str) -> None:
+    assert all(verdict.greatest <= 1 for verdict in verified(text(body)).verdicts)
+
+
+def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph(dtype=F32)
+    x = graph.input("x", [4])
+    graph.output(graph.node("Sqrt", [graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])], "y"))
+    onnx.save(graph.model(), tmp_path / "a.onnx")
+    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx")]) == 0
+    assert "y: nothing can be said" in capsys.readouterr().out
+
+
+def test_sequence_inputs_are_refused_in_one_sentence() -> None:
+    model = text("g (seq(float[3]) s, int64 i) => (float[3] y) { y = SequenceAt(s, i) }")
+    with pytest.raises(VerifyError, match=r"the input 's' is no tensor"):
+        Comparison(model)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.npy", "x.pb"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00"])
+def test_files_that_hold_no_inputs_are_refused(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(VerifyError, match=r"no inputs can be read from it|input .* is"):
+        read_inputs([tmp_path / name], network())
+
+
+def test_external_data_stand_in_the_reproducer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "in.onnx"
+    onnx.save(network(), source, save_as_external_data=True, location="in.bin", size_threshold=0)
+    dropped_bias(monkeypatch)
+    assert main(["compile", str(source), "-o", str(tmp_path / "out.onnx"), "--verify", "-q"]) == 1
+    shown = tmp_path / "elsewhere"
+    (tmp_path / "out.onnx.deviation").rename(shown)
+    (tmp_path / "in.bin").unlink()
+    inputs = dict(np.load(shown / "inputs.npz"))
+    results = [
+        onnxruntime.InferenceSession(shown / f"{name}.onnx").run(None, inputs)[0] for name in ("before", "after")
+    ]
+    assert not np.allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bisect", "{model}", "--command", "true"],
+        ["bisect", "{model}", "--command", "true {{}}", "--inputs", "x.npy"],
+        ["align", "{model}", "{model}", "--json", "{model}"],
+        ["align", "{model}", "{model}", "--json", "x", "--html", "x"],
+        ["align", "{model}", "{model}", "--html", "-"],
+    ],
+)
+def test_options_that_do_not_go_together_are_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([argument.format(model=EXAMPLE) for argument in arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
