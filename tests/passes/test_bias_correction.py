@@ -204,3 +204,14 @@ def test_a_trained_model_stays_accurate_with_quantized_weights(name: str) -> Non
     assert "1 of 20 layers" in result.warnings[0]
     float_accuracy = accuracy(compile_model(path).model, images, labels)
     assert accuracy(quantize_weights(result.model), images, labels) > float_accuracy - 0.02
+
+
+def test_taps_count_in_full_where_the_extents_are_not_known() -> None:
+    model, _ = model_of("Relu", "Conv", 6, 4, 3, 3, pads=[1, 1, 1, 1])
+    for axis in (2, 3):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = f"d{axis}"
+    del model.graph.value_info[:]
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    exact, ignored = (corrected(model, f"padding={padding}").model for padding in ("exact", "ignore"))
+    assert exact == ignored

@@ -17,7 +17,17 @@ from equalize import (
     quantize_weights,
     weights,
 )
-from graphs import F16, F64, Array, Graph, assert_equivalent, assert_interface, assert_nothing_stale, compiled
+from graphs import (
+    F16,
+    F64,
+    Array,
+    Graph,
+    assert_equivalent,
+    assert_interface,
+    assert_nothing_stale,
+    batch_norm,
+    compiled,
+)
 from harness import run
 from irc.backends.driver import compile as compile_model
 from irc.backends.onnx import Result
@@ -422,3 +432,47 @@ def test_weights_that_would_leave_the_normal_numbers_stay() -> None:
     graph.output(graph.node("Conv", [hidden, second], "y", "conv2"))
     model = graph.model()
     assert compile_model(model, f"default,{PASS},FoldConstant").model == model
+
+
+def unchanged(graph: Graph, before: str = "default") -> None:
+    """Equalization does nothing to what other passes leave."""
+    model = graph.model()
+    assert compile_model(model, f"{before},{PASS}").model == compile_model(model, before).model
+
+
+def test_an_operator_that_would_change_twice_stays() -> None:
+    """Both halves of a Split, put together again."""
+    graph = Graph(dtype=F64)
+    h = graph.node("Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(8, 3, 1, 1))])
+    graph.node("Split", [h], ["a", "b"], axis=1, num_outputs=2)
+    h = graph.node("Relu", [graph.node("Add", ["a", "b"])])
+    graph.output(graph.node("Conv", [h, graph.initializer(graph.random(2, 4, 1, 1))], "y"))
+    unchanged(graph)
+
+
+def test_a_batch_norm_that_stays_is_no_layer() -> None:
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [2, 4, 5, 5])
+    norm = graph.batch_norm(x, batch_norm(4, dtype=F64), "n")
+    h = graph.node("Conv", [x, graph.initializer(graph.random(4, 4, 1, 1))])
+    h = graph.node("Relu", [graph.node("Add", [norm, h])])
+    graph.output(graph.node("Conv", [h, graph.initializer(graph.random(2, 4, 1, 1))], "y"))
+    unchanged(graph)
+
+
+def test_what_reads_the_shape_alone_is_no_layer() -> None:
+    graph = Graph(dtype=F64)
+    h = graph.node("Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")])
+    graph.output(graph.node("Shape", [graph.node("Relu", [h])], "y"), [4], np.dtype(np.int64))
+    unchanged(graph, "none")
+
+
+def test_constants_in_between_do_not_grow_much() -> None:
+    """A scalar that would become a constant for each of 20,000 channels."""
+    graph, channels = Graph(dtype=F64), 20_000
+    spread = (2.0 ** graph.rng.uniform(-3, 3, channels)).reshape(-1, 1, 1, 1)
+    weight = graph.initializer(graph.random(channels, 1, 1, 1) * spread)
+    h = graph.node("Conv", [graph.input("x", [1, 1, 2, 2]), weight])
+    h = graph.node("Relu", [graph.node("Add", [h, graph.initializer(np.float64(0.5))])])
+    graph.output(graph.node("Conv", [h, graph.initializer(graph.random(1, channels, 1, 1))], "y"))
+    unchanged(graph, "none")

@@ -213,3 +213,17 @@ def test_statistics_that_are_not_rescaled_would_ruin_the_function(stale: bool) -
     before, after = (values(made, data)["y"] for made in (model, emit(module).model))
     error = np.abs(before - after).mean() / per_channel(before, 1)[1].mean()
     assert error > 0.3 if stale else error < 0.01
+
+
+def test_a_matmul_without_a_place_for_a_bias_stays() -> None:
+    """It would need an Add in front of all who read it."""
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [32, 4])
+    data = {"x": graph.random(32, 4)}
+    h = graph.node("MatMul", [graph.node("Tanh", [x]), graph.initializer(graph.random(4, 4))], "t")
+    norm = calibrated(graph, h, data, GAMMA, BETA)
+    graph.output(graph.node("Relu", [graph.node("MatMul", [norm, graph.initializer(graph.random(4, 4))])], "y"))
+    dense = [h, graph.initializer(graph.random(4, 4)), graph.initializer(graph.random(4))]
+    graph.output(graph.node("Relu", [graph.node("Gemm", dense)], "z"))
+    model = graph.model()
+    assert compile_model(model, f"default,{PASS}{{sigmas=0.1}}").model == compile_model(model).model
