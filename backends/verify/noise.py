@@ -51,6 +51,8 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
+BODIES = ("If", "Loop", "Scan")
+"""Operators whose bodies get no noise: their operands do instead, as do those of functions and of other domains."""
 SHAPED = ("Pow", "Mod", "Clip")
 """Operators of which only the first operand is data: a power of 2.0000001 has no value below zero."""
 LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
@@ -99,7 +101,11 @@ class _Noise:
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
-            if node.op_type not in BY_SHAPE:
+            if node.op_type in BODIES or node.domain not in ("", "ai.onnx"):
+                for i, name in enumerate(node.input):
+                    if name and self.unit(name) is not None:
+                        node.input[i] = self.weight(name)
+            elif node.op_type not in BY_SHAPE:
                 for i, name in enumerate(node.input[:1] if node.op_type in SHAPED else node.input):
                     computed = name not in self.data and node.op_type in PARAMETRIC and self.unit(name) is not None
                     if name in self.weights or computed:

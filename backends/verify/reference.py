@@ -15,14 +15,14 @@ MARGIN = 4.0
 TINY = 2.0**-120
 """Below this no float32 is exact."""
 COARSE = 4096.0
-"""Without noisy runs the bound is so many roundings of the greatest number in the tensor."""
+"""Without noisy runs the bound is so many roundings of what a channel's numbers are on average."""
 CONSTANT = 64.0
-"""The same where noise does not get: what is computed from constants alone, and what is exact."""
+"""The same in channels that noise does not get to: what is computed from constants alone, and what is exact."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which elements noise
+    """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
     makes numbers out of infinities, or the reverse, or another integer. A tensor whose shape depends on the noise is
     not `steady`.
     """
@@ -50,11 +50,11 @@ class Reference:
                 spread = np.fmax(spread, np.where(finite & np.isfinite(moved), np.abs(moved - exact), 0))
         if value.dtype.kind not in "fcV":
             return cls(value, np.full(value.shape, TINY), undecided | (spread > 0), True)
-        if not spread.any():
-            unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-            roundings = CONSTANT if samples else COARSE
-            spread = np.full_like(spread, roundings * unit * np.abs(exact[finite]).max(initial=0))
-        return cls(value, MARGIN * np.maximum(spread, _average(spread)) + TINY, undecided, True)
+        unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
+        average = _average(spread)
+        still = unit * _average(np.where(finite, np.abs(exact), 0)) * (CONSTANT if samples else COARSE)
+        bound = np.where(average > 0, MARGIN * np.maximum(spread, average), still)
+        return cls(value, bound + TINY, undecided, True)
 
     @property
     def is_number(self) -> bool:
@@ -68,7 +68,7 @@ class Reference:
 
 
 def _average(spread: Array) -> Array:
-    """The root mean square over each channel, or over all of what has none: channels may be of very different size."""
+    """The root mean square over each channel, whose sizes may be very different, or over all of what has none."""
     axes = tuple(axis for axis in range(spread.ndim) if axis != 1) if spread.ndim > 1 else None
     if not spread.size:
         return spread
