@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
-    from ..backends.terminal import progress
     from ..ir.errors import UsageError
     from ..passes import PassContext, Timing, parse_pipeline
 
@@ -79,9 +79,7 @@ def run(options: argparse.Namespace) -> int:
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = count_nodes(module)
-    with progress("verifying", quiet=options.quiet or verify is None) as advance:
-        if verify is not None:
-            verify.advance = advance
+    with _showing(verify, quiet=options.quiet):
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
         if verify is not None:
             verify.finish(result.module, result.model)
@@ -117,14 +115,29 @@ def write_summary(path: str, result: Result, before: int, seconds: float, verdic
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
+@contextmanager
+def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
+    """Progress of a verification, which takes longer than all else."""
+    if verify is None:
+        yield
+        return
+    from ..backends.terminal import progress
+
+    with progress("verifying", quiet=quiet) as verify.advance:
+        yield
+
+
 def _instruments(options: argparse.Namespace) -> list[Instrument]:
-    from ..backends.terminal import write_diff, write_ir
     from ..passes import DiffIR, DumpIR, PrintIR, Verify
 
     def print_text(text: str) -> None:
+        from ..backends.terminal import write_ir
+
         write_ir(f"{text}\n", sys.stderr)
 
     def print_diff(lines: Iterable[str]) -> None:
+        from ..backends.terminal import write_diff
+
         write_diff(lines, sys.stderr)
 
     found: list[Instrument] = [PrintIR(name, print_text) for name in options.print_after]

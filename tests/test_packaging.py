@@ -62,9 +62,10 @@ def test_importing_irc_imports_nothing_heavy() -> None:
 
 def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None:
     model = harness.ROOT / "examples" / "digits_cnn.onnx"
+    command = ["compile", str(model), "-q", "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]
     code = (
-        f"import irc, sys; irc.compile({str(model)!r}).save({str(tmp_path / 'o.onnx')!r});"
-        "print([m for m in ('networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+        f"import sys; from irc.cli import main; main({command!r});"
+        "print([m for m in ('jsonschema', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
