@@ -1,4 +1,4 @@
-"""onnxruntime as an evaluator of constant expressions.
+"""onnxruntime: its sessions, and what it evaluates of constant expressions.
 
 It is taken rather than `onnx.reference` because its kernels are those that would compute the expression at run time, so
 that folding changes no number, and because the reference is wrong in places (BatchNormalization, grouped
@@ -8,9 +8,11 @@ ConvTranspose).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from onnx import ModelProto
 
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.tensor import Array, ArrayTensor
@@ -27,14 +29,25 @@ def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) 
     One session, one thread, no graph optimisations. Raises whatever onnxruntime raises.
     """
     model, *_ = emit_model(_module(values, feeds, opset))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = new_session(model, threads=1)
     inputs = dict(zip((entry.name for entry in model.graph.input), map(_contiguous, feeds.values()), strict=True))
     results: list[Array] = session.run(None, inputs)
     return results
+
+
+def new_session(model: ModelProto, base_dir: Path | None = None, *, threads: int = 0) -> onnxruntime.InferenceSession:
+    """A silent session without graph optimisations; external data stand below `base_dir`, 0 threads are as many as
+    there are cores. Raises whatever onnxruntime raises.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    if threads:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+    if base_dir is not None:
+        folder = str(base_dir.resolve())
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _contiguous(array: Array) -> Array:

@@ -9,14 +9,13 @@ import argparse
 from typing import Protocol
 
 from . import align, bisect, compile, diff, dump, foldmap, passes, report, unfold  # noqa: A004
-
-Subparsers = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from .options import Subparsers
 
 
 class Command(Protocol):
     """A module of this folder."""
 
-    def add(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    def add(self, commands: Subparsers[argparse.ArgumentParser]) -> None:
         """Describe the arguments."""
 
     def run(self, options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .options import Subparsers, add_inputs, write_text
+from .options import Subparsers, add_inputs, write_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -29,8 +29,6 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print and write what is asked for."""
-    import json
-
     from rich.console import Console
 
     from ..backends.foldmap import FoldMap
@@ -56,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dump:
         dump(Path(options.dump), (("a", comparison.runner), ("b", Runner(second, other_dir))), comparison)
     if options.json:
-        write_text(options.json, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+        write_json(options.json, found.to_json())
     if options.html:
         from ..backends.report import collect_alignment, write_report
 

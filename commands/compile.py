@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files, write_text
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files, write_json
 from .report import check_report, recorder_of, reporting
 
 if TYPE_CHECKING:
@@ -102,7 +102,6 @@ def run(options: argparse.Namespace) -> int:
 
 def write_summary(path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict]) -> None:
     """What the summary says, for machines."""
-    import json
     from dataclasses import asdict
 
     document = {
@@ -112,7 +111,7 @@ def write_summary(path: str, result: Result, before: int, seconds: float, verdic
         "warnings": result.warnings,
         "verified": [asdict(verdict) for verdict in verdicts],
     }
-    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_json(path, document)
 
 
 @contextmanager

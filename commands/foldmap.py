@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .options import Subparsers, naming, write_text
+from .options import Subparsers, naming, write_json
 
 FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
@@ -77,8 +77,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    import json
-
     from onnx.external_data_helper import load_external_data_for_model
 
     from ..backends.foldmap import FoldMap
@@ -95,7 +93,7 @@ def _export(options: argparse.Namespace) -> int:
     load_external_data_for_model(model, str(base_dir))
     with naming(options.model):
         document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
-    write_text(options.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_json(options.output, document)
     if missing:
         sys.stderr.write(f"warning: nothing is written for {', '.join(missing)}\n")
     return 0

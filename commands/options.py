@@ -62,3 +62,10 @@ def write_text(path: str, text: str) -> None:
         return
     with replacing(Path(path)) as target:
         target.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str, document: object) -> None:
+    """`write_text` of a document."""
+    import json
+
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")

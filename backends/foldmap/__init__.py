@@ -8,10 +8,11 @@ from __future__ import annotations
 from .build import build_fold_map, numbered_layers, statuses
 from .document import FORMAT, STORES, VERSION, FoldMap, count_statuses
 from .identity import graph_digest
-from .unfold import Staleness, check, unfold
+from .unfold import STALE, Staleness, check, is_of, unfold
 
 __all__ = [
     "FORMAT",
+    "STALE",
     "STORES",
     "VERSION",
     "FoldMap",
@@ -20,6 +21,7 @@ __all__ = [
     "check",
     "count_statuses",
     "graph_digest",
+    "is_of",
     "numbered_layers",
     "statuses",
     "unfold",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
-from ...frontends.onnx.external import all_nodes
+from ...frontends.onnx.external import value_names
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
 from ...ir.ledger import Applied, Layer, Refusal, Scope, Source
@@ -131,10 +131,7 @@ class _Builder:
             "channels": source.channels,
             "epsilon": source.epsilon,
             "params": {
-                key: {
-                    "name": param.name,
-                    "value": None if param.tensor is None else self.arrays.add(f"{number}.{key}", param.tensor.numpy()),
-                }
+                key: {"name": param.name, "value": self.param(param.tensor, f"{number}.{key}")}
                 for key, param in source.params.items()
             },
             "status": became.status,
@@ -145,6 +142,7 @@ class _Builder:
         }
 
     def param(self, tensor: Tensor | None, ref: str) -> Entry | None:
+        """The entry of a parameter, which is also what the source is restored from."""
         if tensor is None:
             return None
         entry = self.arrays.add(ref, tensor.numpy())
@@ -168,7 +166,7 @@ class _Builder:
                 "original_name": layer.weight_name,
                 "out_axis": layer.weight_axis,
                 "group": attributes.get("group", 1),
-                "digest": self.digest(proto.input[weight]),
+                "digest": self.after.digest_of(proto.input[weight]),
             },
             "bias": None
             if bias is None
@@ -176,7 +174,7 @@ class _Builder:
                 "name": bias,
                 "original_name": layer.bias_name,
                 "created": layer.bias_name is None,
-                "digest": self.digest(bias),
+                "digest": self.after.digest_of(bias),
             },
             "input": proto.input[1 - weight],
             "output": {
@@ -199,15 +197,9 @@ class _Builder:
             ],
         }
 
-    def digest(self, name: str) -> str | None:
-        """The digest of an initializer of the main graph."""
-        found = self.after.by_name.get(name)
-        return None if found is None else f"sha256:{found}"
-
     def statistics(self) -> list[dict[str, Any]]:
         """What is known of the values that went out, in the model's order."""
-        emitted = {name for node in all_nodes(self.model) for name in node.output}
-        emitted.update(info.name for info in self.model.graph.input)
+        emitted = value_names(self.model)
         known = known_statistics(self.module)
         names = {value: self.name_of(value) for value in known}
         return [

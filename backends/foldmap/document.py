@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ...frontends.onnx.external import all_nodes
+from ...frontends.onnx.external import value_names
 from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
 from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
@@ -196,13 +196,12 @@ class FoldMap:
         payloads = Payloads(model, base_dir or Path())
         self.data["folded_model"] = identity(model, payloads)
         self.data["restore"] = None
-        names = {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
+        names = value_names(model)
         self.data["statistics"] = [item for item in self.statistics if item["tensor"] in names]
         for layer in self.layers:
             for part in (layer["weight"], layer["bias"]):
                 if part is not None:
-                    found = payloads.by_name.get(part["name"])
-                    part["digest"] = None if found is None else f"sha256:{found}"
+                    part["digest"] = payloads.digest_of(part["name"])
 
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""

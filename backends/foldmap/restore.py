@@ -62,6 +62,11 @@ class Payloads:
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
         self.by_name = dict(zip((t.name for t in model.graph.initializer), self.of_initializers, strict=True))
 
+    def digest_of(self, name: str) -> str | None:
+        """The digest of an initializer of the main graph, as a fold map writes it; None for other values."""
+        found = self.by_name.get(name)
+        return None if found is None else f"sha256:{found}"
+
 
 def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
     """What a fold map says of a model that it belongs to."""

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ...frontends.onnx.external import all_nodes
+from ...frontends.onnx.external import all_nodes, value_names
 from ...ir.errors import FoldMapError
 from .document import FoldMap
 from .identity import graph_digest
 from .restore import Payloads, restored
+
+STALE = "the fold map belongs to another model, or the model was changed since"
 
 
 def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
@@ -23,7 +25,8 @@ def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -
     """
     base_dir = base_dir or Path()
     after = Payloads(model, base_dir)
-    _belongs(model, fold_map, after)
+    if not is_of(fold_map, model, after):
+        raise FoldMapError(STALE)
     if fold_map.data.get("restore") is None or fold_map.data.get("source_model") is None:
         raise FoldMapError("the fold map holds no source model: what was compiled was no ONNX model")
     source = restored(fold_map.data["restore"], after, fold_map.arrays)
@@ -32,9 +35,13 @@ def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -
     return source
 
 
-def _belongs(model: ModelProto, fold_map: FoldMap, after: Payloads) -> None:
-    if graph_digest(model, after.base_dir, after.of_initializers) != fold_map.data["folded_model"].get("digest"):
-        raise FoldMapError("the fold map belongs to another model, or the model was changed since")
+def is_of(fold_map: FoldMap, model: ModelProto, payloads: Payloads | None = None) -> bool:
+    """Whether `model` is the folded model of the map, as it was emitted; `payloads` are its, where they are known.
+
+    Raises ModelError where external data cannot be read.
+    """
+    known = (None, None) if payloads is None else (payloads.base_dir, payloads.of_initializers)
+    return bool(graph_digest(model, *known) == fold_map.data["folded_model"].get("digest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,9 @@ def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) ->
     Raises ModelError where external data cannot be read.
     """
     after = Payloads(model, base_dir or Path())
-    same = graph_digest(model, after.base_dir, after.of_initializers) == fold_map.data["folded_model"].get("digest")
+    same = is_of(fold_map, model, after)
     nodes = {node.name: node for node in all_nodes(model)}
-    names = {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
+    names = value_names(model)
     stale = []
     for layer in fold_map.layers:
         node = nodes.get(layer["node"]["name"])
@@ -72,5 +79,4 @@ def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) ->
 
 def _is(part: dict[str, str | None], after: Payloads) -> bool:
     """Whether a weight or bias is the one of the map; of those that are no initializers nothing is known."""
-    digest = part["digest"]
-    return digest is None or f"sha256:{after.by_name.get(str(part['name']))}" == digest
+    return part["digest"] in (None, after.digest_of(str(part["name"])))

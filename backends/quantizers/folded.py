@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from onnx import ModelProto, NodeProto
 
 from ...ir.errors import FoldMapError
-from ..foldmap import FoldMap, graph_digest
+from ..foldmap import STALE, FoldMap, is_of
 
 ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
 """Operators between layers that tools for high biases look through."""
@@ -16,8 +16,8 @@ ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "R
 
 def check_belongs(model: ModelProto, fold_map: FoldMap) -> None:
     """Raises FoldMapError unless `model` is the folded model of the map, as it was emitted."""
-    if graph_digest(model) != fold_map.data["folded_model"].get("digest"):
-        raise FoldMapError("the fold map belongs to another model, or the model was changed since")
+    if not is_of(fold_map, model):
+        raise FoldMapError(STALE)
 
 
 class Readers:

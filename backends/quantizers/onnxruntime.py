@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,7 @@ class CalibrationCache:
 
     def save(self, path: str | Path) -> None:
         """Write the cache as JSON. Raises EmitError where the file cannot be written."""
-        with ExitStack() as files:
-            target = files.enter_context(replacing(Path(path)))
+        with replacing(Path(path)) as target:
             target.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

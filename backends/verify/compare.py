@@ -136,6 +136,7 @@ class Comparison:
         self.types = self._types()
         self.names = [name for name in tensors_of(source) if self.is_readable(name)]
         self.results = [info.name for info in source.graph.output]
+        self.readable = [name for name in self.results if self.is_readable(name)]
         self.inputs = tuple(inputs) or (next(stimuli(source, self._fault, seed=seed)),)
         self.sizes = self._measure()
         if not inputs:
@@ -153,7 +154,7 @@ class Comparison:
     def _fault(self, feeds: Feeds) -> str | None:
         """Why the source does not run on some inputs."""
         try:
-            self.runner.run([name for name in self.results if self.is_readable(name)], feeds)
+            self.runner.run(self.readable, feeds)
         except VerifyError as error:
             return str(error)
         return None
@@ -172,7 +173,7 @@ class Comparison:
         """The source with noise, None where onnxruntime does not take it."""
         runner = Runner(noisy(self.source, self.types), self.base_dir)
         try:
-            runner.run([name for name in self.results if self.is_readable(name)], self.inputs[0].feeds)
+            runner.run(self.readable, self.inputs[0].feeds)
         except VerifyError:
             return None
         return runner
@@ -258,14 +259,14 @@ class Comparison:
         Raises VerifyError as `rows`.
         """
         rows: list[Row] = []
-        worst: dict[str, Deviation] = {}
+        deviating: dict[str, Deviation] = {}
         for row, stimulus in self.rows(other, base_dir, similarity=False):
             rows.append(row)
             if row.deviates:
-                worst.setdefault(row.tensor, Deviation(row, stimulus))
+                deviating.setdefault(row.tensor, Deviation(row, stimulus))
         order = {name: i for i, name in enumerate(tensors_of(self.source))}
-        first = min(worst, key=lambda part: order[origin(part)], default=None)
-        return None if first is None else worst[first], rows
+        first = min(deviating, key=lambda part: order[origin(part)], default=None)
+        return None if first is None else deviating[first], rows
 
 
 def _bytes(value: Any) -> int:

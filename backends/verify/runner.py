@@ -10,6 +10,7 @@ import onnxruntime
 from onnx import ModelProto, ValueInfoProto
 
 from ...ir.errors import VerifyError
+from ..runtime import new_session
 from .inputs import Feeds
 
 
@@ -32,25 +33,17 @@ class Runner:
             asked.CopyFrom(self.model)
             del asked.graph.output[:]
             asked.graph.output.extend(ValueInfoProto(name=name) for name in names)
-            self._names, self._session = tuple(names), new_session(asked, self.base_dir)
+            try:
+                session = new_session(asked, self.base_dir)
+            except Exception as error:  # onnxruntime raises its own types, and RuntimeError
+                raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
+            self._names, self._session = tuple(names), session
         wanted = {entry.name for entry in self._session.get_inputs()}
         try:
             results: list[Any] = self._session.run(None, {k: array for k, array in feeds.items() if k in wanted})
-        except Exception as error:  # onnxruntime raises its own types, and RuntimeError
+        except Exception as error:  # as above
             raise VerifyError(f"onnxruntime cannot run the model: {first_line(error)}") from None
         return results
-
-
-def new_session(model: ModelProto, base_dir: Path) -> onnxruntime.InferenceSession:
-    """A session without graph optimisations. Raises VerifyError where onnxruntime refuses the model."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(base_dir.resolve()))
-    try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # as above
-        raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:

@@ -36,6 +36,11 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
         yield from graph.node
 
 
+def value_names(model: ModelProto) -> set[str]:
+    """Names of the results of all nodes, and of the inputs of the main graph."""
+    return {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
+
+
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor of the model, in any graph, function or attribute, whose elements stand in another file."""
     for tensor in all_tensors(model):
