@@ -518,10 +518,11 @@ class ConstantEvaluator:
             needed = [v for i, v in enumerate(node.inputs) if v is not None and i not in info.by_type]
             shaped = [v for i, v in enumerate(node.inputs) if v is not None and i in info.by_type and not _is_static(v)]
             missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
+            computed = [v for v in missing if v.node is None or v.node.op != "constant"]
             if any(self._known.get(v, ...) is None for v in needed):
                 self._known[top] = None
             elif missing:
-                stack.extend(missing)
+                stack.extend(computed[:1] or missing)  # payloads are read last: there may be no need to
                 continue
             else:
                 self._evaluate(node, info.evaluate, info.by_type)

@@ -20,6 +20,7 @@ from .types import Type
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
     from .ledger import Ledger
+    from .payload import Payload
     from .tensor import Tensor
 
 Origins = tuple["int | Origins", ...]
@@ -352,7 +353,8 @@ class Function:
 class Module:
     """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
 
-    `source` is what the frontend made it from, and `base_dir` the folder in which its external data stands.
+    `source` is what the frontend made it from, `base_dir` the folder in which its external data stands, and `payloads`
+    what `source` only has placeholders for.
 
     `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
     affines of the source and what became of them; `dropped` the origins of imported nodes that nothing in the module
@@ -368,6 +370,7 @@ class Module:
         self.functions: dict[FunctionKey, Function] = {}
         self.source = source
         self.base_dir = Path()
+        self.payloads: list[Payload] = []
         self.ledger: Ledger = Ledger()
         self.steps: Steps = Steps()
         self.dropped: list[Origins] = []

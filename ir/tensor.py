@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from .types import DTYPES, F64, DType, TensorType
+from .payload import BLOCK, raw
+from .types import DTYPES, F32, F64, DType, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -64,6 +66,11 @@ class Tensor(ABC):
         """The elements as a read-only array of `shape`."""
 
     @property
+    def in_memory(self) -> bool:
+        """Whether `numpy` costs neither reading nor computing."""
+        return True
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return prod(self.shape)
@@ -72,6 +79,20 @@ class Tensor(ABC):
     def nbytes(self) -> int:
         """Bytes of the elements when packed, strings counted as zero."""
         return (self.size * self.dtype.bits + 7) // 8
+
+    @property
+    def rows_per_block(self) -> int:
+        """How far `blocks` goes along the first axis at a time."""
+        return max(1, 8 * BLOCK // max(1, prod(self.shape[1:]) * self.dtype.bits))
+
+    def blocks(self) -> Iterator[Array]:
+        """The elements in order, in pieces of `rows_per_block` along the first axis; a scalar as it is."""
+        array = self.numpy()
+        if not array.ndim:
+            yield array
+            return
+        for start in range(0, self.shape[0], self.rows_per_block):
+            yield array[start : start + self.rows_per_block]
 
     @property
     def type(self) -> TensorType:
@@ -87,7 +108,7 @@ class Tensor(ABC):
                 data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
                 hasher.update(len(data).to_bytes(8, "little") + data)
         else:
-            hasher.update(np.ascontiguousarray(array).view(np.uint8).data)
+            hasher.update(raw(array))
         return hasher.hexdigest()[:16]
 
 
@@ -108,6 +129,48 @@ class ArrayTensor(Tensor):
 
     def numpy(self) -> Array:
         return self._array
+
+
+class ScaledTensor(Tensor):
+    """`base` times `factor` (float64, of its rank), computed in float64 and rounded once to the dtype of `base`.
+
+    Nothing is computed before somebody asks, and nothing is kept.
+    """
+
+    __slots__ = ("__weakref__", "base", "dtype", "factor", "shape")
+
+    def __init__(self, base: Tensor, factor: Array) -> None:
+        self.base, self.factor = base, factor
+        self.dtype, self.shape = base.dtype, base.shape
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    def numpy(self) -> Array:
+        result = np.empty(self.shape, numpy_dtype(self.dtype))
+        start = 0
+        for block in self.blocks():
+            if not block.ndim:
+                result[...] = block
+            else:
+                result[start : start + len(block)] = block
+                start += len(block)
+        result.flags.writeable = False
+        return result
+
+    def blocks(self) -> Iterator[Array]:
+        for _, block in self.pairs():
+            yield block
+
+    def pairs(self) -> Iterator[tuple[Array, Array]]:
+        """The blocks of `base`, each with what becomes of it."""
+        start = 0
+        varies = self.factor.ndim > 0 and self.factor.shape[0] > 1
+        for block in self.base.blocks():
+            factor = self.factor[start : start + len(block)] if varies else self.factor
+            yield block, scaled(block, factor, self.dtype)
+            start += len(block) if block.ndim else 0
 
 
 class OpaqueTensor(Tensor):
@@ -143,6 +206,17 @@ def round_to(array: Array, dtype: DType) -> Array:
         bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
         odd: Array = bits.view(np.float32).reshape(array.shape)
         return odd.astype(ml_dtypes.bfloat16)
+
+
+def scaled(array: Array, factor: Array, dtype: DType) -> Array:
+    """`array` times the float64 `factor`, computed in float64 and rounded once to `dtype`."""
+    if dtype is not F32 or array.dtype != np.float32:
+        with np.errstate(over="ignore", under="ignore"):
+            return round_to(array.astype(np.float64) * factor, dtype)
+    result = np.empty(array.shape, np.float32)  # numpy casts piece by piece: there is no copy in float64
+    with np.errstate(over="ignore", under="ignore"):
+        np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
+    return result
 
 
 def float64(tensor: Tensor) -> Array:

@@ -11,13 +11,16 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter
-from ..ir.tensor import Array, ArrayTensor, Tensor, round_to
-from ..ir.types import F32, F64, dtype_of
+from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
+from ..ir.types import F64, dtype_of
 from .constant_regions import ConstantRegions, dying_bytes
 from .infra import Pass, PassContext
 
 KEPT = ("constant", "nn.batch_norm_to_affine")
 """Operators that stay though they are constant: the second is how an unfolded BatchNormalization is remembered."""
+
+LAZY = 1 << 16
+"""Folded weights of so many bytes are computed when they are written."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,12 @@ class _Folder:
         """Rule 1."""
         weight, factor = node.inputs
         assert weight is not None and factor is not None
-        data, scale = self.evaluator.array(weight), self.evaluator.array(factor)
-        dtype = dtype_of(weight.type)
-        if data is None or scale is None or dtype is None:
+        data, scale = self.evaluator.tensor(weight), self.evaluator.array(factor)
+        if data is None or scale is None:
             return False
-        result = ArrayTensor(
-            scaled(data, scale) if dtype is F32 else round_to(data.astype(np.float64) * scale, dtype), dtype
-        )
+        result: Tensor = ScaledTensor(data, scale)
+        if result.nbytes < LAZY:
+            result = ArrayTensor(result.numpy(), data.dtype)
         if weight.node is not None and weight.node.op != "constant":
             self.note_merged(weight.node)
         self.write(node, result)
@@ -184,11 +186,3 @@ class _Folder:
 def is_folded_weight(node: Node) -> bool:
     """Whether FoldScaleAxis made `node` to scale the weight of a layer."""
     return node.op == "multiply" and "folded" in node.attrs
-
-
-def scaled(weight: Array, factor: Array) -> Array:
-    """float32 `weight` times float64 `factor`, computed in float64 and rounded once, without a float64 copy."""
-    result = np.empty(weight.shape, np.float32)
-    with np.errstate(over="ignore", under="ignore"):
-        np.multiply(weight, factor, out=result, dtype=np.float64, casting="same_kind")
-    return result

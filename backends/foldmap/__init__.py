@@ -5,9 +5,12 @@ The format is described by `schema.json` in this folder and in docs/fold_map.md.
 
 from __future__ import annotations
 
+from .arrays import Arrays
 from .build import build_fold_map, numbered_layers, statuses
-from .document import FORMAT, STORES, VERSION, FoldMap, count_statuses
+from .document import FORMAT, STORES, VERSION, FoldMap, check_store, count_statuses
 from .identity import graph_digest
+from .npz import NpzWriter
+from .readings import Readings
 from .unfold import STALE, Staleness, check, is_of, unfold
 
 __all__ = [
@@ -15,10 +18,14 @@ __all__ = [
     "STALE",
     "STORES",
     "VERSION",
+    "Arrays",
     "FoldMap",
+    "NpzWriter",
+    "Readings",
     "Staleness",
     "build_fold_map",
     "check",
+    "check_store",
     "count_statuses",
     "graph_digest",
     "is_of",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import zlib
 from collections.abc import Iterator, Mapping
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +14,7 @@ import numpy as np
 
 from ...ir.errors import FoldMapError
 from ...ir.tensor import Array
+from .npz import NpzWriter
 
 DTYPES = {
     name: np.dtype(dtype)
@@ -26,20 +27,26 @@ DTYPES = {
 
 MAX_BYTES = 1 << 40
 """No array in a document is larger."""
+SPILLED = 1 << 16
+"""Arrays of so many bytes do not wait in memory for the others."""
 Entry = dict[str, Any]
 """An array in the document: `dtype`, `shape`, and `ref`, its name in the store."""
 
 
 class Arrays:
-    """Arrays by name; what a document refers to by entries."""
+    """Arrays by name; what a document refers to by entries. Large ones go to `spill` at once, if there is one."""
 
-    def __init__(self, items: Mapping[str, Array] | None = None) -> None:
+    def __init__(self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None) -> None:
         self._items: dict[str, Array] = dict(items or {})
+        self._spill = spill
 
     def add(self, ref: str, array: Array) -> Entry:
         """Keep `array`, whose dtype is one of DTYPES, under `ref`; the entry for it."""
         assert array.dtype.name in DTYPES, array.dtype
-        self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
+        if self._spill is not None and array.nbytes >= SPILLED:
+            self._spill.add(ref, array)
+        else:
+            self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
         return {"dtype": array.dtype.name, "shape": list(array.shape), "ref": ref}
 
     def get(self, entry: Mapping[str, Any]) -> Array:
@@ -61,19 +68,16 @@ class Arrays:
         array.flags.writeable = False
         return array
 
-    def to_npz(self) -> bytes:
-        """The arrays as an npz file, equal for equal arrays; bfloat16 as its bits in uint16."""
-        buffer = io.BytesIO()
-        items = sorted(self._items.items())
-        plain = {ref: array if array.dtype.kind != "V" else array.view(np.uint16) for ref, array in items}
-        np.savez_compressed(buffer, **plain)  # type: ignore[arg-type]
-        return buffer.getvalue()
+    def write_npz(self, writer: NpzWriter) -> None:
+        """Write all that was not written when it was added, in the order of names."""
+        for ref, array in sorted(self._items.items()):
+            writer.add(ref, array)
 
     @classmethod
-    def from_npz(cls, data: bytes) -> Arrays:
-        """Raises FoldMapError where `data` is no npz file."""
+    def from_npz(cls, path: Path) -> Arrays:
+        """Raises FoldMapError where there is no npz file at `path`."""
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            with np.load(path, allow_pickle=False) as archive:
                 items = {ref: archive[ref] for ref in archive.files}
         except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
             raise FoldMapError(f"the arrays cannot be read: {error}") from None

@@ -17,9 +17,10 @@ from ...ir.statistics import Statistic
 from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
-from .arrays import Arrays, Entry
+from .arrays import Entry
 from .document import FORMAT, VERSION, FoldMap
 from .identity import tensor_digest
+from .readings import Readings
 from .restore import Payloads, identity, record
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
@@ -70,28 +71,38 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
 
 
 def build_fold_map(
-    module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+    module: Module,
+    model: ModelProto,
+    protos: Mapping[Node, NodeProto],
+    name_of: Callable[[Value], str],
+    readings: Readings | None = None,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says. O(nodes + bytes).
+    under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
 
-    Raises ModelError and OSError where external data cannot be read.
+    Raises ModelError where a file cannot be read.
     """
-    return _Builder(module, model, protos, name_of).run()
+    return _Builder(module, model, protos, name_of, readings or Readings()).run()
 
 
 class _Builder:
     def __init__(
-        self, module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+        self,
+        module: Module,
+        model: ModelProto,
+        protos: Mapping[Node, NodeProto],
+        name_of: Callable[[Value], str],
+        readings: Readings,
     ) -> None:
         self.module = module
         self.model = model
         self.protos = protos
         self.name_of = name_of
-        self.arrays = Arrays()
+        self.readings = readings
+        self.arrays = readings.arrays
         self.layers = numbered_layers(module, protos)
         self.scope_of: dict[Graph | None, Scope] = dict(scopes(module))
-        self.after = Payloads(model, module.base_dir)
+        self.after = Payloads(model, module.base_dir, readings)
         self.kept: dict[str, Entry] = {}
 
     def run(self) -> FoldMap:
@@ -101,7 +112,7 @@ class _Builder:
         became = statuses(module, self.layers)
         sources = module.ledger.sources or {}
         source = module.source if isinstance(module.source, ModelProto) else None
-        before = None if source is None else Payloads(source, module.base_dir)
+        before = None if source is None else Payloads(source, module.base_dir, self.readings)
         data = {
             "format": FORMAT,
             "version": VERSION,
@@ -114,7 +125,7 @@ class _Builder:
             "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
             "restore": None
             if source is None or before is None
-            else record(source, before, self.after, self.factors(), self.kept, self.arrays),
+            else record(source, before, self.after, self.factors(), self.kept, self.readings),
         }
         return FoldMap(data, self.arrays)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import zlib
 from collections import Counter
@@ -22,6 +21,7 @@ from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
 from ..files import replacing
 from .arrays import Arrays, entries_of
+from .npz import NpzWriter, file_digest
 from .restore import Payloads, identity
 
 FORMAT = "irc.fold_map"
@@ -75,22 +75,18 @@ class FoldMap:
 
         Raises FoldMapError for another store, or where both files would be one; EmitError where one cannot be written.
         """
+        check_store(store)
         with ExitStack() as stack:
-            for target, content in self.files(Path(path), store).items():
-                stack.enter_context(replacing(target)).write_bytes(content)
+            self.write(Path(path), stack, NpzWriter(Path(path), stack) if store == "npz" else None)
 
-    def files(self, path: Path, store: str = "npz") -> dict[Path, bytes]:
-        """What `save` writes, by file."""
-        if store == "inline":
-            return {path: self.to_json().encode()}
-        if store != "npz":
-            raise FoldMapError(f"{store!r} is no store for arrays: {', '.join(STORES)}")
-        beside = path.with_suffix(".npz")
-        if beside == path:
-            raise FoldMapError(f"{path}: the arrays of the fold map go to the npz file of that name")
-        content = self.arrays.to_npz()
-        where = {"kind": "npz", "path": beside.name, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}"}
-        return {beside: content, path: self._text(where).encode()}
+    def write(self, path: Path, files: ExitStack, npz: NpzWriter | None) -> None:
+        """As `save`, with the arrays in `npz`, which may have the large ones; it is there when `files` are closed."""
+        text = self.to_json() if npz is None else self._text(self._stored_in(npz))
+        files.enter_context(replacing(path)).write_text(text, encoding="utf-8")
+
+    def _stored_in(self, npz: NpzWriter) -> dict[str, Any]:
+        self.arrays.write_npz(npz)
+        return npz.finish()
 
     def to_json(self) -> str:
         """The document with its arrays as text, and a final newline; equal maps give equal text."""
@@ -251,6 +247,12 @@ def _lenient(schema: Any) -> Any:
     return [_lenient(item) for item in schema] if isinstance(schema, list) else schema
 
 
+def check_store(store: str) -> None:
+    """Raises FoldMapError for what is not in STORES."""
+    if store not in STORES:
+        raise FoldMapError(f"{store!r} is no store for arrays: {', '.join(STORES)}")
+
+
 def _of_model(content: bytes) -> bytes:
     """The fold map in a model's metadata."""
     from google.protobuf.message import DecodeError
@@ -284,9 +286,9 @@ def _stored(data: dict[str, Any], folder: Path) -> Arrays:
     if Path(name).name != name or path.resolve().parent != folder.resolve():
         raise FoldMapError(f"{name!r} lies outside the fold map's folder")
     try:
-        content = path.read_bytes()
+        digest = file_digest(path)
     except OSError as error:
         raise FoldMapError(f"its arrays in {name!r} cannot be read: {error.strerror}") from None
-    if f"sha256:{hashlib.sha256(content).hexdigest()}" != store.get("digest"):
+    if digest != store.get("digest"):
         raise FoldMapError(f"{name!r} belongs to another fold map, or was changed")
-    return Arrays.from_npz(content)
+    return Arrays.from_npz(path)

@@ -1,53 +1,65 @@
-"""Digests that tell models and tensors apart, however they are stored."""
+"""Digests that tell models and tensors apart, however they are stored.
+
+They find what got mixed up, not what was forged: who can change a model can change its fold map. So they are made by
+xxHash, which is as fast as memory is read.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto, numpy_helper
+from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from ...frontends.onnx.tensors import OnnxTensor
+from ...frontends.onnx.tensors import OnnxTensor, elsewhere
+from ...ir.payload import raw
+from .readings import Readings, finished
 
 
 def payload(proto: TensorProto, base_dir: Path) -> bytes:
     """The elements of a tensor as ONNX's raw data, whichever field or file they stand in.
 
-    Raises ModelError and OSError where external data cannot be read, ValueError for strings and elements that do not
-    fit their shape.
+    Raises ModelError where a file cannot be read, ValueError for strings and elements that do not fit their shape.
     """
-    tensor = OnnxTensor(proto, base_dir)
-    if proto.HasField("raw_data") and not tensor.is_external:
+    found = elsewhere(proto, base_dir)
+    if found is not None:
+        return b"".join(map(raw, found.blocks()))
+    if proto.HasField("raw_data"):
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
-    return numpy_helper.from_array(tensor.numpy()).raw_data
+    return numpy_helper.from_array(OnnxTensor(proto, base_dir).numpy()).raw_data
 
 
-def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
-    """SHA-256 over element type, shape and elements."""
-    hasher = hashlib.sha256(json.dumps([proto.data_type, list(proto.dims)]).encode())
+def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None = None) -> str:
+    """The digest (xxHash, 128 bits) of elements, element type and shape; `readings` may know of the elements.
+
+    Raises ModelError where a file cannot be read.
+    """
+    found = elsewhere(proto, base_dir)
+    if found is not None:
+        return (readings or Readings()).digest(found, proto)
     try:
-        hasher.update(payload(proto, base_dir))
+        return finished(xxh3_128(payload(proto, base_dir)), proto)
     except ValueError:
         bare = TensorProto()
         bare.CopyFrom(proto)
         bare.ClearField("name")
-        hasher.update(bare.SerializeToString(deterministic=True))
-    return hasher.hexdigest()
+        return xxh3_128_hexdigest(bare.SerializeToString(deterministic=True))
 
 
 def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
-    """SHA-256 over opsets, main graph and functions: names and types of the interface, nodes as they are written, and
-    initializers of the main graph by name, type, shape and elements, whatever field or file they are stored in and in
-    whatever order. Documentation and metadata of model and graph do not count, nor do types of other values.
+    """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
+    they are written, and initializers of the main graph by name, type, shape and elements, whatever field or file they
+    are stored in and in whatever order. Documentation and metadata of model and graph do not count, nor do types of
+    other values.
 
     `base_dir` is the folder of the external data; `digests` are those of the main graph's initializers, if known.
-    Raises ModelError and OSError where external data cannot be read.
+    Raises ModelError where a file cannot be read.
     """
-    hasher = hashlib.sha256()
+    hasher = xxh3_128()
     graph = model.graph
     hasher.update(json.dumps(sorted((entry.domain, entry.version) for entry in model.opset_import)).encode())
     for infos in (graph.input, graph.output):
@@ -64,4 +76,4 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
         hasher.update(node.SerializeToString(deterministic=True))
     for function in model.functions:
         hasher.update(function.SerializeToString(deterministic=True))
-    return f"sha256:{hasher.hexdigest()}"
+    return f"xxh128:{hasher.hexdigest()}"

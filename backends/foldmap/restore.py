@@ -3,9 +3,8 @@
 It keeps the source without the elements of its tensors, each of which bears the digest of what was there, and for every
 digest that the folded model does not hold a recipe:
 
-- `base`, the digest of a tensor of the folded model, and `factor`: the elements are base / factor in float64, rounded
-  to the element type, and moved by `residual` places among the numbers of that type. A fold rounds w * factor once, so
-  few residuals are not zero. `values` stand at the flat indices `exceptions`, where this does not reach.
+- `base`, the digest of a tensor of the folded model, `factor` and `residual`: the elements are base / factor, but for
+  their last place (see `residual`). `values` stand at the flat indices `exceptions`, where this does not reach.
 - `data`: the elements themselves.
 """
 
@@ -15,18 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
 from ...frontends.onnx.external import all_tensors
-from ...frontends.onnx.messages import copy_fields
+from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
-from ...ir.tensor import Array, round_to
-from ...ir.types import DTYPES as IR_DTYPES
+from ...ir.tensor import Array
 from .arrays import Arrays, Entry
 from .identity import graph_digest, payload, tensor_digest
+from .readings import Readings
+from .residual import Residual
+from .residual import restored as restored_bits
 
 PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
@@ -37,13 +37,8 @@ ELEMENTS = (
     "external_data",
 )
 """The fields of a tensor that hold its elements, or where they are."""
-FLOATS: dict[int, tuple[np.dtype[Any], str]] = {
-    TensorProto.FLOAT16: (np.dtype(np.float16), "f16"),
-    TensorProto.BFLOAT16: (np.dtype(ml_dtypes.bfloat16), "bf16"),
-    TensorProto.FLOAT: (np.dtype(np.float32), "f32"),
-    TensorProto.DOUBLE: (np.dtype(np.float64), "f64"),
-}
-"""numpy's and our own name of the element types that a factor can be taken out of."""
+FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
+"""The element types that a factor can be taken out of."""
 
 Factors = Mapping[str, tuple[str, Array]]
 """By name of an initializer of the source: the one that was made from it, and what it was multiplied by."""
@@ -52,12 +47,12 @@ Factors = Mapping[str, tuple[str, Array]]
 class Payloads:
     """The tensors of a model whose elements can be taken out, and their digests. O(bytes)."""
 
-    def __init__(self, model: ModelProto, base_dir: Path) -> None:
-        """Raises ModelError and OSError where external data cannot be read."""
+    def __init__(self, model: ModelProto, base_dir: Path, readings: Readings | None = None) -> None:
+        """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
         count = len(model.graph.initializer)
         self.tensors = [t for i, t in enumerate(all_tensors(model)) if i < count or is_raw(t)]
-        self.digests = [tensor_digest(tensor, base_dir) for tensor in self.tensors]
+        self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
         self.of_initializers = self.digests[:count]
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
         self.by_name = dict(zip((t.name for t in model.graph.initializer), self.of_initializers, strict=True))
@@ -65,7 +60,7 @@ class Payloads:
     def digest_of(self, name: str) -> str | None:
         """The digest of an initializer of the main graph, as a fold map writes it; None for other values."""
         found = self.by_name.get(name)
-        return None if found is None else f"sha256:{found}"
+        return None if found is None else f"xxh128:{found}"
 
 
 def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
@@ -83,44 +78,53 @@ def is_raw(tensor: TensorProto) -> bool:
 
 
 def record(
-    source: ModelProto, before: Payloads, after: Payloads, factors: Factors, kept: Mapping[str, Entry], arrays: Arrays
+    source: ModelProto,
+    before: Payloads,
+    after: Payloads,
+    factors: Factors,
+    kept: Mapping[str, Entry],
+    readings: Readings,
 ) -> dict[str, Any]:
     """The `restore` part of a fold map of `source`, whose tensors are `before`, those of the folded model `after`.
 
-    `kept` are arrays that the map has already, by digest.
+    `kept` are arrays that the map has already, by digest, and `readings` has recipes that are known.
     """
     skeleton = ModelProto()
-    copy_fields(source, skeleton, ("graph",))
-    copy_fields(source.graph, skeleton.graph, ("initializer",))
+    skeleton.CopyFrom(source)  # large elements are not in the messages
     count = len(before.of_initializers)
-    for tensor in before.tensors[:count]:
-        bare = skeleton.graph.initializer.add()
-        copy_fields(tensor, bare, ("raw_data",))
     places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_raw(t)]
     recipes: dict[str, Any] = {}
     for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):
-        elements = _elements(tensor, before.base_dir)
-        outside = tensor.data_location == TensorProto.EXTERNAL
-        if elements is None or (len(elements) <= INLINE and not outside):
-            place.CopyFrom(tensor)
-            continue
-        _take_out(place, digest)
-        if digest in after.by_digest or digest in recipes:
+        if not _taken_out(place, digest, before.base_dir) or digest in after.by_digest or digest in recipes:
             continue
         if digest in kept:
             recipes[digest] = {"data": kept[digest]}
-            continue
-        ref = f"restore.{len(recipes)}"
-        name, factor = factors.get(tensor.name, ("", None))
-        base = after.by_digest.get(after.by_name.get(name, ""))
-        recipe = None
-        if factor is not None and base is not None and _alike(base, tensor):
-            recipe = _scaled(elements, _elements(base, after.base_dir) or b"", base, factor, arrays, ref)
-            if recipe is not None:
-                recipe["base"] = after.by_name[name]
-        recipes[digest] = recipe or {"data": arrays.add(f"{ref}.data", np.frombuffer(elements, np.uint8))}
+        elif digest in readings.recipes:
+            recipes[digest] = readings.recipes[digest]
+        else:
+            recipes[digest] = _recipe(tensor, digest, before, after, factors, readings.arrays)
     text = skeleton.SerializeToString(deterministic=True)
-    return {"skeleton": arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
+    return {"skeleton": readings.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
+
+
+def _recipe(
+    tensor: TensorProto, digest: str, before: Payloads, after: Payloads, factors: Factors, arrays: Arrays
+) -> dict[str, Any]:
+    """How a tensor comes from one that was made of it, or its elements."""
+    name, factor = factors.get(tensor.name, ("", None))
+    base = after.by_digest.get(after.by_name.get(name, ""))
+    found = None
+    if factor is not None and base is not None and _alike(base, tensor):
+        residual = Residual(OnnxTensor(tensor, before.base_dir).dtype, np.asarray(factor, np.float64))
+        blocks = (OnnxTensor(t, each.base_dir).blocks() for t, each in ((tensor, before), (base, after)))
+        for original, made in zip(*blocks, strict=True):
+            residual.add(original, made)
+        found = residual.arrays()
+    ref = f"restore.{digest}"
+    if found is None:
+        elements = np.frombuffer(payload(tensor, before.base_dir), np.uint8)
+        return {"data": arrays.add(f"{ref}.data", elements)}
+    return {"base": after.by_name[name], **{key: arrays.add(f"{ref}.{key}", array) for key, array in found.items()}}
 
 
 def restored(restore: Mapping[str, Any], after: Payloads, arrays: Arrays) -> ModelProto:
@@ -141,20 +145,30 @@ def restored(restore: Mapping[str, Any], after: Payloads, arrays: Arrays) -> Mod
     return model
 
 
-def _elements(tensor: TensorProto, base_dir: Path) -> bytes | None:
-    """None for what has no raw data, as strings."""
-    try:
-        return payload(tensor, base_dir)
-    except ValueError:
-        return None
-
-
-def _take_out(tensor: TensorProto, digest: str) -> None:
+def _taken_out(tensor: TensorProto, digest: str, base_dir: Path) -> bool:
+    """Put the digest of a tensor in the place of its elements, but where those are few or no raw data."""
+    outside = tensor.data_location == TensorProto.EXTERNAL
+    if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE):
+        return False
     for name in ELEMENTS:
         tensor.ClearField(name)
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if outside:
         tensor.ClearField("data_location")
     tensor.external_data.add(key=PLACE, value=digest)
+    return True
+
+
+def _raw_bytes(tensor: TensorProto, base_dir: Path) -> int:
+    """Bytes of the elements as raw data, 0 where they have none."""
+    found = elsewhere(tensor, base_dir)
+    if found is not None:
+        return found.nbytes
+    if tensor.HasField("raw_data"):
+        return len(tensor.raw_data)
+    try:
+        return len(payload(tensor, base_dir))
+    except ValueError:
+        return 0
 
 
 def _put_back(
@@ -179,47 +193,11 @@ def _alike(base: TensorProto, tensor: TensorProto) -> bool:
     return base.data_type == tensor.data_type and base.data_type in FLOATS and list(base.dims) == list(tensor.dims)
 
 
-def _scaled(
-    elements: bytes, made: bytes, base: TensorProto, factor: Array, arrays: Arrays, ref: str
-) -> dict[str, Any] | None:
-    """The recipe by a factor, None where the elements themselves are shorter."""
-    wanted, near = _bits(elements, base), _divided(made, base, factor)
-    residual = _ordered(wanted) - _ordered(near)
-    far = np.flatnonzero((residual > 127) | (residual < -127))
-    if factor.nbytes + residual.size + far.size * (8 + wanted.itemsize) > len(elements):
-        return None
-    residual[far] = 0
-    recipe: dict[str, Entry] = {
-        "factor": arrays.add(f"{ref}.factor", np.asarray(factor, np.float64)),
-        "residual": arrays.add(f"{ref}.residual", residual.astype(np.int8)),
-    }
-    if far.size:
-        recipe["exceptions"] = arrays.add(f"{ref}.exceptions", far.astype(np.int64))
-        recipe["values"] = arrays.add(f"{ref}.values", wanted[far])
-    return recipe
-
-
 def _unscaled(recipe: Mapping[str, Any], base: TensorProto, base_dir: Path, arrays: Arrays) -> bytes:
-    near = _divided(payload(base, base_dir), base, arrays.get(recipe["factor"]))
-    bits = _ordered(_ordered(near) + arrays.get(recipe["residual"]).ravel().astype(near.dtype))
+    tensor = OnnxTensor(base, base_dir)
+    bits = restored_bits(
+        tensor.numpy(), arrays.get(recipe["factor"]), arrays.get(recipe["residual"]), tensor.dtype
+    ).copy()
     if "exceptions" in recipe:
         bits[arrays.get(recipe["exceptions"])] = arrays.get(recipe["values"])
     return bits.tobytes()
-
-
-def _bits(elements: bytes, like: TensorProto) -> Array:
-    """The elements as signed integers of their width, flat."""
-    return np.frombuffer(elements, f"<i{FLOATS[like.data_type][0].itemsize}")
-
-
-def _divided(elements: bytes, tensor: TensorProto, factor: Array) -> Array:
-    """The bits of the elements divided by the factor."""
-    dtype, name = FLOATS[tensor.data_type]
-    with np.errstate(all="ignore"):
-        array = np.frombuffer(elements, dtype).reshape(tuple(tensor.dims)).astype(np.float64) / factor
-    return _bits(round_to(array, IR_DTYPES[name]).tobytes(), tensor)
-
-
-def _ordered(bits: Array) -> Array:
-    """Places of numbers in their order, -0 next to +0, from their bits; or the bits from the places."""
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)

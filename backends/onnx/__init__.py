@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
-from ...frontends.onnx.external import all_nodes
-from ...ir.errors import EmitError
+from ...frontends.onnx.external import all_nodes, complete
 from ...ir.graph import Module, Value
-from ..files import replacing
-from ..foldmap import FoldMap, build_fold_map, count_statuses, numbered_layers, statuses
+from ...ir.payload import FilePart
+from ...ir.tensor import ScaledTensor
+from ..foldmap import (
+    Arrays,
+    FoldMap,
+    NpzWriter,
+    Readings,
+    build_fold_map,
+    check_store,
+    count_statuses,
+    numbered_layers,
+    statuses,
+)
 from .emitter import emit_model
-from .external import place_external_data
+from .saving import save_model
 
 
 class Result:
-    """What a compile leaves: `model`, and `fold_map`, which is built when first asked for.
+    """What a compile leaves: `model`, and `fold_map`, both made when first asked for.
 
     `warnings` has what the passes had to say. The model may share messages with the source; do not change it in place.
     """
@@ -29,12 +38,24 @@ class Result:
     def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
-        self.model, self._layers, self._names = emit_model(module)
+        self._model, self._layers, self._names = emit_model(module)
+        self._folded = list(_folded(module))  # held: there are placeholders for them
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The model with all its elements. Raises ModelError where a file of the source does not have them any more."""
+        return complete(self._model)
 
     @cached_property
     def fold_map(self) -> FoldMap:
         """What became of every affine of the source model."""
-        return build_fold_map(self.module, self.model, self._layers, self._names.of)
+        readings = Readings()
+        for tensor in self._folded:
+            readings.measure(tensor)
+        return self._fold_map(readings)
+
+    def _fold_map(self, readings: Readings) -> FoldMap:
+        return build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
@@ -44,7 +65,7 @@ class Result:
     @property
     def operators(self) -> int:
         """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
-        return sum(node.op_type != "Constant" for node in all_nodes(self.model))
+        return sum(node.op_type != "Constant" for node in all_nodes(self._model))
 
     def name_of(self, value: Value) -> str:
         """The name under which a value of the module stands in the model."""
@@ -60,41 +81,38 @@ class Result:
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there. `-` is standard output. With `embed_fold_map` the map stands in the model's
-        metadata too.
+        metadata too. Large tensors are neither kept nor read twice.
 
-        Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB; FoldMapError as
-        `FoldMap.save`; ModelError where external data of the source cannot be read.
+        Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
+        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read.
         """
-        contents = {} if fold_map is None else self.fold_map.files(Path(fold_map), fold_map_store)
-        model = self.model
+        model = self._model
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
         with ExitStack() as files:
-            for place, content in contents.items():
-                files.enter_context(replacing(place)).write_bytes(content)
-            save_model(model, path, self.module.base_dir)
+            if fold_map is None:
+                save_model(model, path, self.module.base_dir, files)
+            else:
+                self._save_both(model, path, Path(fold_map), fold_map_store, files)
+            for file in {part.file for part in self.module.payloads if isinstance(part, FilePart)}:
+                file.check_unchanged()
+
+    def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: ExitStack) -> None:
+        """Write the model, and the fold map with what was seen on the way."""
+        check_store(store)
+        npz = NpzWriter(fold_map, files) if store == "npz" else None
+        readings = Readings(Arrays(spill=npz))
+        save_model(model, path, self.module.base_dir, files, readings.through)
+        self._fold_map(readings).write(fold_map, files, npz)
 
 
-def save_model(model: ModelProto, path: str | Path, base_dir: Path) -> None:
-    """Write `model`, whose external data stand below `base_dir`, to a file, which is complete or not there; `-` is
-    standard output.
-
-    Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB; ModelError where
-    external data cannot be read.
-    """
-    if str(path) == "-":
-        sys.stdout.buffer.write(_serialized(model, "standard output"))
-        return
-    with replacing(Path(path)) as target:
-        target.write_bytes(_serialized(place_external_data(model, base_dir, Path(path)), str(path)))
-
-
-def _serialized(model: ModelProto, name: str) -> bytes:
-    try:
-        return model.SerializeToString(deterministic=True)
-    except EncodeError:
-        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+def _folded(module: Module) -> Iterator[ScaledTensor]:
+    """Weights that are computed when they are written."""
+    for node in module.walk():
+        payload = node.attrs.get("value") if node.op == "constant" else None
+        if isinstance(payload, ScaledTensor):
+            yield payload
 
 
 def copied(model: ModelProto) -> ModelProto:

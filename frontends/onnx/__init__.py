@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -10,22 +12,30 @@ from onnx import ModelProto
 
 from ...ir.errors import ModelError
 from ...ir.graph import Module
-from .external import check_external_data
+from ...ir.payload import FilePart, SourceFile
+from .external import external_parts
 from .importer import import_model
+from .wire import cut
+
+LARGE_FILE = 32 << 20
+"""Files from so many bytes on are not read whole."""
+
+LARGE_PAYLOAD = 1 << 16
+"""In a large file, tensors from so many bytes on are read when they are needed."""
 
 
 def load(path: str | Path) -> Module:
     """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
 
-    Raises ModelError where the file cannot be read or holds no ONNX model.
+    Of a large file the large tensors are left where they are: it stays open as long as the module lives. Raises
+    ModelError where the file cannot be read or holds no ONNX model.
     """
-    model, base_dir = read_model(path)
-    try:
-        return import_model(model, base_dir)
-    except ModelError as error:
-        raise ModelError(f"{_label(path)}: {error}") from None
-    except UnicodeDecodeError:
-        raise ModelError(f"{_label(path)}: a name in the model is not UTF-8 text") from None
+    with _naming(path):
+        model, parts = _read(path)
+        parts += external_parts(model, Path(path).parent)
+        module = import_model(model, Path(path).parent)
+    module.payloads.extend(parts)
+    return module
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, Path]:
@@ -33,21 +43,10 @@ def read_model(path: str | Path) -> tuple[ModelProto, Path]:
 
     Raises ModelError where a file cannot be read, is no ONNX model, or lies outside that folder.
     """
-    file, name = Path(path), _label(path)
-    try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else file.read_bytes()
-    except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise ModelError(f"{path}: this is a folder, not an ONNX file") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    model, base_dir = _parse(data, name), file.parent
-    try:
-        check_external_data(model, base_dir)
-    except ModelError as error:
-        raise ModelError(f"{name}: {error}") from None
-    return model, base_dir
+    with _naming(path):
+        model, _ = _read(path, whole=True)
+        external_parts(model, Path(path).parent)
+    return model, Path(path).parent
 
 
 def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
@@ -58,18 +57,47 @@ def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
     return import_model(model, Path(base_dir))
 
 
-def _label(path: str | Path) -> str:
-    return "standard input" if str(path) == "-" else str(path)
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Say in errors which file they are about."""
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ModelError(f"{name}: a name in the model is not UTF-8 text") from None
+    except ModelError as error:
+        raise error if str(error).startswith(f"{name}: ") else ModelError(f"{name}: {error}") from None
 
 
-def _parse(data: bytes, name: str) -> ModelProto:
+def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[FilePart]]:
+    """The message at `path`, and the parts of the file that placeholders in it stand for: none with `whole`."""
+    if str(path) == "-":
+        return _parsed(sys.stdin.buffer.read()), []
+    place = Path(path)
+    try:
+        if not place.is_file():  # what is no regular file can be read once, from its beginning to its end
+            return _parsed(place.read_bytes()), []
+        file = SourceFile.at(place)
+    except FileNotFoundError:
+        raise ModelError("there is no such file") from None
+    except IsADirectoryError:
+        raise ModelError("this is a folder, not an ONNX file") from None
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}") from None
+    if whole or file.size < LARGE_FILE:
+        return _parsed(file.read(0, file.size)), []
+    data, parts = cut(file, LARGE_PAYLOAD)
+    return _parsed(data), parts
+
+
+def _parsed(data: bytes) -> ModelProto:
     if not data:
-        raise ModelError(f"{name}: the file is empty")
+        raise ModelError("the file is empty")
     model = ModelProto()
     try:
         model.ParseFromString(data)
     except DecodeError:
-        raise ModelError(f"{name}: this is not an ONNX model, or it is truncated") from None
+        raise ModelError("this is not an ONNX model, or it is truncated") from None
     return model
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from .tensors import check_location, external_location
+from ...ir.payload import FilePart, raw
+from .placeholders import any_held, held
+from .tensors import external_part
 
 
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
@@ -63,11 +65,27 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
                 yield from (sparse.values, sparse.indices)
 
 
-def check_external_data(model: ModelProto, base_dir: Path) -> None:
-    """Raises ModelError where a file of external data is missing or lies outside `base_dir`."""
-    seen: set[str] = set()
-    for tensor in external_tensors(model):
-        location = external_location(tensor)
-        if location not in seen:
-            seen.add(location)
-            check_location(tensor, base_dir)
+def external_parts(model: ModelProto, base_dir: Path) -> list[FilePart]:
+    """Where all external data of `model` stands.
+
+    Raises ModelError where some is missing, lies outside `base_dir` or ends too early.
+    """
+    return [external_part(tensor, base_dir) for tensor in external_tensors(model)]
+
+
+def complete(model: ModelProto) -> ModelProto:
+    """`model` with the elements of all tensors that only have placeholders in it; itself where there are none.
+
+    Raises ModelError where a file does not have them any more. O(bytes).
+    """
+    if not any_held():
+        return model
+    full = ModelProto()
+    full.CopyFrom(model)
+    found = False
+    for tensor in all_tensors(full):
+        payload = held(tensor.raw_data)
+        if payload is not None:
+            tensor.raw_data = b"".join(map(raw, payload.blocks()))
+            found = True
+    return full if found else model

@@ -3,57 +3,116 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, external_data_helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from ...ir.errors import ModelError
-from ...ir.tensor import Array, Tensor
+from ...ir.payload import FilePart, Payload, SourceFile, raw
+from ...ir.tensor import Array, Tensor, numpy_dtype
 from .dtypes import export_dtype, import_dtype
+from .placeholders import any_held, held, placeholder
 
-_PLAIN = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "i32": "<i4"}
+_PLAIN = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
 """Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
 
 
 class OnnxTensor(Tensor):
-    """A TensorProto held by reference; elements are decoded when asked for, external ones read from `base_dir`."""
+    """A TensorProto held by reference; elements are decoded when asked for, external ones read from `base_dir`.
 
-    __slots__ = ("base_dir", "dtype", "proto", "shape")
+    `part` has the elements, if they are not in the message.
+    """
+
+    __slots__ = ("__weakref__", "base_dir", "dtype", "part", "proto", "shape")
 
     def __init__(self, proto: TensorProto, base_dir: Path) -> None:
         self.proto = proto
         self.base_dir = base_dir
         self.dtype = import_dtype(proto.data_type)
         self.shape = tuple(proto.dims)
+        self.part: Payload | None = None
+        with suppress(ModelError):  # who reads the elements is told
+            self.part = elsewhere(proto, base_dir)
 
     @property
-    def is_external(self) -> bool:
-        """Whether the elements stand in a file of their own."""
-        return external_data_helper.uses_external_data(self.proto)
+    def in_memory(self) -> bool:
+        return self.part is None or self.part.nbytes != self.nbytes
 
     def numpy(self) -> Array:
-        """Raises ValueError where the elements do not fit the shape or their type is not known, OSError and ModelError
-        where external data cannot be read.
+        """Raises ValueError where the elements do not fit the shape or their type is not known, ModelError where a
+        file cannot be read.
         """
         if self.dtype.kind == "unknown":
             raise ValueError(f"element type {self.proto.data_type} is not known")
+        if self.part is None:
+            elsewhere(self.proto, self.base_dir)
         if self.proto.data_type == TensorProto.STRING:
             return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
-        if self.proto.HasField("raw_data") and not self.is_external and self.dtype.name in _PLAIN:
-            return np.frombuffer(self.proto.raw_data, _PLAIN[self.dtype.name]).reshape(self.shape)
-        if self.is_external:
-            check_location(self.proto, self.base_dir)
-        array: Array = numpy_helper.to_array(self.proto, str(self.base_dir))
+        if self.dtype.name in _PLAIN and (self.part is not None or self.proto.HasField("raw_data")):
+            data = b"".join(map(raw, self.part.blocks())) if self.part is not None else self.proto.raw_data
+            return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+        array: Array = numpy_helper.to_array(self._complete())
         array.flags.writeable = False
         return array
+
+    def blocks(self) -> Iterator[Array]:
+        if isinstance(self.part, Tensor):
+            yield from self.part.blocks()
+            return
+        if not isinstance(self.part, FilePart) or self.in_memory or not self.shape or self.dtype.name not in _PLAIN:
+            yield from super().blocks()
+            return
+        for block in self.part.blocks(self.rows_per_block * (self.nbytes // self.shape[0])):
+            yield np.frombuffer(block, numpy_dtype(self.dtype)).reshape(-1, *self.shape[1:])
+
+    def _complete(self) -> TensorProto:
+        """The message with its elements in it."""
+        if self.part is None:
+            return self.proto
+        proto = TensorProto()
+        proto.CopyFrom(self.proto)
+        proto.raw_data = b"".join(map(raw, self.part.blocks()))
+        proto.ClearField("data_location")
+        return proto
 
     def digest(self) -> str:
         """As for any payload; elements that cannot be decoded are named by the message."""
         try:
             return super().digest()
         except ValueError:
-            return hashlib.sha256(self.proto.SerializeToString(deterministic=True)).hexdigest()[:16]
+            return hashlib.sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
+
+
+def elsewhere(proto: TensorProto, base_dir: Path) -> Payload | None:
+    """The elements of a tensor that are not in its message, None where they are.
+
+    Raises ModelError where external data is missing, lies outside `base_dir` or ends too early.
+    """
+    if proto.data_location == TensorProto.EXTERNAL:
+        return external_part(proto, base_dir)
+    return held(proto.raw_data) if any_held() and proto.HasField("raw_data") else None
+
+
+def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
+    """Where the elements of an external tensor stand: `length` bytes, or all that are left, from `offset`.
+
+    Raises ModelError as `stored`.
+    """
+    path = check_location(proto, base_dir)
+    place = {entry.key: entry.value for entry in proto.external_data}
+    try:
+        file = SourceFile.at(path)
+        offset = int(place.get("offset") or 0)
+        size = int(place.get("length") or max(0, file.size - offset))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"tensor {proto.name!r}: external data {place['location']!r}: {error}") from None
+    if offset < 0 or size < 0 or offset + size > file.size:
+        where = f"{size} bytes at {offset} of external data {place['location']!r}"
+        raise ModelError(f"tensor {proto.name!r}: {where}: the file has {file.size} bytes")
+    return FilePart(file, offset, size)
 
 
 def external_location(proto: TensorProto) -> str:
@@ -77,7 +136,10 @@ def check_location(proto: TensorProto, base_dir: Path) -> Path:
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
-    """A TensorProto of `tensor` under `name`; one that came from ONNX goes out as it came."""
+    """A TensorProto of `tensor` under `name`; one that came from ONNX goes out as it came.
+
+    For elements that are not in memory a placeholder stands in it, as long as somebody holds `tensor`.
+    """
     if isinstance(tensor, OnnxTensor):
         if tensor.proto.name == name:
             return tensor.proto
@@ -85,8 +147,11 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
         proto.CopyFrom(tensor.proto)
         proto.name = name
         return proto
-    array = tensor.numpy()
     proto = TensorProto(name=name, dims=tensor.shape, data_type=export_dtype(tensor.dtype))
+    if not tensor.in_memory:
+        proto.raw_data = placeholder(tensor)
+        return proto
+    array = tensor.numpy()
     if tensor.dtype.kind == "string":
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in array.ravel())
     elif tensor.dtype.bits < 8:

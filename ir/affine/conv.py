@@ -18,9 +18,9 @@ from .layers import Fold, Weight, misfit, of_data, of_result, operands
 from .operands import Parameters, fits_attribute, implicit_padding, text
 
 
-def _shape_refusal(node: Node, array: Array, bias: Array | None, channels: int) -> Refusal | None:
-    if array.ndim < 3 or (bias is not None and bias.shape != (channels,)):
-        return Refusal("channel_mismatch", f"{node.label}: weight {list(array.shape)} and its bias do not fit")
+def _shape_refusal(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> Refusal | None:
+    if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
+        return Refusal("channel_mismatch", f"{node.label}: weight {list(shape)} and its bias do not fit")
     return None
 
 
@@ -30,12 +30,12 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusa
     if isinstance(found, Refusal):
         return found
     weight, bias = found
-    array = weight.array
-    refusal = _shape_refusal(node, array, bias, array.shape[0])
+    shape = weight.shape
+    refusal = _shape_refusal(node, shape, bias, shape[0])
     if refusal is not None:
         return refusal
-    tail = (1,) * (array.ndim - 1)
-    largest = params.largest(weight.value, array, tuple(range(1, array.ndim)))
+    tail = (1,) * (len(shape) - 1)
+    largest = params.largest_of_rows(weight.value, weight.elements)
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
     return of_result(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail))
 
@@ -51,16 +51,17 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     weight, bias = found
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
-    array, group = weight.array, integer(node, "group", 1)
-    refusal = _shape_refusal(node, array, bias, array.shape[0])
+    shape, group = weight.shape, integer(node, "group", 1)
+    refusal = _shape_refusal(node, shape, bias, shape[0])
     if refusal is not None:
         return refusal
-    if group < 1 or array.shape[0] % group:
-        return Refusal("channel_mismatch", f"{node.label}: weight {list(array.shape)} does not fit its groups")
-    rows, columns = array.shape[0] // group, array.shape[1]
+    if group < 1 or shape[0] % group:
+        return Refusal("channel_mismatch", f"{node.label}: weight {list(shape)} does not fit its groups")
+    rows, columns = shape[0] // group, shape[1]
     refusal = misfit(node, affine, 1, columns * group)
     if refusal is not None:
         return refusal
+    array = weight.array
     grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
     largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
     tail = (1,) * (array.ndim - 2)
@@ -114,10 +115,10 @@ def _transposed(
     if isinstance(found, Refusal):
         return found
     weight, bias = found
-    array, group = weight.array, integer(node, "group", 1)
-    if array.ndim < 3 or group < 1 or array.shape[0] % group:
-        return Refusal("channel_mismatch", f"{node.label}: weight {list(array.shape)} does not fit its groups")
-    refusal = _shape_refusal(node, array, bias, array.shape[1] * group)
+    shape, group = weight.shape, integer(node, "group", 1)
+    if len(shape) < 3 or group < 1 or shape[0] % group:
+        return Refusal("channel_mismatch", f"{node.label}: weight {list(shape)} does not fit its groups")
+    refusal = _shape_refusal(node, shape, bias, shape[1] * group)
     return (weight, bias, group) if refusal is None else refusal
 
 
@@ -157,28 +158,28 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold 
     weight, bias, group = found
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
-    array = weight.array
-    refusal = misfit(node, affine, 1, array.shape[0])
+    shape = weight.shape
+    refusal = misfit(node, affine, 1, shape[0])
     if refusal is not None:
         return refusal
-    largest = params.largest(weight.value, array, tuple(range(1, array.ndim)))
-    response: Array | Refusal = np.zeros(array.shape[1] * group)
+    largest = params.largest_of_rows(weight.value, weight.elements)
+    response: Array | Refusal = np.zeros(shape[1] * group)
     if affine.has_shift:
-        if _spreads(node, array):
+        if _spreads(node, shape):
             response = Refusal("nonzero_padding", f"{node.label}: not every position is reached by every tap")
         else:
-            shift = np.broadcast_to(affine.shift, (array.shape[0],)).reshape(group, -1, 1)
-            grouped = array.reshape(group, -1, array.shape[1])
+            shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
+            grouped = weight.array.reshape(group, -1, shape[1])
             response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)
-    tail = (1,) * (array.ndim - 1)
+    tail = (1,) * (len(shape) - 1)
     fold = Fold(node, affine, 1, 1, 1, weight.dtype)
     return of_data(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail), response)
 
 
-def _spreads(node: Node, array: Array) -> bool:
+def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
     """Whether a ConvTranspose does anything but multiply each position by a matrix."""
     plain = (
-        prod(array.shape[2:]) == 1
+        prod(shape[2:]) == 1
         and (text(node, "auto_pad", "NOTSET") or "NOTSET") == "NOTSET"
         and "output_shape" not in node.attrs
     )

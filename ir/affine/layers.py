@@ -16,7 +16,7 @@ import numpy as np
 from ..graph import Node, Value
 from ..ledger import Refusal
 from ..movement import integer
-from ..tensor import Array, float64, round_to, smallest_normal, to_float64
+from ..tensor import Array, Tensor, float64, round_to, smallest_normal, to_float64
 from ..types import DType, shape_of
 from .algebra import Affine
 from .operands import Parameters
@@ -74,18 +74,28 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """The weight of a layer, input `index`: its value, dtype and exact elements.
+    """The weight of a layer, input `index`: its value, dtype and exact elements, or where those are to be read.
 
-    Where a DequantizeLinear makes it, that node with its scale and zero point; `array` is then what it makes.
+    Where a DequantizeLinear makes it, that node with its scale and zero point; the elements are then what it makes.
     """
 
     index: int
     value: Value
     dtype: DType
-    array: Array
+    elements: Array | Tensor
     dequantize: Node | None = None
     scale: Array | None = None
     zero_point: Array | None = None
+
+    @property
+    def array(self) -> Array:
+        """The elements; what is not in memory is read again each time."""
+        return self.elements.numpy() if isinstance(self.elements, Tensor) else self.elements
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, for which nothing is read."""
+        return self.elements.shape
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
@@ -93,8 +103,10 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
     value = node.inputs[index]
     assert value is not None
     tensor = params.evaluator.tensor(value)
-    array = params.evaluator.exact(value) if tensor is not None else None
-    if tensor is None or array is None:
+    elements: Array | Tensor | None = tensor
+    if tensor is not None and tensor.in_memory:
+        elements = params.evaluator.exact(value)
+    if tensor is None or elements is None:
         producer = value.node
         if producer is not None and producer.op == "::DequantizeLinear" and params.quantized:
             return _dequantized(node, index, producer, params)
@@ -103,9 +115,9 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
         return Refusal(code, f"{node.label}: the weight {reason.detail}")
     if not tensor.dtype.is_float:
         return Refusal("dtype_mismatch", f"{node.label}: the weight is {tensor.dtype}")
-    if not array.size:
+    if not tensor.size:
         return Refusal("channel_mismatch", f"{node.label}: the weight is empty")
-    return Weight(index, value, tensor.dtype, array)
+    return Weight(index, value, tensor.dtype, elements)
 
 
 def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> Weight | Refusal:
@@ -264,7 +276,7 @@ def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Resc
     assert old is not None
     if not (scale > 0).all():
         return Refusal("negative_scale", f"{label}: a scale that is not positive would change the integers")
-    if old.size != 1 and integer(dequantize, "axis", 1) % weight.array.ndim != fold.weight_axis:
+    if old.size != 1 and integer(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
         return Refusal("axis_mismatch", f"{label} is not per output channel")
     if dequantize.opset < 13:
         return Refusal("unsupported_op", f"{label}: scales per channel need opset 13")

@@ -9,7 +9,7 @@ import numpy as np
 from ..evaluate import ConstantEvaluator
 from ..graph import Node, Value
 from ..movement import is_given, listed
-from ..tensor import Array
+from ..tensor import Array, Tensor
 from ..types import Dim, dtype_of, shape_of
 
 ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
@@ -35,10 +35,26 @@ class Parameters:
         """
         key = (value, axes, array.shape, array.strides)
         if key not in self._largest:
-            wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
-            top, bottom = wide.max(axis=axes), wide.min(axis=axes)
-            self._largest[key] = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
+            self._largest[key] = _magnitude(array, axes)
         return self._largest[key]
+
+    def largest_of_rows(self, value: Value, elements: Array | Tensor) -> Array:
+        """As `largest`, over all axes but the first, for which not more than a block is in memory at a time."""
+        shape = elements.shape
+        axes = tuple(range(1, len(shape)))
+        if not isinstance(elements, Tensor):
+            return self.largest(value, elements, axes)
+        key = (value, axes, shape, ())
+        if key not in self._largest:
+            self._largest[key] = np.concatenate([_magnitude(block, axes) for block in elements.blocks()])
+        return self._largest[key]
+
+
+def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
+    wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
+    top, bottom = wide.max(axis=axes), wide.min(axis=axes)
+    largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
+    return largest
 
 
 def shapes(node: Node, index: int = 0) -> tuple[tuple[Dim, ...] | None, tuple[Dim, ...] | None]:

@@ -1,0 +1,56 @@
+"""Arrays to an npz file, one after the other: none has to wait for the others in memory."""
+
+from __future__ import annotations
+
+import zipfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_128
+
+from ...ir.errors import FoldMapError
+from ...ir.payload import FilePart, SourceFile, raw
+from ...ir.tensor import Array
+from ..files import replacing
+
+COMPRESSED = 1 << 16
+"""Arrays of fewer bytes are compressed: larger ones are residuals and weights, which hardly shrink, and take long."""
+
+
+class NpzWriter:
+    """Writes the npz file beside the document of a fold map, equal for equal arrays in the same order."""
+
+    def __init__(self, document: Path, files: ExitStack) -> None:
+        """The file is there when `files` are closed.
+
+        Raises FoldMapError where it would be the document itself, EmitError where it cannot be written.
+        """
+        self.path = document.with_suffix(".npz")
+        if self.path == document:
+            raise FoldMapError(f"{document}: the arrays of the fold map go to the npz file of that name")
+        self._temporary = files.enter_context(replacing(self.path))
+        self._archive = zipfile.ZipFile(self._temporary, "w", allowZip64=True)
+        files.callback(self._archive.close)
+
+    def add(self, name: str, array: Array) -> None:
+        """Write an array under `name`, which no other has; bfloat16 as its bits in uint16."""
+        member = zipfile.ZipInfo(f"{name}.npy")  # of 1980: a time would make every file another one
+        member.compress_type = zipfile.ZIP_DEFLATED if array.nbytes < COMPRESSED else zipfile.ZIP_STORED
+        plain = np.ascontiguousarray(array) if array.dtype.kind != "V" else array.view(np.uint16)
+        with self._archive.open(member, "w", force_zip64=array.nbytes > (1 << 30)) as stream:
+            np.lib.format.write_array(stream, plain.reshape(array.shape), allow_pickle=False)
+
+    def finish(self) -> dict[str, Any]:
+        """Close the file; what a document says of it."""
+        self._archive.close()
+        return {"kind": "npz", "path": self.path.name, "digest": file_digest(self._temporary)}
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file as documents have it. Raises OSError where it cannot be read."""
+    file, hasher = SourceFile(path), xxh3_128()
+    for block in FilePart(file, 0, file.size).blocks():
+        hasher.update(raw(block))
+    return f"xxh128:{hasher.hexdigest()}"

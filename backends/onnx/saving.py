@@ -1,0 +1,216 @@
+"""Models to files: large tensors go from file to file, or are computed on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from google.protobuf.message import EncodeError
+from onnx import GraphProto, ModelProto, TensorProto
+from xxhash import xxh3_128
+
+from ...frontends.onnx import read_model
+from ...frontends.onnx.external import all_graphs, external_tensors
+from ...frontends.onnx.placeholders import held
+from ...frontends.onnx.tensors import OnnxTensor, external_location, external_part
+from ...frontends.onnx.wire import splice
+from ...ir.errors import EmitError, ModelError
+from ...ir.payload import Block, FilePart, Payload, raw
+from ...ir.tensor import ScaledTensor
+from ..files import pending, replacing
+from .external import place_external_data
+
+MAX_FILE = (1 << 31) - 1
+"""Bytes of the largest message that protobuf reads."""
+
+ALIGNMENT = 4096
+"""Tensors in a file of external data start at multiples of this, so that they can be mapped."""
+
+DIGITS = 16
+"""Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
+
+Pieces = list[bytes | Payload]
+Through = Callable[[Payload], Iterator[Block]]
+"""Yields the blocks of a payload on their way to a file, and may look at them."""
+
+
+def save_model(
+    model: ModelProto, path: str | Path, base_dir: Path, files: ExitStack | None = None, through: Through | None = None
+) -> None:
+    """Write `model`, whose external data stands below `base_dir`, to a file, which is complete or not there; `-` is
+    standard output. With `files`, it is there when those are closed.
+
+    External data stays where it is, or goes beside the model. Where some of it was folded, and where the model would
+    be larger than protobuf's 2 GiB, all large tensors go to a file of external data that is named after the model and
+    its own content. Raises EmitError where a file cannot be written or the model cannot stand in it; ModelError where a
+    file of the source does not have its elements any more.
+    """
+    if str(path) == "-":
+        for piece in _pieces(model, "standard output"):
+            for block in [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece)):
+                sys.stdout.buffer.write(block)
+        return
+    if files is None:
+        with ExitStack() as own:
+            save_model(model, path, base_dir, own, through)
+        return
+    path = Path(path)
+    files.push(_forgetting(path))
+    target = files.enter_context(replacing(path))
+    pieces = splice(_serialized(model, str(path)))
+    if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
+        model = _with_data_file(model, path, base_dir, files, through)
+        pieces, through = _pieces(model, str(path)), None
+    elif next(external_tensors(model), None) is not None:
+        pieces = _pieces(place_external_data(model, base_dir, path), str(path))
+    with target.open("wb") as stream:
+        _write(stream, pieces, through)
+
+
+def _pieces(model: ModelProto, name: str) -> Pieces:
+    """Raises EmitError where they are more than one file can hold."""
+    pieces = splice(_serialized(model, name))
+    if _size(pieces) > MAX_FILE:
+        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold")
+    return pieces
+
+
+def _serialized(model: ModelProto, name: str) -> bytes:
+    try:
+        return model.SerializeToString(deterministic=True)
+    except EncodeError:
+        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+
+
+def _size(pieces: Pieces) -> int:
+    return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
+
+
+def _is_folded_external(piece: bytes | Payload) -> bool:
+    """Whether a payload was made from external data."""
+    if not isinstance(piece, ScaledTensor):
+        return False
+    base = piece.base
+    return isinstance(base, OnnxTensor) and base.proto.data_location == TensorProto.EXTERNAL
+
+
+def _blocks(payload: Payload) -> Iterator[Block]:
+    return payload.blocks()
+
+
+def _write(stream: BinaryIO, pieces: Iterable[bytes | Payload], through: Through | None) -> None:
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            stream.write(piece)
+        elif through is None and isinstance(piece, FilePart):
+            _copy(piece, stream)
+        else:
+            for block in (through or _blocks)(piece):
+                stream.write(raw(block))
+
+
+def _copy(part: FilePart, stream: BinaryIO) -> None:
+    """Let the system copy, which need not move the bytes at all; where it cannot, do it."""
+    stream.flush()
+    done = 0
+    try:
+        while hasattr(os, "copy_file_range") and done < part.nbytes:
+            count = os.copy_file_range(part.file.fileno(), stream.fileno(), part.nbytes - done, part.offset + done)
+            if not count:
+                break
+            done += count
+    except OSError:  # other file systems, other systems
+        pass
+    for block in FilePart(part.file, part.offset + done, part.nbytes - done).blocks():
+        stream.write(raw(block))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A tensor and its place in a file of external data."""
+
+    tensor: TensorProto
+    payload: Payload
+    offset: int
+
+
+def _with_data_file(
+    model: ModelProto, path: Path, base_dir: Path, files: ExitStack, through: Through | None
+) -> ModelProto:
+    """`model` with its large initializers in a file of external data beside `path`, which is written."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    placed: list[_Placed] = []
+    end = 0
+    for graph in all_graphs(copy):
+        for tensor, payload in _large(graph, base_dir):
+            offset = -(-end // ALIGNMENT) * ALIGNMENT
+            placed.append(_Placed(tensor, payload, offset))
+            end = offset + payload.nbytes
+    file = files.enter_context(pending(path.with_name(f"{path.name}.data")))
+    hasher = xxh3_128()
+
+    def hashed(payload: Payload) -> Iterator[Block]:
+        for block in (through or _blocks)(payload):
+            hasher.update(raw(block))
+            yield block
+
+    with file.temporary.open("wb") as stream:
+        for each in placed:
+            stream.seek(each.offset)
+            _write(stream, [each.payload], hashed)
+    file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
+    for each in placed:
+        each.tensor.ClearField("raw_data")
+        each.tensor.data_location = TensorProto.EXTERNAL
+        del each.tensor.external_data[:]
+        values = {"location": file.path.name, "offset": each.offset, "length": each.payload.nbytes}
+        for key, value in values.items():
+            each.tensor.external_data.add(key=key, value=str(value))
+    return copy
+
+
+def _large(graph: GraphProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
+    """The initializers of a graph whose elements are not in the message, with those."""
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield tensor, external_part(tensor, base_dir)
+        elif (payload := held(tensor.raw_data)) is not None:
+            yield tensor, payload
+
+
+def _forgetting(path: Path) -> Callable[..., None]:
+    """What, called when `path` was replaced without an error, removes the data file that only the old model read."""
+    old = _data_files(path)
+
+    def forget(kind: type[BaseException] | None, *_: object) -> None:
+        for name in old - _data_files(path) if kind is None and old else ():
+            with suppress(OSError):
+                path.with_name(name).unlink()
+
+    return forget
+
+
+def _data_files(path: Path) -> set[str]:
+    """The files named after the model at `path` and their own content to which it refers."""
+    pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.data")
+    if not any(pattern.fullmatch(name) for name in _listed(path.parent)):
+        return set()
+    try:
+        model, _ = read_model(path)
+    except ModelError:
+        return set()
+    return {name for name in map(external_location, external_tensors(model)) if pattern.fullmatch(name)}
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,126 @@
+"""Bytes that stand in files, read when they are needed: positions in files that are held open."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .errors import ModelError
+
+BLOCK = 1 << 20
+"""Bytes that are read, computed or written at a time: few enough to stay in a processor's cache."""
+
+Block = np.ndarray[Any, np.dtype[Any]]
+"""An array of any element type, for its bytes."""
+
+
+class Payload(Protocol):
+    """Bytes that somebody can go through once more, whenever he likes."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all blocks have together."""
+
+    def blocks(self) -> Iterator[Block]:
+        """The bytes in order, in pieces of about BLOCK bytes."""
+
+
+class SourceFile:
+    """A file that is read by position, and stays the one that was opened whatever becomes of its name.
+
+    Nothing is mapped, so a file that shrinks is an error and not the end of the process.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "path", "size", "stamp")
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where the file cannot be opened."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._fd)
+        self.stamp = _stamp(self._fd)
+        self.size = os.fstat(self._fd).st_size
+
+    @classmethod
+    def at(cls, path: Path) -> SourceFile:
+        """The file that is at `path` now; one that is open already is not opened twice.
+
+        Raises OSError where it cannot be opened.
+        """
+        file = cls(path)
+        return _files.setdefault((os.fspath(path), file.stamp), file)
+
+    def fileno(self) -> int:
+        """The descriptor, to be read by position only."""
+        return self._fd
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes from `offset`. Raises ModelError where the file has no such bytes (any more)."""
+        data = bytearray(size)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` from `offset`. Raises ModelError as `read`."""
+        done = 0
+        while done < len(buffer):
+            try:
+                count = _read_at(self._fd, buffer[done:], offset + done)
+            except OSError as error:
+                raise ModelError(f"{self.path}: cannot be read: {error.strerror}") from None
+            if not count:
+                raise ModelError(f"{self.path}: the file ends before byte {offset + len(buffer)}: it is truncated")
+            done += count
+
+    def check_unchanged(self) -> None:
+        """Raises ModelError where somebody wrote to the file since it was opened."""
+        if _stamp(self._fd) != self.stamp:
+            raise ModelError(f"{self.path}: the file was changed while it was in use")
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class FilePart:
+    """`nbytes` bytes of a file from `offset`."""
+
+    file: SourceFile
+    offset: int
+    nbytes: int
+
+    def read(self) -> bytes:
+        """All of it. Raises ModelError where the file does not have it any more."""
+        return self.file.read(self.offset, self.nbytes)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        """In pieces of `size` bytes. Raises ModelError as `read`."""
+        for start in range(0, self.nbytes, size):
+            block = np.empty(min(size, self.nbytes - start), np.uint8)
+            self.file.read_into(self.offset + start, block.data)
+            yield block
+
+
+_files: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], SourceFile] = weakref.WeakValueDictionary()
+
+
+def raw(array: Block) -> memoryview:
+    """The bytes of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _stamp(fd: int) -> tuple[int, ...]:
+    status = os.fstat(fd)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _read_at(fd: int, buffer: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [buffer], offset)
+    os.lseek(fd, offset, os.SEEK_SET)  # systems without positioned reads
+    data = os.read(fd, len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
