@@ -132,7 +132,7 @@ class ArrayTensor(Tensor):
 
 
 class ScaledTensor(Tensor):
-    """`base` times `factor` (float64, of its rank), computed in float64 and rounded once to the dtype of `base`.
+    """`base` times `factor` (float64, broadcast against it), computed in float64 and rounded once to the dtype of `base`.
 
     Nothing is computed before somebody asks, and nothing is kept.
     """
@@ -140,8 +140,8 @@ class ScaledTensor(Tensor):
     __slots__ = ("__weakref__", "base", "dtype", "factor", "shape")
 
     def __init__(self, base: Tensor, factor: Array) -> None:
-        self.base, self.factor = base, factor
-        self.dtype, self.shape = base.dtype, base.shape
+        self.base, self.dtype, self.shape = base, base.dtype, base.shape
+        self.factor = aligned(factor, len(base.shape))
 
     @property
     def in_memory(self) -> bool:
@@ -208,13 +208,18 @@ def round_to(array: Array, dtype: DType) -> Array:
         return odd.astype(ml_dtypes.bfloat16)
 
 
+def aligned(factor: Array, rank: int) -> Array:
+    """`factor` with as many axes as what it is broadcast against has."""
+    return factor.reshape((1,) * (rank - factor.ndim) + factor.shape)
+
+
 def scaled(array: Array, factor: Array, dtype: DType) -> Array:
     """`array` times the float64 `factor`, computed in float64 and rounded once to `dtype`."""
     if dtype is not F32 or array.dtype != np.float32:
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):
             return round_to(array.astype(np.float64) * factor, dtype)
     result = np.empty(array.shape, np.float32)  # numpy casts piece by piece: there is no copy in float64
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(all="ignore"):
         np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 

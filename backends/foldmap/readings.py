@@ -41,7 +41,7 @@ class Readings:
 
     def _scaled(self, payload: ScaledTensor, base: OnnxTensor) -> Iterator[Block]:
         before, after = xxh3_128(), xxh3_128()
-        residual = Residual(payload.dtype, payload.factor)
+        residual = Residual(payload.dtype, len(payload.shape), payload.factor)
         for original, made in payload.pairs():
             yield made
             before.update(raw(original))

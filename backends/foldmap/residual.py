@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.tensor import Array, scaled
+from ...ir.tensor import Array, aligned, scaled
 from ...ir.types import DType
 
 
 class Residual:
     """Takes blocks of an original, with what became of them, in their order."""
 
-    def __init__(self, dtype: DType, factor: Array) -> None:
-        """`factor` is a float64 array that is broadcast against the tensor."""
-        self.dtype, self.factor = dtype, factor
-        self.inverse = inverse_of(factor)
+    def __init__(self, dtype: DType, rank: int, factor: Array) -> None:
+        """`factor` is a float64 array that is broadcast against the tensor, which has `rank` axes."""
+        self.dtype, self.factor = dtype, aligned(factor, rank)
+        self.inverse = inverse_of(self.factor)
         self._start = self._seen = 0
         self._packed: list[Array] = []
         self._far: list[Array] = []

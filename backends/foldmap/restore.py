@@ -115,7 +115,7 @@ def _recipe(
     base = after.by_digest.get(after.by_name.get(name, ""))
     found = None
     if factor is not None and base is not None and _alike(base, tensor):
-        residual = Residual(OnnxTensor(tensor, before.base_dir).dtype, np.asarray(factor, np.float64))
+        residual = Residual(OnnxTensor(tensor, before.base_dir).dtype, len(tensor.dims), np.asarray(factor, np.float64))
         blocks = (OnnxTensor(t, each.base_dir).blocks() for t, each in ((tensor, before), (base, after)))
         for original, made in zip(*blocks, strict=True):
             residual.add(original, made)

@@ -148,10 +148,10 @@ def lost_epsilon(patch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_to_half(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes import fold_constant
+    from irc.ir import tensor
 
-    scaled = fold_constant.scaled
-    patch.setattr(fold_constant, "scaled", lambda w, f: scaled(w, f).astype(np.float16).astype(np.float32))
+    scaled = tensor.scaled
+    patch.setattr(tensor, "scaled", lambda w, f, dtype: scaled(w, f, dtype).astype(np.float16).astype(np.float32))
 
 
 def relu_forgotten(patch: pytest.MonkeyPatch) -> None:
