@@ -7,8 +7,8 @@ origins, and those of the operands that die with it. What disappears without a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
@@ -54,27 +54,39 @@ def _merged(known: Shape, inferred: Shape) -> Shape:
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
+class _Rewriting:
+    """The context of `Rewriter.rewriting`: every rule at every node runs in one, so it is no generator."""
+
+    __slots__ = ("_outer", "_rewriter")
+
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self._rewriter = rewriter
+        self._outer = rewriter.origins
+        rewriter.origins = node.origins
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._rewriter.origins = self._outer
+
+
 class Rewriter:
     """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
 
-    Passes ask `steps` before they apply a rule, and tell it when they have.
+    Passes ask `steps` before they apply a rule, and tell it when they have. `origins` are those of new nodes.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.steps = module.steps
         self.changed = False
-        self._origins: Origins = ()
+        self.origins: Origins = ()
         self._evaluator = ConstantEvaluator()
 
-    @contextmanager
-    def rewriting(self, node: Node) -> Iterator[None]:
-        """While this holds, new nodes come from where `node` comes from."""
-        outer, self._origins = self._origins, node.origins
-        try:
-            yield
-        finally:
-            self._origins = outer
+    def rewriting(self, node: Node) -> _Rewriting:
+        """While this context holds, new nodes come from where `node` comes from."""
+        return _Rewriting(self, node)
 
     def make(
         self,
@@ -94,7 +106,7 @@ class Rewriter:
         info = op_info(op)
         assert info is not None, f"passes make in-house operators only, not {op}"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
-        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self._origins)
+        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self.origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
         infer_types(node, self._evaluator)
@@ -118,7 +130,7 @@ class Rewriter:
             new.name = old.name
             self._bequeath_statistic(old, new)
         node = old.node
-        if node is not None and not any(value.users for value in node.outputs):
+        if node is not None and not node.is_read:
             self.erase(node, heir=heir or new.node)
         self.changed = True
 
@@ -173,12 +185,12 @@ class Rewriter:
         while stack:
             value = stack.pop()
             node = value.node
-            if node is None or node.graph is None or any(output.users for output in node.outputs):
+            if value.users or node is None or node.graph is None or node.is_read:
                 continue
             info = op_info(node.op)
             if info is None or not info.pure:
                 continue
-            stack.extend(operand for operand in reversed(node.inputs) if operand is not None)
+            stack.extend([operand for operand in reversed(node.inputs) if operand is not None])
             self._bequeath(node, heir)
             node.graph.remove(node)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -157,6 +158,24 @@ def to_float64(array: Array) -> Array:
     return wide
 
 
+def all_finite(array: Array) -> bool:
+    """Whether every number of a floating array is finite."""
+    return np.count_nonzero(np.isfinite(array)) == array.size  # sooner than `all` where there are few
+
+
+def fits(array: Array, dtype: DType) -> bool:
+    """Whether every number of a float64 array is finite once it is rounded to the floating type `dtype`."""
+    if np.count_nonzero(np.abs(array) <= _greatest(dtype)) == array.size:
+        return True
+    return all_finite(to_float64(round_to(array, dtype)))  # a little beyond the greatest is rounded to it
+
+
+@cache
+def _greatest(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)
+
+
+@cache
 def smallest_normal(dtype: DType) -> float:
     """The smallest positive normal number of a floating type."""
     if dtype.name == "bf16":

@@ -12,6 +12,9 @@ from ..movement import is_given, listed
 from ..tensor import Array
 from ..types import Dim, dtype_of, shape_of
 
+_COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+"""Element types whose greatest number numpy finds fast."""
+
 ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
 """Operators whose second operand may be aligned at an axis."""
 
@@ -35,7 +38,7 @@ class Parameters:
         """
         key = (value, axes, array.shape, array.strides)
         if key not in self._largest:
-            wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
+            wide = array if array.dtype in _COMPARED else array.astype(np.float32)
             top, bottom = wide.max(axis=axes), wide.min(axis=axes)
             self._largest[key] = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
         return self._largest[key]
