@@ -16,7 +16,7 @@ from .graph import Module, Node, Origins, Value
 from .infer import TYPE_OF_DATA, same
 from .ops import op_info
 from .tensor import Tensor
-from .types import UNKNOWN, Shape, TensorType, Type
+from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
@@ -27,17 +27,28 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     info = op_info(node.op)
     infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
     decides_rank = info is not None and info.decides_rank
-    if infer is None or (not decides_rank and all(is_known(value.type) for value in node.outputs)):
-        return
+    if infer is None or all([is_known(value.type) for value in node.outputs]):
+        if not decides_rank or _has_rank_of_weight(node):
+            return
+        assert infer is not None
     for output, inferred in zip(node.outputs, infer(node, evaluator), strict=False):
         known = output.type
-        if known == UNKNOWN:
+        if known is UNKNOWN:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             shape = _merged(known.shape, inferred.shape)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
                 shape = inferred.shape  # what the model declares cannot be
             output.type = TensorType(known.dtype or inferred.dtype, shape)
+
+
+def _has_rank_of_weight(node: Node) -> bool:
+    """Whether the result of a layer has the rank that its weight, or Gemm itself, says."""
+    weight = node.inputs[1]
+    shape, known = None if weight is None else shape_of(weight.type), shape_of(node.output.type)
+    if shape is None or known is None:
+        return False
+    return len(known) == (2 if node.op == "nn.dense" else len(shape))
 
 
 def is_known(type_: Type) -> bool:

@@ -28,7 +28,7 @@ def payload(proto: TensorProto, base_dir: Path) -> bytes:
 
 def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
     """SHA-256 over element type, shape and elements."""
-    hasher = hashlib.sha256(json.dumps([proto.data_type, list(proto.dims)]).encode())
+    hasher = hashlib.sha256(f"[{proto.data_type}, {list(proto.dims)}]".encode())
     try:
         hasher.update(payload(proto, base_dir))
     except ValueError:
@@ -56,8 +56,9 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
-    for pair in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
-        hasher.update(json.dumps(pair).encode())
+    encode = json.JSONEncoder().encode
+    for name, digest in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
+        hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
     for sparse in graph.sparse_initializer:
         hasher.update(sparse.SerializeToString(deterministic=True))
     for node in graph.node:

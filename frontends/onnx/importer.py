@@ -21,7 +21,7 @@ from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.rewrite import infer_types
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type
-from .attributes import UnknownAttribute, import_attribute, import_sparse
+from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, NodeView, lower
 from .order import reads, topological_order
@@ -77,6 +77,7 @@ class _Importer:
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
         self.evaluator = ConstantEvaluator()
+        self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain takes the place of the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
         self.variables = _trained_names(model)
@@ -140,23 +141,23 @@ class _Importer:
     def node(
         self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
     ) -> None:
-        if not all(isinstance(name, str) for name in (proto.name, proto.op_type, proto.domain)):
-            raise ModelError(f"a name of node {proto.name!r} ({proto.op_type!r}) is not UTF-8 text")
+        name, op_type, domain = proto.name, proto.op_type, proto.domain
+        if not (isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str)):
+            raise ModelError(f"a name of node {name!r} ({op_type!r}) is not UTF-8 text")
         inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
-        outputs = [(name, types.get(name, UNKNOWN)) for name in proto.output]
-        op = f"{proto.domain}::{proto.op_type}"
-        overridden = proto.domain in DEFAULT_DOMAINS and proto.op_type in self.overriding
+        results = tuple(proto.output)
+        op = f"{domain}::{op_type}"
+        overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:
-            domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
-            view = NodeView(graph.opsets.get(domain, 1), attrs, inputs, tuple(proto.output))
-            constant = self.constant_attrs(proto, attrs)
+            constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
             if constant is not None:
                 op, attrs = "constant", constant
             elif not overridden:
-                lowered, refusal = lower(proto.domain, proto.op_type, view)
+                opset = graph.opsets.get("" if domain in DEFAULT_DOMAINS else domain, 1)
+                lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
                 if refusal is not None:
                     self.module.ledger.refusals[self.module.next_origin - 1] = refusal
@@ -164,9 +165,9 @@ class _Importer:
             op,
             inputs,
             attrs or {},
-            outputs=outputs,
+            outputs=[(result, types.get(result, UNKNOWN)) for result in results],
             regions=regions,
-            name=proto.name,
+            name=name,
             overload=proto.overload,
             origins=origins,
             source=proto,
@@ -190,6 +191,9 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
+            if attribute.type in NUMBERS:
+                attrs[attribute.name] = import_attribute(attribute, self.base_dir, _no_region)
+                continue
             mirror = None if inferred is None else inferred.attribute[i]
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
 
@@ -204,8 +208,8 @@ class _Importer:
         return attrs if complete else None
 
     def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
-        """`value` and `form` of a Constant node, None for any other node and for a Constant of an odd form."""
-        if proto.op_type != "Constant" or proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
+        """`value` and `form` of a Constant node, None for one of an odd form or of another domain."""
+        if proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
             return None
         if len(attrs) != 1 or not proto.output[0]:
             return None
@@ -247,7 +251,11 @@ class _Importer:
     def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
         op = "variable" if name in self.variables else "constant"
         dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
-        outputs = [(name, TensorType(dtype, payload.shape))]
+        key = (dtype.name, payload.shape)
+        type_ = self.types.get(key)
+        if type_ is None:
+            type_ = self.types[key] = TensorType(dtype, payload.shape)
+        outputs = [(name, type_)]
         return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
@@ -260,7 +268,7 @@ class _Importer:
         scope.values[value.name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
-        value = scope.lookup(name)
+        value = scope.values.get(name) or scope.lookup(name)
         if value is None:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {name!r}, which nothing defines")
