@@ -18,12 +18,14 @@ from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.errors import ModelError
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
-from ...ir.rewrite import infer_types
+from ...ir.infer import TYPE_OF_DATA
+
+from ...ir.rewrite import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type
 from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
-from .lowering import DEFAULT_DOMAINS, NodeView, lower
+from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
 from .shapes import infer_shapes
 from .tensors import OnnxTensor
@@ -41,6 +43,10 @@ CONSTANT_FORMS = {
 """The attributes of ONNX's Constant, one of which is set, with the field that holds each."""
 
 
+_INFERRED = frozenset((*LOWERINGS, *(name.removeprefix("::") for name in TYPE_OF_DATA), "Constant"))
+"""Operators of the default domain whose results the op table may know the types of."""
+
+
 def import_model(model: ModelProto, base_dir: Path) -> Module:
     """The module of `model`, whose external data stands below `base_dir`. O(nodes + uses).
 
@@ -48,7 +54,24 @@ def import_model(model: ModelProto, base_dir: Path) -> Module:
     """
     if not model.HasField("graph"):
         raise ModelError("this is not an ONNX model: it holds no graph")
+    if _may_type_itself(model):
+        try:
+            return _Importer(model, base_dir, by_itself=True).run()
+        except _Untyped:
+            pass
     return _Importer(model, base_dir).run()
+
+
+class _Untyped(Exception):
+    """The types of a model cannot be told, or are not those that it declares, without onnx's shape inference."""
+
+
+def _may_type_itself(model: ModelProto) -> bool:
+    """Whether the op table may know the types of all values, so that shape inference, which reads a copy of the whole
+    model, would find nothing more.
+    """
+    known = {(domain, name) for domain in DEFAULT_DOMAINS for name in _INFERRED}
+    return not model.functions and known.issuperset({(node.domain, node.op_type) for node in model.graph.node})
 
 
 class _Scope:
@@ -71,8 +94,10 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: ModelProto, base_dir: Path) -> None:
+    def __init__(self, model: ModelProto, base_dir: Path, *, by_itself: bool = False) -> None:
+        """Import `model`, `by_itself` without shape inference: then every type has to be found by the op table."""
         self.model = model
+        self.by_itself = by_itself
         self.base_dir = base_dir
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
@@ -87,8 +112,10 @@ class _Importer:
 
     def run(self) -> Module:
         model, module = self.model, self.module
-        given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
-        inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
+        inferred = None
+        if not self.by_itself:
+            given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
+            inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
         opsets = _opsets(model.opset_import)
         module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
         for proto in model.functions:
@@ -101,6 +128,11 @@ class _Importer:
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
         graph = Graph(proto.name, opsets, source=proto)
         types = _types(proto, inferred)
+        declared: dict[str, Type] = {}
+        if self.by_itself:
+            inputs = {info.name for info in proto.input}
+            declared = {name: type_ for name, type_ in types.items() if name not in inputs}
+            types = {name: type_ for name, type_ in types.items() if name in inputs}
         payloads = self.payloads(proto)
         for info in proto.input:
             payload = payloads.get(info.name)
@@ -114,6 +146,9 @@ class _Importer:
             if name not in scope.values:
                 self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
         self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
+        for name, type_ in declared.items():
+            if name not in scope.values or not _completes(scope.values[name].type, type_):
+                raise _Untyped
         names = [info.name for info in proto.output]
         graph.set_outputs([self.read(scope, name, f"graph {proto.name!r} returns") for name in names], names)
         return graph
@@ -178,6 +213,8 @@ class _Importer:
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)
+                if self.by_itself and not is_known(value.type):
+                    raise _Untyped
 
     def attributes(
         self,
@@ -198,6 +235,8 @@ class _Importer:
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
 
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
+                if self.by_itself:
+                    raise _Untyped
                 regions.append(self.graph(graph, _Scope(scope), opsets, next(iter(nested), None)))
                 return RegionRef(len(regions) - 1)
 
@@ -328,6 +367,18 @@ def _types(proto: GraphProto, inferred: GraphProto | None) -> dict[str, Type]:
             infos.extend(graph.output)
     infos.extend(proto.input)
     return {info.name: import_type(info.type) for info in infos if info.HasField("type")}
+
+
+def _completes(type_: Type, declared: Type) -> bool:
+    """Whether `type_` says all that `declared` does, and nothing against it."""
+    if not isinstance(type_, TensorType) or not isinstance(declared, TensorType):
+        return False
+    if declared.dtype not in (None, type_.dtype) or type_.shape is None:
+        return False
+    shape = type_.shape if declared.shape is None else declared.shape
+    if len(shape) != len(type_.shape):
+        return False
+    return all([b in (None, a) for a, b in zip(type_.shape, shape, strict=True)])
 
 
 def _trained_names(model: ModelProto) -> set[str]:
