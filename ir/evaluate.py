@@ -29,6 +29,11 @@ DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
 
 
+_FLOAT64 = np.dtype(np.float64)
+_UNSEEN: Any = object()
+"""Stands for what has not been asked for, where None is an answer."""
+
+
 class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
 
@@ -464,19 +469,25 @@ class ConstantEvaluator:
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""
-        if value is None:
-            return None
-        found = self._resolve(value)
-        if found is None:
-            return None
+        found = self.exact(value)
+        if found is None or value is None or found.dtype != _FLOAT64:
+            return found
         dtype = dtype_of(value.type)
-        if dtype is not None and dtype is not F64 and found.dtype == np.float64:
-            return round_to(found, dtype)
-        return found
+        return found if dtype is None or dtype is F64 else round_to(found, dtype)
+
+    def is_constant(self, value: Value | None) -> bool:
+        """Whether the elements of `value` are known; those of a payload are not read for it."""
+        node = None if value is None else value.node
+        if node is not None and node.op == "constant":
+            return isinstance(node.attrs.get("value"), Tensor)
+        return self.array(value) is not None
 
     def exact(self, value: Value | None) -> Array | None:
         """As `array`, but float64 and not rounded yet where the value is a product or sum that `is_wide`."""
-        return None if value is None else self._resolve(value)
+        if value is None:
+            return None
+        found = self._known.get(value, _UNSEEN)
+        return self._resolve(value) if found is _UNSEEN else found
 
     def provide(self, value: Value, array: Array) -> None:
         """Take `array`, computed elsewhere, for the elements of a constant value."""
@@ -501,6 +512,12 @@ class ConstantEvaluator:
         return ArrayTensor(array, dtype) if dtype is not None else ArrayTensor(array)
 
     def _resolve(self, value: Value) -> Array | None:
+        if value.node is None:
+            self._known[value] = None
+            return None
+        if value.node.op == "constant":
+            self._evaluate(value.node, constant, frozenset())
+            return self._known[value]
         from .ops import op_info
 
         stack = [value]

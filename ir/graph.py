@@ -32,6 +32,8 @@ def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]
 
     Ropes share parts: with one `seen` for several of them, an id is listed for the first only, in linear time.
     """
+    if seen is None and len(origins) == 1 and isinstance(origins[0], int):
+        return [origins[0]]
     found: set[int] = set()
     stack: list[int | Origins] = [origins]
     seen = set() if seen is None else seen
@@ -140,6 +142,14 @@ class Node:
     def output(self) -> Value:
         """The first output."""
         return self.outputs[0]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads a result."""
+        for value in self.outputs:  # a loop, as every rewrite asks
+            if value.users:
+                return True
+        return False
 
     def input(self, index: int) -> Value | None:
         """Input number `index`, None where it is absent."""
@@ -253,7 +263,7 @@ class Graph:
         """Take out a node whose outputs nobody reads. O(inputs + size of its regions)."""
         assert node.graph is self, f"{node!r} does not stand in this graph"
         assert node is not self.return_, "return cannot be removed"
-        assert not any(value.users for value in node.outputs), f"{node!r} is still read"
+        assert not node.is_read, f"{node!r} is still read"
         node._drop_uses()
         node.inputs = ()
         for region in node.regions:

@@ -7,8 +7,8 @@ origins, and those of the operands that die with it. What disappears without a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
@@ -16,7 +16,7 @@ from .graph import Module, Node, Origins, Value
 from .infer import TYPE_OF_DATA, same
 from .ops import op_info
 from .tensor import Tensor
-from .types import UNKNOWN, Shape, TensorType, Type
+from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
@@ -27,17 +27,28 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     info = op_info(node.op)
     infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
     decides_rank = info is not None and info.decides_rank
-    if infer is None or (not decides_rank and all(is_known(value.type) for value in node.outputs)):
-        return
+    if infer is None or all([is_known(value.type) for value in node.outputs]):
+        if not decides_rank or _has_rank_of_weight(node):
+            return
+        assert infer is not None
     for output, inferred in zip(node.outputs, infer(node, evaluator), strict=False):
         known = output.type
-        if known == UNKNOWN:
+        if known is UNKNOWN:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             shape = _merged(known.shape, inferred.shape)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
                 shape = inferred.shape  # what the model declares cannot be
             output.type = TensorType(known.dtype or inferred.dtype, shape)
+
+
+def _has_rank_of_weight(node: Node) -> bool:
+    """Whether the result of a layer has the rank that its weight, or Gemm itself, says."""
+    weight = node.inputs[1]
+    shape, known = None if weight is None else shape_of(weight.type), shape_of(node.output.type)
+    if shape is None or known is None:
+        return False
+    return len(known) == (2 if node.op == "nn.dense" else len(shape))
 
 
 def is_known(type_: Type) -> bool:
@@ -54,27 +65,39 @@ def _merged(known: Shape, inferred: Shape) -> Shape:
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
+class _Rewriting:
+    """The context of `Rewriter.rewriting`: every rule at every node runs in one, so it is no generator."""
+
+    __slots__ = ("_outer", "_rewriter")
+
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self._rewriter = rewriter
+        self._outer = rewriter.origins
+        rewriter.origins = node.origins
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._rewriter.origins = self._outer
+
+
 class Rewriter:
     """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
 
-    Passes ask `steps` before they apply a rule, and tell it when they have.
+    Passes ask `steps` before they apply a rule, and tell it when they have. `origins` are those of new nodes.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.steps = module.steps
         self.changed = False
-        self._origins: Origins = ()
+        self.origins: Origins = ()
         self._evaluator = ConstantEvaluator()
 
-    @contextmanager
-    def rewriting(self, node: Node) -> Iterator[None]:
-        """While this holds, new nodes come from where `node` comes from."""
-        outer, self._origins = self._origins, node.origins
-        try:
-            yield
-        finally:
-            self._origins = outer
+    def rewriting(self, node: Node) -> _Rewriting:
+        """While this context holds, new nodes come from where `node` comes from."""
+        return _Rewriting(self, node)
 
     def make(
         self,
@@ -94,7 +117,7 @@ class Rewriter:
         info = op_info(op)
         assert info is not None, f"passes make in-house operators only, not {op}"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
-        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self._origins)
+        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self.origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
         infer_types(node, self._evaluator)
@@ -118,7 +141,7 @@ class Rewriter:
             new.name = old.name
             self._bequeath_statistic(old, new)
         node = old.node
-        if node is not None and not any(value.users for value in node.outputs):
+        if node is not None and not node.is_read:
             self.erase(node, heir=heir or new.node)
         self.changed = True
 
@@ -173,12 +196,12 @@ class Rewriter:
         while stack:
             value = stack.pop()
             node = value.node
-            if node is None or node.graph is None or any(output.users for output in node.outputs):
+            if value.users or node is None or node.graph is None or node.is_read:
                 continue
             info = op_info(node.op)
             if info is None or not info.pure:
                 continue
-            stack.extend(operand for operand in reversed(node.inputs) if operand is not None)
+            stack.extend([operand for operand in reversed(node.inputs) if operand is not None])
             self._bequeath(node, heir)
             node.graph.remove(node)
 

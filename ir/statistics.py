@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .ledger import Source
-from .tensor import Array, float64
+from .tensor import Array, all_finite, float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ def of_data(source: Source) -> Statistic | None:
         return None
     mean, var = arrays[2:]
     spread = var + source.epsilon
-    if not all(np.isfinite(array).all() for array in arrays) or (var < 0).any() or not (spread > 0).all():
+    if not all(map(all_finite, arrays)) or (var < 0).any() or not (spread > 0).all():
         return None
     return Statistic(source.axis, mean, np.sqrt(var), np.sqrt(spread), source.origin)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -132,7 +133,7 @@ class ArrayTensor(Tensor):
 
 
 class ScaledTensor(Tensor):
-    """`base` times `factor` (float64, broadcast against it), computed in float64 and rounded once to the dtype of `base`.
+    """`base` times `factor` (float64, broadcast against it), computed in float64 and rounded once to the base's dtype.
 
     Nothing is computed before somebody asks, and nothing is kept.
     """
@@ -236,6 +237,24 @@ def to_float64(array: Array) -> Array:
     return wide
 
 
+def all_finite(array: Array) -> bool:
+    """Whether every number of a floating array is finite."""
+    return np.count_nonzero(np.isfinite(array)) == array.size  # sooner than `all` where there are few
+
+
+def fits(array: Array, dtype: DType) -> bool:
+    """Whether every number of a float64 array is finite once it is rounded to the floating type `dtype`."""
+    if np.count_nonzero(np.abs(array) <= _greatest(dtype)) == array.size:
+        return True
+    return all_finite(to_float64(round_to(array, dtype)))  # a little beyond the greatest is rounded to it
+
+
+@cache
+def _greatest(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)
+
+
+@cache
 def smallest_normal(dtype: DType) -> float:
     """The smallest positive normal number of a floating type."""
     if dtype.name == "bf16":

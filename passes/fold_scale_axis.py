@@ -204,13 +204,16 @@ class _Folder:
         """The chain without steps that do nothing and neighbours that undo each other, which are erased."""
         left: list[Step] = []
         for step in chain:
-            undone = next((part for part in ([step], [*left[-1:], step]) if is_identity(affine_of(part))), [])
+            parts = ([step], [*left[-1:], step]) if left else ([step],)
+            undone = next((part for part in parts if is_identity(affine_of(part))), [])
             now = self.renewed(undone[0]) if undone else None  # what it reads may have changed
             if now is None or not self.rewriter.forward(step.result, now.data):
                 left.append(step)
                 continue
             self.note_merged(undone)
             del left[len(left) - len(undone) + 1 :]
+        if len(left) == len(chain):
+            return left
         return [step for step in map(self.renewed, left) if step is not None]
 
     def renewed(self, step: Step) -> Step | None:
@@ -339,10 +342,9 @@ class _Folder:
             )
         if choice.added < removed:
             return choice
-        moves_scale = choice.kept is None and bool(choice.plan.changes) and affine_of(choice.steps).has_scale
-        wanted = not choice.stays or self.options.partial == "always"
-        if choice.added == removed and moves_scale and wanted:  # a sum in the place of a product and a sum
-            return choice
+        wanted = choice.kept is None and (not choice.stays or self.options.partial == "always")
+        if choice.added == removed and wanted and choice.plan.changes and affine_of(choice.steps).has_scale:
+            return choice  # a sum in the place of a product and a sum
         return Refusal("bias_slot", f"{label}: {choice.added} operators would stand in the place of {removed}")
 
     def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
@@ -455,5 +457,7 @@ def cancels_nothing(chain: Sequence[Step], affine: Affine) -> bool:
 
 def affine_of(chain: Sequence[Step]) -> Affine:
     """The affine that the steps of a chain make together."""
+    if len(chain) == 1:
+        return chain[0].affine
     axis = next((step.axis for step in chain if step.axis is not None), None)
     return Affine.of(axis, [step.stage for step in chain])

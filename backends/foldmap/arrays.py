@@ -27,27 +27,57 @@ DTYPES = {
 
 MAX_BYTES = 1 << 40
 """No array in a document is larger."""
-SPILLED = 1 << 16
-"""Arrays of so many bytes do not wait in memory for the others."""
+
+POOLED = 64 << 10
+"""Arrays of fewer bytes stand together, in one member of the store for each element type: a member is dear. Larger ones
+do not wait in memory for the others.
+"""
 Entry = dict[str, Any]
-"""An array in the document: `dtype`, `shape`, and `ref`, its name in the store."""
+"""An array in the document: `dtype`, `shape`, and `ref`, its member of the store; where several arrays stand in that
+member, which then bears the name of their dtype, `offset` counts the elements in front of it.
+"""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Arrays:
-    """Arrays by name; what a document refers to by entries. Large ones go to `spill` at once, if there is one."""
+    """Arrays in the members of a store; what a document refers to by entries. Large ones go to `spill`, if there is one."""
 
     def __init__(self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None) -> None:
-        self._items: dict[str, Array] = dict(items or {})
+        """Hold the members `items`."""
+        self._items: dict[str, Array] = {}
+        self._pools: dict[str, bytearray] = {}
         self._spill = spill
+        for ref, array in (items or {}).items():
+            if ref in DTYPES:
+                self._pools[ref] = bytearray(array.tobytes())
+            else:
+                self._items[ref] = array
 
     def add(self, ref: str, array: Array) -> Entry:
-        """Keep `array`, whose dtype is one of DTYPES, under `ref`; the entry for it."""
-        assert array.dtype.name in DTYPES, array.dtype
-        if self._spill is not None and array.nbytes >= SPILLED:
-            self._spill.add(ref, array)
+        """Keep `array`, whose dtype is one of DTYPES, under `ref` if it is large; the entry for it."""
+        name = _NAMES[array.dtype]
+        if array.nbytes >= POOLED:
+            if self._spill is not None:
+                self._spill.add(ref, array)
+            else:
+                self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
+            return {"dtype": name, "shape": list(array.shape), "ref": ref}
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = bytearray()
+        offset = len(pool) // array.itemsize
+        pool += array.tobytes()
+        return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
+
+    def put(self, entry: Mapping[str, Any], array: Array) -> None:
+        """Let `array`, of the same dtype and shape, stand in the place of the one of `entry`."""
+        assert (entry["dtype"], entry["shape"]) == (_NAMES[array.dtype], list(array.shape)), entry
+        if "offset" in entry:
+            begin = entry["offset"] * array.itemsize
+            self._pools[entry["ref"]][begin : begin + array.nbytes] = array.tobytes()
         else:
-            self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
-        return {"dtype": array.dtype.name, "shape": list(array.shape), "ref": ref}
+            self._items[entry["ref"]] = np.ascontiguousarray(array)
 
     def get(self, entry: Mapping[str, Any]) -> Array:
         """The array of an entry, read-only.
@@ -55,22 +85,36 @@ class Arrays:
         Raises FoldMapError where the entry and the store do not fit.
         """
         try:
-            dtype, shape, ref = DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["ref"]
-            stored = self._items[ref]
+            dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+            stored = self._bytes(entry, dtype)
             if (
                 not all(isinstance(dim, int) and dim >= 0 for dim in shape)
-                or stored.nbytes != prod(shape) * dtype.itemsize
+                or len(stored) != prod(shape) * dtype.itemsize
             ):
-                raise ValueError(f"{ref} does not have the shape {list(shape)}")
-            array = np.frombuffer(stored.tobytes(), dtype).reshape(shape)
+                raise ValueError(f"{entry['ref']} does not have the shape {list(shape)}")
+            array = np.frombuffer(stored, dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
             raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
         array.flags.writeable = False
         return array
 
+    def _bytes(self, entry: Mapping[str, Any], dtype: np.dtype[Any]) -> bytes:
+        """The elements of an entry, or fewer where its member ends before."""
+        if "offset" not in entry:
+            return self._items[entry["ref"]].tobytes()
+        begin, size = entry["offset"] * dtype.itemsize, prod(entry["shape"]) * dtype.itemsize
+        if entry["ref"] != entry["dtype"] or begin < 0 or size < 0:
+            raise ValueError(f"no array stands at {entry['offset']} of {entry['ref']}")
+        return bytes(memoryview(self._pools[entry["ref"]])[begin : begin + size])
+
+    def members(self) -> dict[str, Array]:
+        """All members of the store by name, in its order, but those that went to `spill`."""
+        pools = {name: np.frombuffer(bytes(pool), DTYPES[name]) for name, pool in self._pools.items()}
+        return dict(sorted((self._items | pools).items()))
+
     def write_npz(self, writer: NpzWriter) -> None:
-        """Write all that was not written when it was added, in the order of names."""
-        for ref, array in sorted(self._items.items()):
+        """Write all members that are not written yet."""
+        for ref, array in self.members().items():
             writer.add(ref, array)
 
     @classmethod
@@ -86,10 +130,8 @@ class Arrays:
         return cls(items)
 
     def to_text(self) -> dict[str, str]:
-        """The little-endian bytes of each array, compressed by zlib, in base64."""
-        return {
-            ref: base64.b64encode(zlib.compress(_little(array))).decode() for ref, array in sorted(self._items.items())
-        }
+        """The little-endian bytes of each member, compressed by zlib, in base64."""
+        return {ref: base64.b64encode(zlib.compress(_little(array))).decode() for ref, array in self.members().items()}
 
     @classmethod
     def from_text(cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]]) -> Arrays:
@@ -97,20 +139,29 @@ class Arrays:
 
         Raises FoldMapError where the text is not what an entry says.
         """
-        arrays = cls()
-        for entry in entries:
-            try:
-                dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
-                size = prod(shape) * dtype.itemsize
+        members: dict[str, Array] = {}
+        try:
+            for ref, (dtype, size) in _extents(entries).items():
                 if not 0 <= size <= MAX_BYTES:
-                    raise ValueError(f"{entry['ref']} has {size} bytes")
-                data = zlib.decompressobj().decompress(base64.b64decode(items[entry["ref"]], validate=True), size + 1)
-                if len(data) != size:
-                    raise ValueError(f"{entry['ref']} does not have the shape {shape}")
-                arrays._items[entry["ref"]] = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
-            except (KeyError, TypeError, ValueError, zlib.error) as error:
-                raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
-        return arrays
+                    raise ValueError(f"{ref} has {size} bytes")
+                data = zlib.decompressobj().decompress(base64.b64decode(items[ref], validate=True), size + 1)
+                if len(data) < size or (len(data) > size and ref not in DTYPES):
+                    raise ValueError(f"{ref} does not have the size that the document says")
+                members[ref] = np.frombuffer(data[:size], dtype.newbyteorder("<")).astype(dtype, copy=False)
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
+        return cls(members)
+
+
+def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[Any], int]]:
+    """Element type and least size in bytes of every member that entries speak of."""
+    found: dict[str, tuple[np.dtype[Any], int]] = {}
+    for entry in entries:
+        dtype, ref = DTYPES[entry["dtype"]], entry["ref"]
+        size = (entry.get("offset", 0) + prod(entry["shape"])) * dtype.itemsize
+        if ref not in found or found[ref][1] < size:
+            found[ref] = (dtype, size)
+    return found
 
 
 def entries_of(document: object) -> Iterator[Entry]:
@@ -119,7 +170,7 @@ def entries_of(document: object) -> Iterator[Entry]:
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            if item.keys() == {"dtype", "shape", "ref"}:
+            if item.keys() - {"offset"} == {"dtype", "shape", "ref"}:
                 yield item
             else:
                 stack.extend(item.values())

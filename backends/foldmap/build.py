@@ -104,6 +104,11 @@ class _Builder:
         self.scope_of: dict[Graph | None, Scope] = dict(scopes(module))
         self.after = Payloads(model, module.base_dir, readings)
         self.kept: dict[str, Entry] = {}
+        self.before: Payloads | None = None
+        self.digests: dict[int, str] = {}
+        if isinstance(module.source, ModelProto):
+            self.before = Payloads(module.source, module.base_dir, readings)
+            self.digests = dict(zip(map(id, self.before.tensors), self.before.digests, strict=True))
 
     def run(self) -> FoldMap:
         from ... import __version__
@@ -111,20 +116,19 @@ class _Builder:
         module = self.module
         became = statuses(module, self.layers)
         sources = module.ledger.sources or {}
-        source = module.source if isinstance(module.source, ModelProto) else None
-        before = None if source is None else Payloads(source, module.base_dir, self.readings)
+        source, before = module.source, self.before
         data = {
             "format": FORMAT,
             "version": VERSION,
             "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
-            "source_model": None if source is None or before is None else identity(source, before),
+            "source_model": None if before is None else identity(source, before),
             "folded_model": identity(self.model, self.after),
             "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
             "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
             "statistics": self.statistics(),
             "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
             "restore": None
-            if source is None or before is None
+            if before is None
             else record(source, before, self.after, self.factors(), self.kept, self.readings),
         }
         return FoldMap(data, self.arrays)
@@ -158,7 +162,8 @@ class _Builder:
             return None
         entry = self.arrays.add(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
-            self.kept[tensor_digest(tensor.proto, tensor.base_dir)] = entry
+            known = self.digests.get(id(tensor.proto))  # of one message there is one object
+            self.kept[known or tensor_digest(tensor.proto, tensor.base_dir)] = entry
         return entry
 
     def layer(self, layer: Layer, number: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -93,7 +93,7 @@ class FoldMap:
         return self._text({"kind": "inline", "arrays": self.arrays.to_text()})
 
     def _text(self, store: dict[str, Any]) -> str:
-        return json.dumps({**self.data, "tensor_store": store}, indent=1, ensure_ascii=False) + "\n"
+        return "".join(_lines({**self.data, "tensor_store": store}))
 
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
@@ -181,7 +181,7 @@ class FoldMap:
         for item in self.statistics:
             if item["tensor"] == entry["output"]["name"] and item["scope"] == entry["scope"]:
                 for key in ("mean", "std", "gamma"):
-                    item[key] = self.arrays.add(item[key]["ref"], getattr(known, key))
+                    self.arrays.put(item[key], getattr(known, key))
 
     def adopt(self, model: ModelProto, base_dir: Path | None = None) -> None:
         """Bind the map to `model`, which another tool made of the folded one, and of which the map is true (`rescale`).
@@ -202,6 +202,20 @@ class FoldMap:
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    """A document as JSON: a line for each of its fields, and for each item of a list."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # without indentation it is written in C
+    separator = "{\n"
+    for key, value in data.items():
+        yield f"{separator}{encode(key)}: "
+        separator = ",\n"
+        if isinstance(value, list) and value:
+            yield "[\n " + ",\n ".join(map(encode, value)) + "\n]"
+        else:
+            yield encode(value)
+    yield "\n}\n"
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:

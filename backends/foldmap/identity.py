@@ -68,8 +68,9 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
-    for pair in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
-        hasher.update(json.dumps(pair).encode())
+    encode = json.JSONEncoder().encode
+    for name, digest in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
+        hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
     for sparse in graph.sparse_initializer:
         hasher.update(sparse.SerializeToString(deterministic=True))
     for node in graph.node:

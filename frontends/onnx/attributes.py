@@ -33,6 +33,9 @@ _FIELDS = {
 _KIND_OF_FIELD = {field: kind for kind, field in _FIELDS.items()}
 _LISTS = {"floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"}
 
+NUMBERS: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.FLOATS, _KINDS.INTS))
+"""The kinds of attributes that are numbers: what they hold is their value."""
+
 ImportRegion = Callable[[GraphProto], RegionRef]
 
 
@@ -50,6 +53,9 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
     field = _FIELDS.get(proto.type) or _set_field(proto)
     if field is None:
         raise UnknownAttribute(proto.name)
+    if proto.type in NUMBERS:
+        found = getattr(proto, field)
+        return found if field in ("f", "i") else tuple(found) or EmptyList(field)
     if field not in _LISTS:
         return _import_scalar(field, getattr(proto, field), base_dir, region)
     single = {"floats": "f", "ints": "i", "strings": "s", "tensors": "t", "graphs": "g"}.get(field, field[:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -15,19 +15,21 @@ from .tensors import external_part
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """The main graph and every graph in an attribute, at any depth."""
     graphs: list[GraphProto] = [model.graph]
-    functions = [node for function in model.functions for node in function.node]
-    graphs.extend(graph for node in functions for graph in _graphs(node))
+    for function in model.functions:
+        graphs.extend(_graphs(function.node))
     while graphs:
         graph = graphs.pop()
         yield graph
-        graphs.extend(inner for node in graph.node for inner in _graphs(node))
+        graphs.extend(_graphs(graph.node))
 
 
-def _graphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+def _graphs(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            if attribute.graphs:
+                yield from attribute.graphs
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
@@ -60,8 +62,11 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
-            yield from attribute.tensors
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            if attribute.tensors:
+                yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+            for sparse in attribute.sparse_tensors:
                 yield from (sparse.values, sparse.indices)
 
 

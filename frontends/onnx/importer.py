@@ -18,12 +18,13 @@ from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.errors import ModelError
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
-from ...ir.rewrite import infer_types
+from ...ir.infer import TYPE_OF_DATA
+from ...ir.rewrite import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type
-from .attributes import UnknownAttribute, import_attribute, import_sparse
+from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
-from .lowering import DEFAULT_DOMAINS, NodeView, lower
+from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
 from .shapes import infer_shapes
 from .tensors import OnnxTensor
@@ -41,6 +42,10 @@ CONSTANT_FORMS = {
 """The attributes of ONNX's Constant, one of which is set, with the field that holds each."""
 
 
+_INFERRED = frozenset((*LOWERINGS, *(name.removeprefix("::") for name in TYPE_OF_DATA), "Constant"))
+"""Operators of the default domain whose results the op table may know the types of."""
+
+
 def import_model(model: ModelProto, base_dir: Path) -> Module:
     """The module of `model`, whose external data stands below `base_dir`. O(nodes + uses).
 
@@ -48,7 +53,24 @@ def import_model(model: ModelProto, base_dir: Path) -> Module:
     """
     if not model.HasField("graph"):
         raise ModelError("this is not an ONNX model: it holds no graph")
+    if _may_type_itself(model):
+        try:
+            return _Importer(model, base_dir, by_itself=True).run()
+        except _Untyped:
+            pass
     return _Importer(model, base_dir).run()
+
+
+class _Untyped(Exception):
+    """The types of a model cannot be told, or are not those that it declares, without onnx's shape inference."""
+
+
+def _may_type_itself(model: ModelProto) -> bool:
+    """Whether the op table may know the types of all values, so that shape inference, which reads a copy of the whole
+    model, would find nothing more.
+    """
+    known = {(domain, name) for domain in DEFAULT_DOMAINS for name in _INFERRED}
+    return not model.functions and known.issuperset({(node.domain, node.op_type) for node in model.graph.node})
 
 
 class _Scope:
@@ -71,12 +93,15 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: ModelProto, base_dir: Path) -> None:
+    def __init__(self, model: ModelProto, base_dir: Path, *, by_itself: bool = False) -> None:
+        """Import `model`, `by_itself` without shape inference: then every type has to be found by the op table."""
         self.model = model
+        self.by_itself = by_itself
         self.base_dir = base_dir
         self.module = Module(Graph(), ir_version=model.ir_version, source=model)
         self.module.base_dir = base_dir
         self.evaluator = ConstantEvaluator()
+        self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain takes the place of the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
         self.variables = _trained_names(model)
@@ -86,8 +111,10 @@ class _Importer:
 
     def run(self) -> Module:
         model, module = self.model, self.module
-        given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
-        inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
+        inferred = None
+        if not self.by_itself:
+            given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
+            inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
         opsets = _opsets(model.opset_import)
         module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
         for proto in model.functions:
@@ -100,6 +127,11 @@ class _Importer:
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
         graph = Graph(proto.name, opsets, source=proto)
         types = _types(proto, inferred)
+        declared: dict[str, Type] = {}
+        if self.by_itself:
+            inputs = {info.name for info in proto.input}
+            declared = {name: type_ for name, type_ in types.items() if name not in inputs}
+            types = {name: type_ for name, type_ in types.items() if name in inputs}
         payloads = self.payloads(proto)
         for info in proto.input:
             payload = payloads.get(info.name)
@@ -113,6 +145,9 @@ class _Importer:
             if name not in scope.values:
                 self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
         self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
+        for name, type_ in declared.items():
+            if name not in scope.values or not _completes(scope.values[name].type, type_):
+                raise _Untyped
         names = [info.name for info in proto.output]
         graph.set_outputs([self.read(scope, name, f"graph {proto.name!r} returns") for name in names], names)
         return graph
@@ -140,23 +175,23 @@ class _Importer:
     def node(
         self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
     ) -> None:
-        if not all(isinstance(name, str) for name in (proto.name, proto.op_type, proto.domain)):
-            raise ModelError(f"a name of node {proto.name!r} ({proto.op_type!r}) is not UTF-8 text")
+        name, op_type, domain = proto.name, proto.op_type, proto.domain
+        if not (isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str)):
+            raise ModelError(f"a name of node {name!r} ({op_type!r}) is not UTF-8 text")
         inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
-        outputs = [(name, types.get(name, UNKNOWN)) for name in proto.output]
-        op = f"{proto.domain}::{proto.op_type}"
-        overridden = proto.domain in DEFAULT_DOMAINS and proto.op_type in self.overriding
+        results = tuple(proto.output)
+        op = f"{domain}::{op_type}"
+        overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:
-            domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
-            view = NodeView(graph.opsets.get(domain, 1), attrs, inputs, tuple(proto.output))
-            constant = self.constant_attrs(proto, attrs)
+            constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
             if constant is not None:
                 op, attrs = "constant", constant
             elif not overridden:
-                lowered, refusal = lower(proto.domain, proto.op_type, view)
+                opset = graph.opsets.get("" if domain in DEFAULT_DOMAINS else domain, 1)
+                lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
                 if refusal is not None:
                     self.module.ledger.refusals[self.module.next_origin - 1] = refusal
@@ -164,9 +199,9 @@ class _Importer:
             op,
             inputs,
             attrs or {},
-            outputs=outputs,
+            outputs=[(result, types.get(result, UNKNOWN)) for result in results],
             regions=regions,
-            name=proto.name,
+            name=name,
             overload=proto.overload,
             origins=origins,
             source=proto,
@@ -177,6 +212,8 @@ class _Importer:
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)
+                if self.by_itself and not is_known(value.type):
+                    raise _Untyped
 
     def attributes(
         self,
@@ -190,10 +227,15 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
+            if attribute.type in NUMBERS:
+                attrs[attribute.name] = import_attribute(attribute, self.base_dir, _no_region)
+                continue
             mirror = None if inferred is None else inferred.attribute[i]
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
 
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
+                if self.by_itself:
+                    raise _Untyped
                 regions.append(self.graph(graph, _Scope(scope), opsets, next(iter(nested), None)))
                 return RegionRef(len(regions) - 1)
 
@@ -204,8 +246,8 @@ class _Importer:
         return attrs if complete else None
 
     def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
-        """`value` and `form` of a Constant node, None for any other node and for a Constant of an odd form."""
-        if proto.op_type != "Constant" or proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
+        """`value` and `form` of a Constant node, None for one of an odd form or of another domain."""
+        if proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
             return None
         if len(attrs) != 1 or not proto.output[0]:
             return None
@@ -247,7 +289,11 @@ class _Importer:
     def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
         op = "variable" if name in self.variables else "constant"
         dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
-        outputs = [(name, TensorType(dtype, payload.shape))]
+        key = (dtype.name, payload.shape)
+        type_ = self.types.get(key)
+        if type_ is None:
+            type_ = self.types[key] = TensorType(dtype, payload.shape)
+        outputs = [(name, type_)]
         return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
@@ -260,7 +306,7 @@ class _Importer:
         scope.values[value.name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
-        value = scope.lookup(name)
+        value = scope.values.get(name) or scope.lookup(name)
         if value is None:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {name!r}, which nothing defines")
@@ -320,6 +366,18 @@ def _types(proto: GraphProto, inferred: GraphProto | None) -> dict[str, Type]:
             infos.extend(graph.output)
     infos.extend(proto.input)
     return {info.name: import_type(info.type) for info in infos if info.HasField("type")}
+
+
+def _completes(type_: Type, declared: Type) -> bool:
+    """Whether `type_` says all that `declared` does, and nothing against it."""
+    if not isinstance(type_, TensorType) or not isinstance(declared, TensorType):
+        return False
+    if declared.dtype not in (None, type_.dtype) or type_.shape is None:
+        return False
+    shape = type_.shape if declared.shape is None else declared.shape
+    if len(shape) != len(type_.shape):
+        return False
+    return all([b in (None, a) for a, b in zip(type_.shape, shape, strict=True)])
 
 
 def _trained_names(model: ModelProto) -> set[str]:

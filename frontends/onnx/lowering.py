@@ -19,7 +19,7 @@ from ...ir.tensor import Tensor
 from ...ir.types import shape_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeView:
     """What a condition may ask about a node that is being imported."""
 
@@ -97,7 +97,7 @@ def inference_batch_norm(node: NodeView) -> Refusal | None:
     than the first output is declared; from 14 on there is `training_mode`. `spatial=0` (opsets 1 to 8) has parameters
     per element; where they are per channel all the same, the attribute is spurious.
     """
-    declared = sum(bool(name) for name in node.outputs)
+    declared = sum(map(bool, node.outputs))
     if node.opset < 7 and not node.attrs.get("is_test", 0):
         return Refusal("training_mode", "is_test is 0, so the batch's own statistics are used")
     if node.opset < 14 and declared > 1:
@@ -211,12 +211,12 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
     lowering = LOWERINGS.get(op_type)
     if lowering is None or domain not in DEFAULT_DOMAINS:
         return None, None
-    if any(isinstance(value, AttributeRef) for value in node.attrs.values()):
-        return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
+    for value in node.attrs.values():
+        if isinstance(value, AttributeRef):
+            return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
     refusal = lowering.condition(node)
-    info = OPS[lowering.op]
-    low, high = info.inputs
-    if not low <= len(node.inputs) <= high or any(value is None for value in node.inputs[:low]):
+    low, high = OPS[lowering.op].inputs
+    if not low <= len(node.inputs) <= high or None in node.inputs[:low]:
         refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     if not node.outputs or not node.outputs[0]:
         refusal = refusal or Refusal("unsupported_op", "its first result has no name")

@@ -29,10 +29,16 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
 
     Raises ModelError naming a node on it where there is a cycle.
     """
-    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    late = (name for i, node in enumerate(nodes) for name in node.input if producer.get(name, -1) >= i)
-    if all(known(name) is not None for name in late):
+    defined: set[str] = set()
+    ahead: list[str] = []  # what is read before any node has defined it
+    for node in nodes:
+        for name in node.input:
+            if name not in defined:
+                ahead.append(name)
+        defined.update(node.output)
+    if all(known(name) is not None for name in ahead if name and name in defined):
         return None
+    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     readers: list[list[int]] = [[] for _ in nodes]
     missing = [0] * len(nodes)
     for i, node in enumerate(nodes):

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from ..tensor import Array
+from ..tensor import Array, all_finite
+
+_ONE, _ZERO = np.ones(()), np.zeros(())
+
+
+def _is_constant(vector: Array) -> bool:
+    """Whether all numbers of a vector are the same, and there are some."""
+    return bool(vector.size and vector[0] == vector[-1] and (vector == vector[0]).all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +41,7 @@ class Stage:
 
     def arrays(self) -> tuple[Array, ...]:
         """All numbers of the stage."""
-        return tuple(part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None)
+        return tuple([part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None])
 
     def map(self, function: Callable[[Array], Array]) -> Stage:
         """The stage with `function` applied to every vector of it; scalars stand for any channel and stay."""
@@ -56,7 +64,7 @@ class Stage:
         return Stage(self.scale, self.shift / factor, mean, beta, self.origins)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Affine:
     """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same for all elements.
 
@@ -68,29 +76,39 @@ class Affine:
     axis: int | None
     stages: tuple[Stage, ...]
     extents: tuple[int, ...] = ()
-    scale: Array = field(init=False)
-    shift: Array = field(init=False)
 
-    def __post_init__(self) -> None:
-        scale, shift = np.ones(()), np.zeros(())
+    @cached_property
+    def scale(self) -> Array:
+        """What the data are multiplied by."""
+        return self._numbers[0]
+
+    @cached_property
+    def shift(self) -> Array:
+        """What becomes of zero."""
+        return self._numbers[1]
+
+    @cached_property
+    def _numbers(self) -> tuple[Array, Array]:
+        scale, shift = _ONE, _ZERO
         for stage in self.stages:
-            with np.errstate(all="ignore"):
-                scale = np.asarray(scale * stage.scale)
+            if scale is _ONE:
+                scale = stage.scale
+            else:
+                with np.errstate(all="ignore"):
+                    scale = np.asarray(scale * stage.scale)
             shift = stage.apply(shift)
-        if self.axis is not None:
+        if self.axis is not None and scale.shape != shift.shape:
             scale, shift = np.broadcast_arrays(scale, shift)
-        object.__setattr__(self, "scale", scale)
-        object.__setattr__(self, "shift", shift)
+        return scale, shift
 
     @staticmethod
     def of(axis: int | None, stages: Sequence[Stage], extents: tuple[int, ...] = ()) -> Affine:
         """The affine of these stages, uniform where all its vectors are constant."""
         vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
-        if all(array.size and (array == array[0]).all() for array in vectors):
+        if all(map(_is_constant, vectors)):
             return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))
         found = Affine(axis, tuple(stages), extents)
-        whole = (found.scale, found.shift)
-        if len(stages) > 1 and all(array.size and (array == array[0]).all() for array in whole):
+        if len(stages) > 1 and _is_constant(found.scale) and _is_constant(found.shift):
             return Affine(None, (Stage(found.scale[0], found.shift[0], origins=found.origins),))
         return found
 
@@ -104,25 +122,25 @@ class Affine:
         """Number of channels, None of a uniform affine."""
         return None if self.axis is None else int(self.scale.shape[0])
 
-    @property
+    @cached_property
     def origins(self) -> tuple[int, ...]:
         """The imported nodes that the affine comes from."""
         return tuple(origin for stage in self.stages for origin in stage.origins)
 
-    @property
+    @cached_property
     def has_shift(self) -> bool:
         """Whether the shift of any channel is not zero."""
         return bool(self.shift.any())
 
-    @property
+    @cached_property
     def has_scale(self) -> bool:
         """Whether the scale of any channel is not one."""
         return bool((self.scale != 1).any())
 
-    @property
+    @cached_property
     def is_finite(self) -> bool:
         """Whether every number is."""
-        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
+        return all_finite(self.scale) and all_finite(self.shift)
 
     def apply(self, x: Array) -> Array:
         """The affine of float64 `x`, whose last axis has the channels, stage by stage."""

@@ -16,7 +16,7 @@ import numpy as np
 from ..graph import Node, Value
 from ..ledger import Refusal
 from ..movement import integer
-from ..tensor import Array, Tensor, float64, round_to, smallest_normal, to_float64
+from ..tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
 from ..types import DType, shape_of
 from .algebra import Affine
 from .operands import Parameters
@@ -181,16 +181,17 @@ def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
     label = node.label
-    if not (np.isfinite(scale).all() and np.isfinite(largest).all()):
+    if not (all_finite(scale) and all_finite(largest)):
         return Refusal("nonfinite", f"{label}: a scale or weight is infinite or not a number")
     with np.errstate(all="ignore"):
         top = largest * np.abs(scale)
-    if not np.isfinite(to_float64(round_to(top, dtype))).all():
+    if not fits(top, dtype):
         return Refusal("overflow", f"{label}: a folded weight exceeds {dtype}")
-    if bias is not None and not np.isfinite(to_float64(round_to(bias, dtype))).all():
+    if bias is not None and not fits(bias, dtype):
         return Refusal("overflow", f"{label}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
-    if ((top < tiny) & (largest >= tiny) & (scale != 0)).any():
+    low = top < tiny
+    if low.any() and (low & (largest >= tiny) & (scale != 0)).any():
         return Refusal("underflow", f"{label}: a channel of folded weights vanishes in {dtype}")
     return None
 
@@ -213,10 +214,8 @@ def of_result(
     refusal = misfit(fold.node, affine, fold.axis, channels)
     if refusal is not None:
         return refusal
-    scale = np.broadcast_to(affine.scale, (channels,))
-    old = np.zeros(channels) if bias is None else bias
-    new = np.asarray(affine.apply(old))
-    return checked(fold, weight, scale, largest, spread, old if bias is not None else None, new, slot=slot)
+    new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
+    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
 
 
 def of_data(
@@ -237,9 +236,13 @@ def of_data(
     affine, channels = fold.affine, largest.shape[0]
     if isinstance(response, Refusal):
         return response
-    scale = np.broadcast_to(affine.scale, (channels,))
     new = response if bias is None else np.asarray(bias + response)
-    return checked(fold, weight, scale, largest, spread, bias, new, slot=slot)
+    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
+
+
+def _per_channel(array: Array, channels: int) -> Array:
+    """[C] of [C] or []."""
+    return array if array.shape == (channels,) else np.broadcast_to(array, (channels,))
 
 
 def checked(
@@ -254,15 +257,18 @@ def checked(
     slot: bool,
 ) -> Fold | Refusal:
     """The fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, every number checked."""
-    with np.errstate(all="ignore"):
-        written = new / fold.beta
+    written = new
+    if fold.beta != 1.0:
+        with np.errstate(all="ignore"):
+            written = new / fold.beta
     refusal = check_numbers(fold.node, scale, largest, written, fold.dtype)
     if refusal is not None:
         return refusal
-    factor = spread(scale) if (scale != 1).any() else None
+    factor = spread(scale) if fold.affine.has_scale else None
     if not slot:
         return replace(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
-    bias = None if np.array_equal(new, np.zeros_like(new) if old is None else old) else written
+    changed = new.any() if old is None else not np.array_equal(new, old)
+    bias = written if changed else None
     if weight.dequantize is None or factor is None:
         return replace(fold, factor=factor, bias=bias)
     rescale = _rescale(fold, weight, weight.dequantize, scale)

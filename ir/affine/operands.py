@@ -12,6 +12,9 @@ from ..movement import is_given, listed
 from ..tensor import Array, Tensor
 from ..types import Dim, dtype_of, shape_of
 
+_COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+"""Element types whose greatest number numpy finds fast."""
+
 ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
 """Operators whose second operand may be aligned at an axis."""
 
@@ -51,7 +54,7 @@ class Parameters:
 
 
 def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
-    wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
+    wide = array if array.dtype in _COMPARED else array.astype(np.float32)
     top, bottom = wide.max(axis=axes), wide.min(axis=axes)
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest

@@ -8,6 +8,7 @@ the result larger than the data.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..graph import Node, Value, flatten_origins
 from ..ledger import Refusal
 from ..tensor import Array, numpy_dtype
 from ..types import BF16, F16, F32, F64, dtype_of, shape_of
-from .algebra import Stage
+from .algebra import Affine, Stage
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
 
@@ -26,7 +27,7 @@ _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", 
 ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 
@@ -45,14 +46,22 @@ class Step:
     mean: Array | None = None
     beta: Array | None = None
 
-    @property
+    @cached_property
     def stage(self) -> Stage:
         """The step as a link of a chain."""
         return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
-    @property
+    @cached_property
+    def affine(self) -> Affine:
+        """The step as a chain of its own."""
+        return Affine.of(self.axis, [self.stage])
+
+    @cached_property
     def origins(self) -> list[int]:
         """The imported nodes that the step comes from."""
+        first = self.nodes[0].origins
+        if all(node.origins is first for node in self.nodes):
+            return flatten_origins(first)
         return flatten_origins(tuple(node.origins for node in self.nodes))
 
 
@@ -63,7 +72,8 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
     """
     if node.op not in ARITHMETIC:
         return None
-    if dtype_of(node.output.type) is not None and not dtype_of(node.output.type).is_float:  # type: ignore[union-attr]
+    dtype = dtype_of(node.output.type)
+    if dtype is not None and not dtype.is_float:
         return None
     if node.op == "negative":
         data = node.inputs[0]
@@ -99,13 +109,12 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
 def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     if len(node.inputs) != 2:
         return None
-    operands = [(value, evaluator.array(value)) for value in node.inputs]
-    constants = [i for i, (_, array) in enumerate(operands) if array is not None]
+    constants = [i for i, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(constants) != 1:
         return None if constants else _overridable(node)
     side = constants[0]
-    parameter, array = operands[side]
-    data = operands[1 - side][0]
+    parameter, data = node.inputs[side], node.inputs[1 - side]
+    array = evaluator.array(parameter)
     assert parameter is not None and array is not None and data is not None
     half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
     if array.dtype not in _FLOATS or half_of_batch_norm:

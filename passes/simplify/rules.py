@@ -29,11 +29,13 @@ def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules
     steps = rewriter.steps
     if steps.exhausted:
         return False
-    if drop_unread(node, rewriter):
+    if not node.is_read and drop_unread(node, rewriter):
         steps.note(drop_unread.__name__, node.label)
         return True
-    for rule in rules.get(node.op, ()):
-        with rewriter.rewriting(node):
+    if node.op not in rules:
+        return False
+    with rewriter.rewriting(node):
+        for rule in rules[node.op]:
             if rule(node, rewriter, evaluator):
                 steps.note(rule.__name__, node.label)
                 return True
@@ -43,7 +45,7 @@ def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules
 def drop_unread(node: Node, rewriter: Rewriter) -> bool:
     """op(x) -> nothing, where nobody reads a result"""
     info = op_info(node.op)
-    if info is None or not info.pure or node.op == "constant" or any(value.users for value in node.outputs):
+    if info is None or not info.pure or node.op == "constant" or node.is_read:
         return False
     rewriter.erase(node)
     return True

@@ -18,7 +18,7 @@ import onnx
 import pytest
 from graphs import F32, Graph, batch_norm, conv_bn
 from irc.backends.foldmap import FORMAT, FoldMap, check, graph_digest, unfold
-from irc.backends.foldmap.arrays import Arrays, entries_of
+from irc.backends.foldmap.arrays import POOLED, Arrays, entries_of
 from irc.backends.quantizers.ranges import activations
 from irc.cli import main
 from irc.frontends.onnx.external import all_nodes
@@ -134,7 +134,7 @@ def test_arrays_survive_both_stores_bit_for_bit() -> None:
     arrays = {
         name: np.array([[1.5, -0.0, np.inf], [np.nan, 1e-7, 3.0]]).astype(dtype)
         for name, dtype in (("a", np.float16), ("b", np.float32), ("c", np.float64), ("d", ml_dtypes.bfloat16))
-    } | {"scalar": np.array(2.0), "empty": np.zeros((0, 3), np.int8)}
+    } | {"scalar": np.array(2.0), "empty": np.zeros((0, 3), np.int8), "large": np.zeros((2, POOLED), np.int8)}
     store = Arrays()
     entries = json.loads(json.dumps([store.add(name, array) for name, array in arrays.items()]))
     text = Arrays.from_text(json.loads(json.dumps(store.to_text())), entries_of(entries))
@@ -183,11 +183,28 @@ def test_a_map_in_the_metadata_of_the_model_is_the_same(tmp_path: Path) -> None:
         FoldMap.load(EXAMPLE)
 
 
-@pytest.mark.parametrize("damage", [{"ref": "b"}, {"shape": [7]}, {"shape": [-3]}, {"dtype": "float31"}])
-def test_damaged_arrays_are_refused(damage: dict[str, Any]) -> None:
+@pytest.mark.parametrize("size", [3, POOLED])
+@pytest.mark.parametrize(
+    "damage", [{"ref": "b"}, {"ref": "float32"}, {"shape": [7]}, {"shape": [-3]}, {"dtype": "float31"}, {"offset": -1}]
+)
+def test_damaged_arrays_are_refused(damage: dict[str, Any], size: int) -> None:
     store = Arrays()
     with pytest.raises(FoldMapError, match="cannot be read"):
-        store.get({**store.add("a", np.ones(3)), **damage})
+        store.get({**store.add("a", np.ones(size)), **damage})
+
+
+def test_small_arrays_share_a_member() -> None:
+    """A member costs more than a small array: a model of many layers has few of them."""
+    store = Arrays()
+    entries = [store.add(f"a{i}", np.full(3, i, np.float32)) for i in range(100)]
+    large = store.add("large", np.zeros(POOLED, np.uint8))
+    assert list(store.members()) == ["float32", "large"]
+    assert (entries[7]["ref"], entries[7]["offset"], large["ref"]) == ("float32", 21, "large")
+    assert "offset" not in large
+    for array, entry in ((np.full(3, -1, np.float32), entries[7]), (np.ones(POOLED, np.uint8), large)):
+        store.put(entry, array)
+        np.testing.assert_array_equal(store.get(entry), array)
+    assert [float(store.get(entry)[0]) for entry in entries[6:9]] == [6, -1, 8]
 
 
 @pytest.mark.parametrize(
