@@ -115,7 +115,9 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     side = constants[0]
     parameter, data = node.inputs[side], node.inputs[1 - side]
     array = evaluator.array(parameter)
-    assert parameter is not None and array is not None and data is not None
+    if array is None:
+        return None
+    assert parameter is not None and data is not None
     half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
     if array.dtype not in _FLOATS or half_of_batch_norm:
         return None

@@ -149,12 +149,14 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
 
     Halves of a BatchNormalization are none, nor is the bias of a layer, which may become part of it.
     """
-    arrays = [evaluator.array(value) for value in node.inputs]
-    sides = [side for side, array in enumerate(arrays) if array is not None]
+    sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(sides) != 1 or node.opset < 7:
         return None
-    parameter, constant, data = node.inputs[sides[0]], arrays[sides[0]], node.inputs[1 - sides[0]]
-    assert parameter is not None and constant is not None and data is not None
+    parameter, data = node.inputs[sides[0]], node.inputs[1 - sides[0]]
+    constant = evaluator.array(parameter)
+    if constant is None:
+        return None
+    assert parameter is not None and data is not None
     if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
         return None
     dtype = dtype_of(data.type)
