@@ -132,12 +132,17 @@ class FoldMap:
         raise FoldMapError(f"the fold map has no layer {layer!r}")
 
     def statistic(self, tensor: str, scope: Iterable[Mapping[str, str]] = ()) -> Statistic | None:
-        """What is known of a tensor of the folded model, by default of its main graph."""
+        """What is known of a tensor of the folded model, by default of its main graph.
+
+        Raises FoldMapError where its numbers are no vectors of one length.
+        """
         scope = list(scope)
         entry = next((e for e in self.statistics if e["tensor"] == tensor and e["scope"] == scope), None)
         if entry is None:
             return None
         mean, std, gamma = (self.arrays.get(entry[key]) for key in ("mean", "std", "gamma"))
+        if not (mean.ndim == 1 and mean.shape == std.shape == gamma.shape):
+            raise FoldMapError(f"the statistics of {tensor!r} are not as long as each other")
         return Statistic(entry["axis"], mean, std, gamma, int(entry["source"][1:]))
 
     def output_stats(self, layer: str) -> Statistic | None:
