@@ -509,8 +509,8 @@ class ConstantEvaluator:
             self._known[value] = None
             return None
         if value.node.op == "constant":
-            self._evaluate(value.node, constant, frozenset())
-            return self._known[value]
+            found = self._known[value] = self._results(value.node, constant, ())[0]
+            return found
         from .ops import op_info
 
         stack = [value]
@@ -546,14 +546,16 @@ class ConstantEvaluator:
                 arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
-        try:
-            results: tuple[Array | None, ...] = evaluate(node, arrays)
-        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
-            results = (None,) * len(node.outputs)
-        for output, result in zip(node.outputs, results, strict=False):
+        for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes
             self._known[output] = array if small or node.op == "constant" else None
+
+    def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
+        try:
+            return evaluate(node, arrays)
+        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
+            return (None,) * len(node.outputs)
 
 
 def constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:

@@ -96,12 +96,13 @@ class Node:
 
     `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default
     domain); `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input.
+    `output` is the first of the `outputs`.
     `source` is what the frontend made the node from: opaque to passes, it lets the backend of the same format write an
     untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
     """
 
     __slots__ = (
-        "attrs", "graph", "inputs", "name", "next", "op", "origins", "outputs", "overload", "prev", "regions",
+        "attrs", "graph", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload", "prev", "regions",
         "rewritten", "source",
     )  # fmt: skip
 
@@ -122,6 +123,8 @@ class Node:
         self.inputs = tuple(inputs)
         self.attrs: dict[str, Attribute] = dict(attrs) if attrs else {}
         self.outputs = tuple([Value(self, i, type_, name_) for i, (name_, type_) in enumerate(outputs)])
+        if self.outputs:
+            self.output = self.outputs[0]
         self.regions = tuple(regions)
         self.name = name
         self.overload = overload
@@ -136,11 +139,6 @@ class Node:
         for value in self.inputs:
             if value is not None:
                 value.users[self] = value.users.get(self, 0) + 1
-
-    @property
-    def output(self) -> Value:
-        """The first output."""
-        return self.outputs[0]
 
     @property
     def is_read(self) -> bool:

@@ -12,6 +12,7 @@ from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affi
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
+from ..ir.tensor import all_finite
 from .infra import Pass, PassContext
 
 
@@ -79,16 +80,15 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
         vector = first_of_channel(array.astype(np.float64))
         arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
-    if any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+    if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
         shapes = ", ".join(str(list(array.shape)) for array in arrays)
         return Refusal("channel_mismatch", f"{label}: parameters of shapes {shapes}")
-    if not all(np.isfinite(array).all() for array in arrays):
+    if not all(map(all_finite, arrays)):
         return Refusal("nonfinite", f"{label}: a parameter is infinite or not a number")
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
-    if not isinstance(epsilon, float) or not (arrays[3] + epsilon > 0).all():
+    if not isinstance(epsilon, float) or np.count_nonzero(arrays[3] + epsilon > 0) < arrays[3].size:
         return Refusal("non_positive_variance", f"{label}: var + epsilon is not positive in every channel")
-    scale, shift = batch_norm_to_affine(node, arrays)
-    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+    if not all(map(all_finite, batch_norm_to_affine(node, arrays))):
         return Refusal("overflow", f"{label}: gamma / sqrt(var + epsilon) is not finite in every channel")
     return None
 

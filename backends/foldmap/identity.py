@@ -18,9 +18,9 @@ def payload(proto: TensorProto, base_dir: Path) -> bytes:
     Raises ModelError and OSError where external data cannot be read, ValueError for strings and elements that do not
     fit their shape.
     """
-    tensor = OnnxTensor(proto, base_dir)
-    if proto.HasField("raw_data") and not tensor.is_external:
+    if proto.HasField("raw_data") and proto.data_location != TensorProto.EXTERNAL:
         return proto.raw_data
+    tensor = OnnxTensor(proto, base_dir)
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
     return numpy_helper.from_array(tensor.numpy()).raw_data

@@ -16,16 +16,21 @@ _PLAIN = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "i32": "<i4"}
 """Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
 
 
+KEPT = 1024
+"""Elements of so many bytes stay decoded: every pass asks for those of a BatchNormalization."""
+
+
 class OnnxTensor(Tensor):
     """A TensorProto held by reference; elements are decoded when asked for, external ones read from `base_dir`."""
 
-    __slots__ = ("base_dir", "dtype", "proto", "shape")
+    __slots__ = ("_array", "base_dir", "dtype", "proto", "shape")
 
     def __init__(self, proto: TensorProto, base_dir: Path) -> None:
         self.proto = proto
         self.base_dir = base_dir
         self.dtype = import_dtype(proto.data_type)
         self.shape = tuple(proto.dims)
+        self._array: Array | None = None
 
     @property
     def is_external(self) -> bool:
@@ -34,8 +39,16 @@ class OnnxTensor(Tensor):
 
     def numpy(self) -> Array:
         """Raises ValueError where the elements do not fit the shape or their type is not known, OSError and ModelError
-        where external data cannot be read.
+        where external data cannot be read. What is small is decoded once.
         """
+        if self._array is not None:
+            return self._array
+        array = self._decoded()
+        if array.nbytes <= KEPT and not self.is_external:
+            self._array = array
+        return array
+
+    def _decoded(self) -> Array:
         if self.dtype.kind == "unknown":
             raise ValueError(f"element type {self.proto.data_type} is not known")
         if self.proto.data_type == TensorProto.STRING:
