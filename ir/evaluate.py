@@ -6,7 +6,7 @@ would depend on the runtime (a float out of an integer's range, division by zero
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -463,9 +463,10 @@ class ConstantEvaluator:
     its meaning through every rewrite, so one evaluator may live as long as its module.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, known: Mapping[Value, Array] | None = None) -> None:
+        """Begin with what is `known`, as `Module.computed`."""
         self._max_bytes = max_bytes
-        self._known: dict[Value, Array | None] = {}
+        self._known: dict[Value, Array | None] = dict(known or {})
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""

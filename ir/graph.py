@@ -20,7 +20,7 @@ from .types import Type
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
     from .ledger import Ledger
-    from .tensor import Tensor
+    from .tensor import Array, Tensor
 
 Origins = tuple["int | Origins", ...]
 """Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
@@ -205,7 +205,7 @@ class Graph:
     """
 
     __slots__ = (
-        "_count", "_first", "defaults", "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
+        "_count", "_first", "_nested", "defaults", "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
         "source_order",
     )  # fmt: skip
 
@@ -222,6 +222,7 @@ class Graph:
         self.return_.graph = self
         self._first: Node = self.return_
         self._count = 0
+        self._nested = 0
 
     def add_input(self, name: str, type_: Type) -> Value:
         """Append a graph input."""
@@ -250,6 +251,7 @@ class Graph:
             anchor.prev.next = node
         anchor.prev = node
         self._count += 1
+        self._nested += len(node.regions)
         return node
 
     def append(self, node: Node) -> Node:
@@ -285,6 +287,7 @@ class Graph:
             node.next.prev = node.prev
         node.graph = None  # prev and next stay, so that an iteration that holds this node finds its way on
         self._count -= 1
+        self._nested -= len(node.regions)
 
     def __len__(self) -> int:
         """Number of nodes, `return` and the inside of regions not counted."""
@@ -302,6 +305,13 @@ class Graph:
 
     def walk(self) -> Iterator[Node]:
         """All nodes with those of nested regions, every node before its regions, each `return` included."""
+        if not self.has_regions:
+            for node in self:
+                yield node
+                for region in node.regions:  # made meanwhile
+                    yield from region.walk()
+            yield self.return_
+            return
         stack: list[Iterator[Node]] = [self._with_return()]
         while stack:
             for node in stack[-1]:
@@ -316,11 +326,17 @@ class Graph:
         yield from self
         yield self.return_
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether some node of the graph has regions: most graphs need not be searched for them. O(1)."""
+        return self._nested > 0
+
     def graphs(self) -> Iterator[Graph]:
         """The graph itself and all graphs nested in it, outer ones first."""
         yield self
-        for node in self.walk():
-            yield from node.regions
+        if self.has_regions:
+            for node in self.walk():
+                yield from node.regions
 
     def ancestors(self) -> Iterator[Graph]:
         """The graph itself, the graph around it, and so on to the outermost."""
@@ -363,7 +379,8 @@ class Module:
     `source` is what the frontend made it from, and `base_dir` the folder in which its external data stands.
 
     `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
-    affines of the source and what became of them; `dropped` the origins of imported nodes that nothing in the module
+    affines of the source and what became of them; `computed` has elements of values that a pass computed, for
+    evaluators to begin with; `dropped` the origins of imported nodes that nothing in the module
     descends from any more. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
     written as it came.
     """
@@ -378,6 +395,7 @@ class Module:
         self.base_dir = Path()
         self.ledger: Ledger = Ledger()
         self.steps: Steps = Steps()
+        self.computed: dict[Value, Array] = {}
         self.dropped: list[Origins] = []
         self.changed = False
         self.untouchable = ""

@@ -210,7 +210,8 @@ class FoldMap:
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     """A document as JSON: a line for each of its fields, and for each item of a list."""
-    encode = json.JSONEncoder(ensure_ascii=False).encode  # without indentation it is written in C
+    # without indentation it is written in C; there are no cycles
+    encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
     separator = "{\n"
     for key, value in data.items():
         yield f"{separator}{encode(key)}: "
