@@ -259,7 +259,10 @@ class Graph:
         return self.insert_before(self.return_, node)
 
     def remove(self, node: Node) -> None:
-        """Take out a node whose outputs nobody reads. O(inputs + size of its regions)."""
+        """Take out a node whose outputs nobody reads. O(inputs + size of its regions).
+
+        It has no outputs afterwards, so that it is not part of a cycle, and goes when nobody holds it any more.
+        """
         assert node.graph is self, f"{node!r} does not stand in this graph"
         assert node is not self.return_, "return cannot be removed"
         assert not node.is_read, f"{node!r} is still read"
@@ -270,6 +273,9 @@ class Graph:
                 inner._drop_uses()
                 inner.inputs = ()
         self._unlink(node)
+        if node.outputs:
+            del node.output
+            node.outputs = ()
 
     def splice(self, region: Graph, anchor: Node) -> None:
         """Move the nodes of `region`, a graph without inputs, in front of `anchor`. O(nodes moved)."""

@@ -28,7 +28,7 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
     decides_rank = info is not None and info.decides_rank
     outputs = node.outputs
-    if infer is None or (len(outputs) == 1 and is_known(outputs[0].type)) or _are_known(outputs):
+    if infer is None or (is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs)):
         if not decides_rank or _has_rank_of_weight(node):
             return
         assert infer is not None
