@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
 from .arrays import Arrays, Entry
-from .document import FORMAT, VERSION, FoldMap
+from .document import FORMAT, VERSION, FoldMap, Lines
 from .identity import tensor_digest
 from .restore import Payloads, identity, record
 
@@ -70,20 +70,32 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
 
 
 def build_fold_map(
-    module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+    module: Module,
+    model: ModelProto,
+    protos: Mapping[Node, NodeProto],
+    name_of: Callable[[Value], str],
+    *,
+    to_write: bool = False,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says. O(nodes + bytes).
+    under the names that `name_of` says. One that is made `to_write` it can do nothing else. O(nodes + bytes).
 
     Raises ModelError and OSError where external data cannot be read.
     """
-    return _Builder(module, model, protos, name_of).run()
+    return _Builder(module, model, protos, name_of, Lines.of if to_write else list).run()
 
 
 class _Builder:
     def __init__(
-        self, module: Module, model: ModelProto, protos: Mapping[Node, NodeProto], name_of: Callable[[Value], str]
+        self,
+        module: Module,
+        model: ModelProto,
+        protos: Mapping[Node, NodeProto],
+        name_of: Callable[[Value], str],
+        collect: Callable[[Iterable[dict[str, Any]]], list[Any]],
     ) -> None:
+        """Build the fold map of `module`; `collect` makes lists of the entries."""
+        self.collect = collect
         self.module = module
         self.model = model
         self.protos = protos
@@ -112,9 +124,9 @@ class _Builder:
             "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
             "source_model": None if before is None else identity(source, before),
             "folded_model": identity(self.model, self.after),
-            "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
-            "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
-            "statistics": self.statistics(),
+            "sources": self.collect(self.source(source, became[origin]) for origin, source in sources.items()),
+            "layers": self.collect(self.layer(layer, number) for number, layer in self.layers.items()),
+            "statistics": self.collect(self.statistics()),
             "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
             "restore": None
             if before is None
@@ -202,15 +214,13 @@ class _Builder:
             ],
         }
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> Iterator[dict[str, Any]]:
         """What is known of the values that went out, in the model's order."""
         emitted = value_names(self.model)
         known = known_statistics(self.module)
         names = {value: self.name_of(value) for value in known}
-        return [
-            self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
-            for i, value in enumerate(value for value in known if names[value] in emitted)
-        ]
+        for i, value in enumerate(value for value in known if names[value] in emitted):
+            yield self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
 
     def statistic(self, number: str, name: str, scope: Scope, known: Statistic) -> dict[str, Any]:
         arrays: dict[str, Entry] = {

@@ -208,18 +208,28 @@ class FoldMap:
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # without indentation it runs in C
+
+
+class Lines(list[str]):
+    """The items of a list in a document, as JSON: a map that is only written needs not to be in memory as a whole."""
+
+    @classmethod
+    def of(cls, items: Iterable[Any]) -> Lines:
+        """Encode `items`, one after the other."""
+        return cls(map(_encode, items))
+
+
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     """A document as JSON: a line for each of its fields, and for each item of a list."""
-    # without indentation it is written in C; there are no cycles
-    encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
     separator = "{\n"
     for key, value in data.items():
-        yield f"{separator}{encode(key)}: "
+        yield f"{separator}{_encode(key)}: "
         separator = ",\n"
         if isinstance(value, list) and value:
-            yield "[\n " + ",\n ".join(map(encode, value)) + "\n]"
+            yield "[\n " + ",\n ".join(value if isinstance(value, Lines) else Lines.of(value)) + "\n]"
         else:
-            yield encode(value)
+            yield _encode(value)
     yield "\n}\n"
 
 

@@ -36,6 +36,12 @@ class Result:
         """What became of every affine of the source model."""
         return build_fold_map(self.module, self.model, self._layers, self._names.of)
 
+    def _fold_map_to_write(self) -> FoldMap:
+        """The fold map, which need not stay in memory where nobody has asked for it."""
+        if "fold_map" in self.__dict__:
+            return self.fold_map
+        return build_fold_map(self.module, self.model, self._layers, self._names.of, to_write=True)
+
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
         found = statuses(self.module, numbered_layers(self.module, self._layers))
@@ -65,11 +71,11 @@ class Result:
         Raises EmitError where a file cannot be written, or the model is larger than protobuf's 2 GiB; FoldMapError as
         `FoldMap.save`; ModelError where external data of the source cannot be read.
         """
-        contents = {} if fold_map is None else self.fold_map.files(Path(fold_map), fold_map_store)
+        contents = {} if fold_map is None else self._fold_map_to_write().files(Path(fold_map), fold_map_store)
         model = self.model
         if embed_fold_map:
             model = copied(model)
-            self.fold_map.embed(model)
+            self._fold_map_to_write().embed(model)
         with ExitStack() as files:
             for place, content in contents.items():
                 files.enter_context(replacing(place)).write_bytes(content)
