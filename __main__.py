@@ -1,6 +1,6 @@
 """`python -m irc`."""
 
-from .cli import main
+from .cli import program
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(program())

@@ -23,8 +23,16 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+def program() -> int:
+    """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
+    try:
+        return main(alone=True)
+    finally:
+        gc.freeze()
+
+
+def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
+    """Run the command, which may do with the process as it likes if it is `alone`; returns the exit status."""
     grammar = parser()
     options = grammar.parse_args(argv)
     if options.version:
@@ -42,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .ir.errors import IRError, UsageError
 
     gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
+    if alone and options.command == "compile" and not options.verify:
+        gc.disable()  # one module is made, and lives to the end
     try:
         return command.run(options)
     except IRError as error:

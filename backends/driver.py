@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnx import ModelProto
-
 from ..frontends import load
 from ..frontends.onnx import from_model
+from ..frontends.onnx.protos import ModelProto
 from ..ir.graph import Module
 from ..passes.freeze_initializers import FreezeInitializers
 from ..passes.infra import PassContext, Sequential

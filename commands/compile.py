@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     first = [instrument for instrument in (timing, recorder) if instrument is not None]
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
-    before = count_nodes(module)
+    before = 0 if options.quiet and options.json is None else count_nodes(module)
     with _showing(verify, quiet=options.quiet):
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
         if verify is not None:

@@ -1,12 +1,21 @@
-"""The IR: an SSA graph with use lists. See `graph` for its structure, `ops` for the operators, `text` for its text."""
+"""The IR: an SSA graph with use lists. See `graph` for its structure, `ops` for the operators, `text` for its text.
+
+Names are imported when they are first used.
+"""
 
 from __future__ import annotations
 
-from .graph import Function, Graph, Module, Node, Value
-from .rewrite import Rewriter
-from .text import to_text
-from .types import DTYPES, DType, TensorType, Type
-from .verify import verify
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .verify import verify  # here, as a module of that name stands beside it
+
+if TYPE_CHECKING:
+    from .analysis import to_networkx
+    from .graph import Function, Graph, Module, Node, Value
+    from .rewrite import Rewriter
+    from .text import to_text
+    from .types import DTYPES, DType, TensorType, Type
 
 __all__ = [
     "DTYPES",
@@ -25,9 +34,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "to_networkx":  # networkx takes 0.2 s to import
-        from .analysis import to_networkx
+_HOMES = {
+    "analysis": ("to_networkx",),
+    "graph": ("Function", "Graph", "Module", "Node", "Value"),
+    "rewrite": ("Rewriter",),
+    "text": ("to_text",),
+    "types": ("DTYPES", "DType", "TensorType", "Type"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-        return to_networkx
+
+def __getattr__(name: str) -> object:
+    if name in _HOME_OF:
+        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

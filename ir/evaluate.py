@@ -6,7 +6,7 @@ would depend on the runtime (a float out of an integer's range, division by zero
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -463,9 +463,10 @@ class ConstantEvaluator:
     its meaning through every rewrite, so one evaluator may live as long as its module.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, known: Mapping[Value, Array] | None = None) -> None:
+        """Begin with what is `known`, as `Module.computed`."""
         self._max_bytes = max_bytes
-        self._known: dict[Value, Array | None] = {}
+        self._known: dict[Value, Array | None] = dict(known or {})
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""
@@ -516,8 +517,8 @@ class ConstantEvaluator:
             self._known[value] = None
             return None
         if value.node.op == "constant":
-            self._evaluate(value.node, constant, frozenset())
-            return self._known[value]
+            found = self._known[value] = self._results(value.node, constant, ())[0]
+            return found
         from .ops import op_info
 
         stack = [value]
@@ -554,14 +555,16 @@ class ConstantEvaluator:
                 arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
-        try:
-            results: tuple[Array | None, ...] = evaluate(node, arrays)
-        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
-            results = (None,) * len(node.outputs)
-        for output, result in zip(node.outputs, results, strict=False):
+        for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes
             self._known[output] = array if small or node.op == "constant" else None
+
+    def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
+        try:
+            return evaluate(node, arrays)
+        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
+            return (None,) * len(node.outputs)
 
 
 def constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
     from .ledger import Ledger
     from .payload import Payload
-    from .tensor import Tensor
+    from .tensor import Array, Tensor
 
 Origins = tuple["int | Origins", ...]
 """Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
@@ -97,12 +97,13 @@ class Node:
 
     `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default
     domain); `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input.
+    `output` is the first of the `outputs`.
     `source` is what the frontend made the node from: opaque to passes, it lets the backend of the same format write an
     untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
     """
 
     __slots__ = (
-        "attrs", "graph", "inputs", "name", "next", "op", "origins", "outputs", "overload", "prev", "regions",
+        "attrs", "graph", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload", "prev", "regions",
         "rewritten", "source",
     )  # fmt: skip
 
@@ -123,6 +124,8 @@ class Node:
         self.inputs = tuple(inputs)
         self.attrs: dict[str, Attribute] = dict(attrs) if attrs else {}
         self.outputs = tuple([Value(self, i, type_, name_) for i, (name_, type_) in enumerate(outputs)])
+        if self.outputs:
+            self.output = self.outputs[0]
         self.regions = tuple(regions)
         self.name = name
         self.overload = overload
@@ -137,11 +140,6 @@ class Node:
         for value in self.inputs:
             if value is not None:
                 value.users[self] = value.users.get(self, 0) + 1
-
-    @property
-    def output(self) -> Value:
-        """The first output."""
-        return self.outputs[0]
 
     @property
     def is_read(self) -> bool:
@@ -208,7 +206,7 @@ class Graph:
     """
 
     __slots__ = (
-        "_count", "_first", "defaults", "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
+        "_count", "_first", "_nested", "defaults", "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
         "source_order",
     )  # fmt: skip
 
@@ -225,6 +223,7 @@ class Graph:
         self.return_.graph = self
         self._first: Node = self.return_
         self._count = 0
+        self._nested = 0
 
     def add_input(self, name: str, type_: Type) -> Value:
         """Append a graph input."""
@@ -253,6 +252,7 @@ class Graph:
             anchor.prev.next = node
         anchor.prev = node
         self._count += 1
+        self._nested += len(node.regions)
         return node
 
     def append(self, node: Node) -> Node:
@@ -260,7 +260,10 @@ class Graph:
         return self.insert_before(self.return_, node)
 
     def remove(self, node: Node) -> None:
-        """Take out a node whose outputs nobody reads. O(inputs + size of its regions)."""
+        """Take out a node whose outputs nobody reads. O(inputs + size of its regions).
+
+        It has no outputs afterwards, so that it is not part of a cycle, and goes when nobody holds it any more.
+        """
         assert node.graph is self, f"{node!r} does not stand in this graph"
         assert node is not self.return_, "return cannot be removed"
         assert not node.is_read, f"{node!r} is still read"
@@ -271,6 +274,9 @@ class Graph:
                 inner._drop_uses()
                 inner.inputs = ()
         self._unlink(node)
+        if node.outputs:
+            del node.output
+            node.outputs = ()
 
     def splice(self, region: Graph, anchor: Node) -> None:
         """Move the nodes of `region`, a graph without inputs, in front of `anchor`. O(nodes moved)."""
@@ -288,6 +294,7 @@ class Graph:
             node.next.prev = node.prev
         node.graph = None  # prev and next stay, so that an iteration that holds this node finds its way on
         self._count -= 1
+        self._nested -= len(node.regions)
 
     def __len__(self) -> int:
         """Number of nodes, `return` and the inside of regions not counted."""
@@ -305,6 +312,13 @@ class Graph:
 
     def walk(self) -> Iterator[Node]:
         """All nodes with those of nested regions, every node before its regions, each `return` included."""
+        if not self.has_regions:
+            for node in self:
+                yield node
+                for region in node.regions:  # made meanwhile
+                    yield from region.walk()
+            yield self.return_
+            return
         stack: list[Iterator[Node]] = [self._with_return()]
         while stack:
             for node in stack[-1]:
@@ -319,11 +333,17 @@ class Graph:
         yield from self
         yield self.return_
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether some node of the graph has regions: most graphs need not be searched for them. O(1)."""
+        return self._nested > 0
+
     def graphs(self) -> Iterator[Graph]:
         """The graph itself and all graphs nested in it, outer ones first."""
         yield self
-        for node in self.walk():
-            yield from node.regions
+        if self.has_regions:
+            for node in self.walk():
+                yield from node.regions
 
     def ancestors(self) -> Iterator[Graph]:
         """The graph itself, the graph around it, and so on to the outermost."""
@@ -367,7 +387,8 @@ class Module:
     what `source` only has placeholders for.
 
     `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
-    affines of the source and what became of them; `dropped` the origins of imported nodes that nothing in the module
+    affines of the source and what became of them; `computed` has elements of values that a pass computed, for
+    evaluators to begin with; `dropped` the origins of imported nodes that nothing in the module
     descends from any more. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
     written as it came.
     """
@@ -383,6 +404,7 @@ class Module:
         self.payloads: list[Payload] = []
         self.ledger: Ledger = Ledger()
         self.steps: Steps = Steps()
+        self.computed: dict[Value, Array] = {}
         self.dropped: list[Origins] = []
         self.changed = False
         self.untouchable = ""

@@ -27,11 +27,12 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     info = op_info(node.op)
     infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
     decides_rank = info is not None and info.decides_rank
-    if infer is None or all([is_known(value.type) for value in node.outputs]):
+    outputs = node.outputs
+    if infer is None or (is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs)):
         if not decides_rank or _has_rank_of_weight(node):
             return
         assert infer is not None
-    for output, inferred in zip(node.outputs, infer(node, evaluator), strict=False):
+    for output, inferred in zip(outputs, infer(node, evaluator), strict=False):
         known = output.type
         if known is UNKNOWN:
             output.type = inferred
@@ -49,6 +50,10 @@ def _has_rank_of_weight(node: Node) -> bool:
     if shape is None or known is None:
         return False
     return len(known) == (2 if node.op == "nn.dense" else len(shape))
+
+
+def _are_known(values: Sequence[Value]) -> bool:
+    return all(is_known(value.type) for value in values)
 
 
 def is_known(type_: Type) -> bool:
@@ -120,13 +125,14 @@ class Rewriter:
         node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self.origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
-        infer_types(node, self._evaluator)
+        if info.decides_rank or not is_known(type_):
+            infer_types(node, self._evaluator)
         self.changed = True
         return node
 
     def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
         """Insert a constant in front of `before`."""
-        return self.make("constant", (), {"value": tensor}, before=before, hint=hint).output
+        return self.make("constant", (), {"value": tensor}, before=before, hint=hint, type_=tensor.type).output
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).

@@ -68,7 +68,7 @@ def of_data(source: Source) -> Statistic | None:
         return None
     mean, var = arrays[2:]
     spread = var + source.epsilon
-    if not all(map(all_finite, arrays)) or (var < 0).any() or not (spread > 0).all():
+    if not all(map(all_finite, arrays)) or np.count_nonzero(var < 0) or np.count_nonzero(spread <= 0):
         return None
     return Statistic(source.axis, mean, np.sqrt(var), np.sqrt(spread), source.origin)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
@@ -102,7 +101,9 @@ class Tensor(ABC):
 
     def digest(self) -> str:
         """A short hexadecimal name for dtype, shape and elements; equal for equal payloads however they are stored."""
-        hasher = hashlib.sha256(f"{self.dtype}{self.shape}".encode())
+        from hashlib import sha256
+
+        hasher = sha256(f"{self.dtype}{self.shape}".encode())
         array = self.numpy()
         if array.dtype == object:
             for item in array.ravel():

@@ -72,6 +72,9 @@ class ConstantRegions:
         found: list[Node] = []
         foreign: set[Value] = set()
         for node in graph:
+            if node.op == "constant":
+                self.constants.add(node.output)
+                continue
             info = op_info(node.op)
             by_type = frozenset() if info is None else info.by_type
             operands = [value for i, value in enumerate(node.inputs) if value is not None and i not in by_type]

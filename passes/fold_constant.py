@@ -62,7 +62,8 @@ class _Folder:
     def sweep(self, graph: Graph) -> None:
         """Write everything in `graph` that is known."""
         for node in graph:
-            self.visit(node)
+            if node.op != "constant":
+                self.visit(node)
 
     def erase_computed(self) -> None:
         """Erase what nobody reads any more of the operators that a runtime computed."""

@@ -125,7 +125,8 @@ class _Folder:
         self.options = options
         self.module = module
         self.rewriter = Rewriter(module)
-        self.params = Parameters(ConstantEvaluator(), quantized=options.quantized_weights, border=options.border)
+        evaluator = ConstantEvaluator(known=module.computed)
+        self.params = Parameters(evaluator, quantized=options.quantized_weights, border=options.border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
 

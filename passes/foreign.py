@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onnx import defs
-
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Module, Node
 from ..ir.ops import op_info
@@ -29,6 +27,8 @@ def standard_type(node: Node, module: Module) -> str | None:
         return None
     if any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
         return None
+    from onnx import defs
+
     return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
 
 

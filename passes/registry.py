@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from typing import Any
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import UsageError
-from .bias_correction import BiasCorrection
-from .canonicalize_ops import CanonicalizeOps
-from .cross_layer_equalization import CrossLayerEqualization
-from .eliminate_common_subexpr import EliminateCommonSubexpr
-from .eliminate_dead_code import DeadCodeElimination
-from .fold_constant import FoldConstant
-from .fold_scale_axis import FoldScaleAxis
-from .freeze_initializers import FreezeInitializers
-from .high_bias_absorption import HighBiasAbsorption
 from .infra import Pass, Sequential, fields_of
-from .inline_functions import InlineFunctions
-from .simplify_expr import SimplifyExpr
-from .simplify_inference import SimplifyInference
-from .unfuse_bias import UnfuseBias
 
-DEFAULT_PIPELINE: tuple[type[Pass], ...] = (
-    SimplifyInference,
-    FoldScaleAxis,
-    CanonicalizeOps,
-    SimplifyExpr,
-    FoldConstant,
-)
-"""The passes of the default pipeline, in order."""
+if TYPE_CHECKING:
+    DEFAULT_PIPELINE: tuple[type[Pass], ...]
+    PASSES: dict[str, type[Pass]]
 
-_ALL: tuple[type[Pass], ...] = (
-    *DEFAULT_PIPELINE,
-    BiasCorrection,
-    CrossLayerEqualization,
-    DeadCodeElimination,
-    EliminateCommonSubexpr,
-    FreezeInitializers,
-    HighBiasAbsorption,
-    InlineFunctions,
-    UnfuseBias,
-)
+HOMES = {
+    "SimplifyInference": "simplify_inference",
+    "FoldScaleAxis": "fold_scale_axis",
+    "CanonicalizeOps": "canonicalize_ops",
+    "SimplifyExpr": "simplify_expr",
+    "FoldConstant": "fold_constant",
+    "BiasCorrection": "bias_correction",
+    "CrossLayerEqualization": "cross_layer_equalization",
+    "DeadCodeElimination": "eliminate_dead_code",
+    "EliminateCommonSubexpr": "eliminate_common_subexpr",
+    "FreezeInitializers": "freeze_initializers",
+    "HighBiasAbsorption": "high_bias_absorption",
+    "InlineFunctions": "inline_functions",
+    "UnfuseBias": "unfuse_bias",
+}
+"""The module of every pass, which is imported when the pass is asked for; the default pipeline comes first, in order."""
 
-PASSES: dict[str, type[Pass]] = {pass_.name: pass_ for pass_ in _ALL}
-"""Every pass by its name."""
+DEFAULT_LENGTH = 5
+
+
+def __getattr__(name: str) -> object:
+    """`PASSES`, every pass by its name, and `DEFAULT_PIPELINE`, the passes of the default pipeline, in order."""
+    if name == "PASSES":
+        return {each: lookup(each) for each in HOMES}
+    if name == "DEFAULT_PIPELINE":
+        return tuple(map(lookup, list(HOMES)[:DEFAULT_LENGTH]))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
 
 
 def default_pipeline() -> Sequential:
     """The default pipeline with default options."""
-    return Sequential(pass_() for pass_ in DEFAULT_PIPELINE)
+    return Sequential(lookup(name)() for name in list(HOMES)[:DEFAULT_LENGTH])
 
 
 def lookup(name: str) -> type[Pass]:
@@ -59,14 +56,16 @@ def lookup(name: str) -> type[Pass]:
 
     Raises UsageError that lists the known names, and the nearest, where there is none.
     """
-    if name in PASSES:
-        return PASSES[name]
-    near = difflib.get_close_matches(name, PASSES, n=1, cutoff=0.5)
-    hint = _did_you_mean(near)
-    raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})")
+    if name in HOMES:
+        pass_: type[Pass] = getattr(import_module(f".{HOMES[name]}", __package__), name)
+        return pass_
+    raise UsageError(f"there is no pass {name!r}{_did_you_mean(name, HOMES)} (passes: {', '.join(sorted(HOMES))})")
 
 
-def _did_you_mean(near: list[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -97,9 +96,8 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
     for item in filter(None, (part.strip() for part in options.split(","))):
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             have = ", ".join(known) or "it has none"
-            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(near)} (options: {have})")
+            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(name, known)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
     return pass_(**values)
 

@@ -74,6 +74,8 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Ru
     """Apply the rules once at every node; True where one of them changed something."""
     changed = False
     for node in graph:
+        if node.op == "constant":
+            continue
         if rewriter.changed:  # what is known of the data may now be known of the result
             complete_types(node, evaluator)
         changed |= apply_rules(node, rewriter, evaluator, rules)

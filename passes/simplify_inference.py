@@ -12,6 +12,7 @@ from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affi
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
+from ..ir.tensor import Array, all_finite
 from .infra import Pass, PassContext
 
 
@@ -52,13 +53,14 @@ class SimplifyInference(Pass):
 def lower_batch_norm(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> Refusal | None:
     """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
     data, *params = node.inputs
-    refusal = check_parameters(node, evaluator)
-    if refusal is not None:
-        return refusal
+    numbers = check_parameters(node, evaluator)
+    if isinstance(numbers, Refusal):
+        return numbers
     hint = node.output.name
     with rewriter.rewriting(node):
         affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
         affine.source = node.source
+        rewriter.module.computed.update(zip(affine.outputs, numbers, strict=True))
         scale, shift = affine.outputs
         type_ = node.output.type
         product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
@@ -69,8 +71,8 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluato
     return None
 
 
-def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None:
-    """Why the parameters of a BatchNormalization do not make an affine, None where they do."""
+def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, ...] | Refusal:
+    """The scale and the shift of a BatchNormalization, or why its parameters do not make an affine."""
     arrays = []
     for value in node.inputs[1:]:
         array = evaluator.array(value)
@@ -79,18 +81,18 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
         vector = first_of_channel(array.astype(np.float64))
         arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
-    if any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+    if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
         shapes = ", ".join(str(list(array.shape)) for array in arrays)
         return Refusal("channel_mismatch", f"{label}: parameters of shapes {shapes}")
-    if not all(np.isfinite(array).all() for array in arrays):
+    if not all(map(all_finite, arrays)):
         return Refusal("nonfinite", f"{label}: a parameter is infinite or not a number")
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
-    if not isinstance(epsilon, float) or not (arrays[3] + epsilon > 0).all():
+    if not isinstance(epsilon, float) or np.count_nonzero(arrays[3] + epsilon > 0) < arrays[3].size:
         return Refusal("non_positive_variance", f"{label}: var + epsilon is not positive in every channel")
-    scale, shift = batch_norm_to_affine(node, arrays)
-    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+    numbers = batch_norm_to_affine(node, arrays)
+    if not all(map(all_finite, numbers)):
         return Refusal("overflow", f"{label}: gamma / sqrt(var + epsilon) is not finite in every channel")
-    return None
+    return numbers
 
 
 def drop(node: Node, rewriter: Rewriter) -> bool:

@@ -69,7 +69,7 @@ def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
         graph, scope = stack.pop()
         yield graph, scope
         inner: list[tuple[Graph, Scope]] = []
-        for node in graph:
+        for node in graph if graph.has_regions else ():
             for i, region in enumerate(node.regions):
                 name = node.name or (node.output.name if node.outputs else "")
                 inner.append((region, (*scope, (name, _attribute(node, i)))))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
 
 from ...frontends.onnx.external import value_names
+from ...frontends.onnx.protos import ModelProto, NodeProto
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
 from ...ir.ledger import Applied, Layer, Refusal, Scope, Source
@@ -18,7 +18,7 @@ from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
 from .arrays import Entry
-from .document import FORMAT, VERSION, FoldMap
+from .document import FORMAT, VERSION, FoldMap, Lines
 from .identity import tensor_digest
 from .readings import Readings
 from .restore import Payloads, identity, record
@@ -76,13 +76,17 @@ def build_fold_map(
     protos: Mapping[Node, NodeProto],
     name_of: Callable[[Value], str],
     readings: Readings | None = None,
+    *,
+    to_write: bool = False,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
+    under the names that `name_of` says; `readings` is what is known of large tensors. One that is made `to_write` it can
+    do nothing else. O(nodes + bytes).
 
     Raises ModelError where a file cannot be read.
     """
-    return _Builder(module, model, protos, name_of, readings or Readings()).run()
+    collect = Lines.of if to_write else list
+    return _Builder(module, model, protos, name_of, readings or Readings(), collect).run()
 
 
 class _Builder:
@@ -93,7 +97,10 @@ class _Builder:
         protos: Mapping[Node, NodeProto],
         name_of: Callable[[Value], str],
         readings: Readings,
+        collect: Callable[[Iterable[dict[str, Any]]], list[Any]],
     ) -> None:
+        """Build the fold map of `module`; `collect` makes lists of the entries."""
+        self.collect = collect
         self.module = module
         self.model = model
         self.protos = protos
@@ -123,9 +130,9 @@ class _Builder:
             "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
             "source_model": None if before is None else identity(source, before),
             "folded_model": identity(self.model, self.after),
-            "sources": [self.source(source, became[origin]) for origin, source in sources.items()],
-            "layers": [self.layer(layer, number) for number, layer in self.layers.items()],
-            "statistics": self.statistics(),
+            "sources": self.collect(self.source(source, became[origin]) for origin, source in sources.items()),
+            "layers": self.collect(self.layer(layer, number) for number, layer in self.layers.items()),
+            "statistics": self.collect(self.statistics()),
             "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
             "restore": None
             if before is None
@@ -213,15 +220,13 @@ class _Builder:
             ],
         }
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> Iterator[dict[str, Any]]:
         """What is known of the values that went out, in the model's order."""
         emitted = value_names(self.model)
         known = known_statistics(self.module)
         names = {value: self.name_of(value) for value in known}
-        return [
-            self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
-            for i, value in enumerate(value for value in known if names[value] in emitted)
-        ]
+        for i, value in enumerate(value for value in known if names[value] in emitted):
+            yield self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
 
     def statistic(self, number: str, name: str, scope: Scope, known: Statistic) -> dict[str, Any]:
         arrays: dict[str, Entry] = {

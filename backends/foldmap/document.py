@@ -8,15 +8,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from ...frontends.onnx.external import value_names
 from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
+from ...frontends.onnx.protos import ModelProto
 from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
 from ..files import replacing
@@ -209,17 +208,28 @@ class FoldMap:
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # without indentation it runs in C
+
+
+class Lines(list[str]):
+    """The items of a list in a document, as JSON: a map that is only written needs not to be in memory as a whole."""
+
+    @classmethod
+    def of(cls, items: Iterable[Any]) -> Lines:
+        """Encode `items`, one after the other."""
+        return cls(map(_encode, items))
+
+
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     """A document as JSON: a line for each of its fields, and for each item of a list."""
-    encode = json.JSONEncoder(ensure_ascii=False).encode  # without indentation it is written in C
     separator = "{\n"
     for key, value in data.items():
-        yield f"{separator}{encode(key)}: "
+        yield f"{separator}{_encode(key)}: "
         separator = ",\n"
         if isinstance(value, list) and value:
-            yield "[\n " + ",\n ".join(map(encode, value)) + "\n]"
+            yield "[\n " + ",\n ".join(value if isinstance(value, Lines) else Lines.of(value)) + "\n]"
         else:
-            yield encode(value)
+            yield _encode(value)
     yield "\n}\n"
 
 
@@ -241,6 +251,8 @@ def check_structure(data: Mapping[str, Any]) -> None:
 
     Raises FoldMapError that says what is wrong where.
     """
+    from importlib.resources import files
+
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 

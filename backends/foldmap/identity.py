@@ -10,9 +10,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto, numpy_helper
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
+from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.payload import raw
 from .readings import Readings, finished
@@ -30,6 +30,8 @@ def payload(proto: TensorProto, base_dir: Path) -> bytes:
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
+    from onnx import numpy_helper
+
     return numpy_helper.from_array(OnnxTensor(proto, base_dir).numpy()).raw_data
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from onnx import TensorProto
 from xxhash import xxh3_128
 
+from ...frontends.onnx.protos import TensorProto
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.payload import Block, Payload, raw
 from ...ir.tensor import ScaledTensor

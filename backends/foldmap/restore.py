@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto
 
 from ...frontends.onnx.external import all_tensors
+from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
 from ...ir.tensor import Array

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import ModelProto
-
 from ...frontends.onnx.external import all_nodes, value_names
+from ...frontends.onnx.protos import ModelProto
 from ...ir.errors import FoldMapError
 from .document import FoldMap
 from .identity import graph_digest

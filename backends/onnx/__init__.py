@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from onnx import ModelProto
-
 from ...frontends.onnx.external import all_nodes, complete
+from ...frontends.onnx.protos import ModelProto
 from ...ir.graph import Module, Value
 from ...ir.payload import FilePart
 from ...ir.tensor import ScaledTensor
@@ -54,8 +53,8 @@ class Result:
             readings.measure(tensor)
         return self._fold_map(readings)
 
-    def _fold_map(self, readings: Readings) -> FoldMap:
-        return build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
+    def _fold_map(self, readings: Readings, *, to_write: bool = False) -> FoldMap:
+        return build_fold_map(self.module, self._model, self._layers, self._names.of, readings, to_write=to_write)
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
@@ -104,7 +103,7 @@ class Result:
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
         save_model(model, path, self.module.base_dir, files, readings.through)
-        self._fold_map(readings).write(fold_map, files, npz)
+        self._fold_map(readings, to_write=True).write(fold_map, files, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-
 from ...frontends.onnx.attributes import export_attribute
 from ...frontends.onnx.dtypes import value_info
 from ...frontends.onnx.messages import copy_fields, forget_fold_map
+from ...frontends.onnx.protos import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import filecmp
-import shutil
 from pathlib import Path
 
-from onnx import ModelProto
-
 from ...frontends.onnx.external import external_tensors
+from ...frontends.onnx.protos import ModelProto
 from ...frontends.onnx.tensors import check_location, external_location
 from ..files import replacing
 
@@ -37,12 +34,15 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> Mode
 
 
 def _place(source: Path, folder: Path, location: str, stem: str) -> str:
+    from filecmp import cmp
+    from shutil import copyfile
+
     destination = folder / location
-    if destination.exists() and not filecmp.cmp(source, destination, shallow=False):
+    if destination.exists() and not cmp(source, destination, shallow=False):
         destination = destination.with_name(f"{stem}.{destination.name}")
         location = destination.relative_to(folder).as_posix()
-    if not destination.exists() or not filecmp.cmp(source, destination, shallow=False):
+    if not destination.exists() or not cmp(source, destination, shallow=False):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with replacing(destination) as temporary:
-            shutil.copyfile(source, temporary)
+            copyfile(source, temporary)
     return location

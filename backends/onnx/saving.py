@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from google.protobuf.message import EncodeError
-from onnx import GraphProto, ModelProto, TensorProto
 from xxhash import xxh3_128
 
 from ...frontends.onnx import read_model
 from ...frontends.onnx.external import all_graphs, external_tensors
 from ...frontends.onnx.placeholders import held
+from ...frontends.onnx.protos import GraphProto, ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, external_location, external_part
 from ...frontends.onnx.wire import splice
 from ...ir.errors import EmitError, ModelError

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
-
 from ...frontends.onnx.attributes import export_attribute, export_sparse
 from ...frontends.onnx.lowering import OP_TYPES
 from ...frontends.onnx.messages import copy_fields
+from ...frontends.onnx.protos import GraphProto, NodeProto, SparseTensorProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError

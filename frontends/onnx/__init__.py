@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
 
 from ...ir.errors import ModelError
 from ...ir.graph import Module
 from ...ir.payload import FilePart, SourceFile
 from .external import external_parts
 from .importer import import_model
+from .protos import ModelProto
 from .wire import cut
 
 LARGE_FILE = 32 << 20

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from onnx import AttributeProto, GraphProto, SparseTensorProto
-
 from ...ir.attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
 from ...ir.tensor import Tensor
 from ...ir.types import Type
 from .dtypes import export_type, import_type
+from .protos import AttributeProto, GraphProto, SparseTensorProto
 from .tensors import OnnxTensor, tensor_proto
 
 _KINDS = AttributeProto.AttributeType

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto, TypeProto, ValueInfoProto
-
 from ...ir.types import (
     DTYPES,
     UNKNOWN,
@@ -18,6 +16,7 @@ from ...ir.types import (
     TensorType,
     Type,
 )
+from .protos import TensorProto, TypeProto, ValueInfoProto
 
 _ONNX_NAMES = {
     "f32": "FLOAT",

@@ -5,44 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
-
 from ...ir.payload import FilePart, raw
 from .placeholders import any_held, held
+from .protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from .tensors import external_part
+
+_KINDS = AttributeProto.AttributeType
+_BARE = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
+"""Kinds of attributes that hold neither graphs nor tensors."""
+
+
+def _attributes(nodes: Iterable[NodeProto]) -> Iterator[AttributeProto]:
+    """The attributes of nodes that may hold graphs or tensors; those of old files say nothing of their kind."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type not in _BARE:
+                yield attribute
+
+
+def _parts(model: ModelProto) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
+    """Every function, the main graph, and every graph in an attribute, with the attributes of `_attributes`."""
+    pending: list[GraphProto | FunctionProto] = [model.graph, *reversed(model.functions)]
+    graphs: list[GraphProto | FunctionProto] = []
+    while pending or graphs:
+        part = (pending or graphs).pop()
+        attributes = list(_attributes(part.node))
+        yield part, attributes
+        for attribute in attributes:
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs.extend(attribute.graphs)
 
 
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """The main graph and every graph in an attribute, at any depth."""
-    graphs: list[GraphProto] = [model.graph]
-    for function in model.functions:
-        graphs.extend(_graphs(function.node))
-    while graphs:
-        graph = graphs.pop()
-        yield graph
-        graphs.extend(_graphs(graph.node))
-
-
-def _graphs(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            if attribute.graphs:
-                yield from attribute.graphs
+    return (part for part, _ in _parts(model) if isinstance(part, GraphProto))
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Every node of every graph and function."""
-    for function in model.functions:
-        yield from function.node
-    for graph in all_graphs(model):
-        yield from graph.node
+    for part, _ in _parts(model):
+        yield from part.node
 
 
 def value_names(model: ModelProto) -> set[str]:
     """Names of the results of all nodes, and of the inputs of the main graph."""
-    return {name for node in all_nodes(model) for name in node.output} | {info.name for info in model.graph.input}
+    names = {info.name for info in model.graph.input}
+    for node in all_nodes(model):
+        names.update(node.output)
+    return names
 
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
@@ -53,21 +64,20 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of the model, those of the main graph first."""
-    for graph in all_graphs(model):
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-    for node in all_nodes(model):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            if attribute.tensors:
-                yield from attribute.tensors
-            if attribute.HasField("sparse_tensor"):
-                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-            for sparse in attribute.sparse_tensors:
+    """Every tensor of the model: the initializers of all graphs, the main graph first, then those in attributes."""
+    holding: list[AttributeProto] = []
+    for part, attributes in _parts(model):
+        holding.extend(attributes)
+        if isinstance(part, GraphProto):
+            yield from part.initializer
+            for sparse in part.sparse_initializer:
                 yield from (sparse.values, sparse.indices)
+    for attribute in holding:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
 
 
 def external_parts(model: ModelProto, base_dir: Path) -> list[FilePart]:

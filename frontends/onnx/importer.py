@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.errors import ModelError
@@ -26,6 +25,7 @@ from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_spar
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
+from .protos import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from .shapes import infer_shapes
 from .tensors import OnnxTensor
 

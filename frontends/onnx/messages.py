@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
-from onnx import ModelProto
+
+from .protos import ModelProto
 
 METADATA_KEY = "irc.fold_map"
 """Key of a model's metadata under which its fold map may stand."""

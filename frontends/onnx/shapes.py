@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+from .protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
@@ -16,6 +16,8 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> Model
     The nodes of the main graph come in `order`, if given: onnx wants them sorted. None where inference fails, which an
     invalid model or an unknown operator version may cause.
     """
+    from onnx import shape_inference
+
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)

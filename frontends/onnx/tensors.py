@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
 
 from ...ir.errors import ModelError
 from ...ir.payload import FilePart, Payload, SourceFile, raw
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from .dtypes import export_dtype, import_dtype
 from .placeholders import any_held, held, placeholder
+from .protos import TensorProto
 
 _PLAIN = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
 """Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
+
+
+KEPT = 1024
+"""Elements of so many bytes stay decoded: every pass asks for those of a BatchNormalization."""
 
 
 class OnnxTensor(Tensor):
@@ -26,7 +29,7 @@ class OnnxTensor(Tensor):
     `part` has the elements, if they are not in the message.
     """
 
-    __slots__ = ("__weakref__", "base_dir", "dtype", "part", "proto", "shape")
+    __slots__ = ("__weakref__", "_array", "base_dir", "dtype", "part", "proto", "shape")
 
     def __init__(self, proto: TensorProto, base_dir: Path) -> None:
         self.proto = proto
@@ -36,6 +39,7 @@ class OnnxTensor(Tensor):
         self.part: Payload | None = None
         with suppress(ModelError):  # who reads the elements is told
             self.part = elsewhere(proto, base_dir)
+        self._array: Array | None = None
 
     @property
     def in_memory(self) -> bool:
@@ -43,8 +47,16 @@ class OnnxTensor(Tensor):
 
     def numpy(self) -> Array:
         """Raises ValueError where the elements do not fit the shape or their type is not known, ModelError where a
-        file cannot be read.
+        file cannot be read. What is small is decoded once.
         """
+        if self._array is not None:
+            return self._array
+        array = self._decoded()
+        if array.nbytes <= KEPT and self.part is None:
+            self._array = array
+        return array
+
+    def _decoded(self) -> Array:
         if self.dtype.kind == "unknown":
             raise ValueError(f"element type {self.proto.data_type} is not known")
         if self.part is None:
@@ -54,6 +66,8 @@ class OnnxTensor(Tensor):
         if self.dtype.name in _PLAIN and (self.part is not None or self.proto.HasField("raw_data")):
             data = b"".join(map(raw, self.part.blocks())) if self.part is not None else self.proto.raw_data
             return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+        from onnx import numpy_helper
+
         array: Array = numpy_helper.to_array(self._complete())
         array.flags.writeable = False
         return array
@@ -83,7 +97,9 @@ class OnnxTensor(Tensor):
         try:
             return super().digest()
         except ValueError:
-            return hashlib.sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
+            from hashlib import sha256
+
+            return sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
 
 
 def elsewhere(proto: TensorProto, base_dir: Path) -> Payload | None:
@@ -155,6 +171,8 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
     if tensor.dtype.kind == "string":
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in array.ravel())
     elif tensor.dtype.bits < 8:
+        from onnx import numpy_helper
+
         proto.raw_data = numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
     else:
         proto.raw_data = np.ascontiguousarray(array).tobytes()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
+from ..lazy import lazy
 from ..tensor import Array, all_finite
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
@@ -77,17 +77,17 @@ class Affine:
     stages: tuple[Stage, ...]
     extents: tuple[int, ...] = ()
 
-    @cached_property
+    @lazy
     def scale(self) -> Array:
         """What the data are multiplied by."""
         return self._numbers[0]
 
-    @cached_property
+    @lazy
     def shift(self) -> Array:
         """What becomes of zero."""
         return self._numbers[1]
 
-    @cached_property
+    @lazy
     def _numbers(self) -> tuple[Array, Array]:
         scale, shift = _ONE, _ZERO
         for stage in self.stages:
@@ -122,22 +122,22 @@ class Affine:
         """Number of channels, None of a uniform affine."""
         return None if self.axis is None else int(self.scale.shape[0])
 
-    @cached_property
+    @lazy
     def origins(self) -> tuple[int, ...]:
         """The imported nodes that the affine comes from."""
         return tuple(origin for stage in self.stages for origin in stage.origins)
 
-    @cached_property
+    @lazy
     def has_shift(self) -> bool:
         """Whether the shift of any channel is not zero."""
-        return bool(self.shift.any())
+        return np.count_nonzero(self.shift) > 0
 
-    @cached_property
+    @lazy
     def has_scale(self) -> bool:
         """Whether the scale of any channel is not one."""
-        return bool((self.scale != 1).any())
+        return np.count_nonzero(self.scale != 1) > 0
 
-    @cached_property
+    @lazy
     def is_finite(self) -> bool:
         """Whether every number is."""
         return all_finite(self.scale) and all_finite(self.shift)

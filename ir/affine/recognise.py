@@ -8,12 +8,12 @@ the result larger than the data.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from ..evaluate import ConstantEvaluator, first_of_channel
 from ..graph import Node, Value, flatten_origins
+from ..lazy import lazy
 from ..ledger import Refusal
 from ..tensor import Array, numpy_dtype
 from ..types import BF16, F16, F32, F64, dtype_of, shape_of
@@ -24,7 +24,9 @@ _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
 """What exporters put between an initializer and the operator that it is a parameter of."""
 
-ARITHMETIC = ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n")
+ARITHMETIC = frozenset(
+    ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +48,17 @@ class Step:
     mean: Array | None = None
     beta: Array | None = None
 
-    @cached_property
+    @lazy
     def stage(self) -> Stage:
         """The step as a link of a chain."""
         return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
-    @cached_property
+    @lazy
     def affine(self) -> Affine:
         """The step as a chain of its own."""
         return Affine.of(self.axis, [self.stage])
 
-    @cached_property
+    @lazy
     def origins(self) -> list[int]:
         """The imported nodes that the step comes from."""
         first = self.nodes[0].origins
@@ -100,10 +102,9 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
         return None
     axis = node.attrs.get("axis")
     assert isinstance(axis, int) and add.attrs.get("axis") == axis
-    vectors = [first_of_channel(part) for part in (mean, beta)]
-    assert vectors[0] is not None and vectors[1] is not None
-    wide = [part.astype(np.float64) for part in vectors if part is not None]
-    return Step((node, add), data, add.output, axis, s, t, None, wide[0], wide[1])
+    mean, beta = first_of_channel(mean), first_of_channel(beta)
+    assert mean is not None and beta is not None
+    return Step((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
 
 
 def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:

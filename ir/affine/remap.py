@@ -15,14 +15,17 @@ those in front: symbols that stand on both sides cancel.
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..tensor import Array
 from ..types import Dim
 from .algebra import Affine
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> Affine | None:
@@ -79,6 +82,8 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
     symbols = [Counter(dim for dim in dims if isinstance(dim, str)) for dims in (a, b)]
     if symbols[0] != symbols[1]:
         return None
+    from fractions import Fraction
+
     return Fraction(*[prod(dim for dim in dims if isinstance(dim, int)) for dims in (a, b)])
 
 

@@ -123,6 +123,7 @@ class Planner:
         self._trail: list[Change] = []
         self._visited = 0
         self._places: dict[Node, float] = {}
+        self._unnumbered: Graph | None = None
 
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan | Refusal:
         """A plan that makes `value`, as `reader` reads it, its affine. O(region)."""
@@ -274,6 +275,9 @@ class Planner:
 
     def place(self, node: Node) -> float:
         """A number that grows along the graph: nodes made since the last `number` stand between their neighbours."""
+        if self._unnumbered is not None:
+            self._places = {node: float(i) for i, node in enumerate(self._unnumbered)}
+            self._unnumbered = None
         known = self._places.get(node)
         if known is None:
             before, after = node.prev, node.next
@@ -286,8 +290,8 @@ class Planner:
         return known
 
     def number(self, graph: Graph) -> None:
-        """Number the nodes of a graph, in whose order `forward` proceeds. O(nodes)."""
-        self._places = {node: float(i) for i, node in enumerate(graph)}
+        """Number the nodes of a graph, in whose order `forward` proceeds, when it first does. O(nodes)."""
+        self._unnumbered = graph
 
     def _layer(self, node: Node, given: dict[int, Affine], nesting: int) -> list[Change] | Refusal:
         info = op_info(node.op)

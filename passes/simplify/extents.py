@@ -45,7 +45,7 @@ class ShapeEvaluator(ConstantEvaluator):
 
     def pieces(self, value: Value | None) -> Array | None:
         """The elements of an integer scalar or vector as an array of pieces; None where it is something else."""
-        if value is None:
+        if value is None or not _may_be_shape(value):
             return None
         stack = [value]
         while stack:

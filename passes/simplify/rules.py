@@ -34,11 +34,17 @@ def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules
         return True
     if node.op not in rules:
         return False
-    with rewriter.rewriting(node):
+    outer, rewriter.origins = (
+        rewriter.origins,
+        node.origins,
+    )  # as `Rewriter.rewriting`, which costs more than most rules
+    try:
         for rule in rules[node.op]:
             if rule(node, rewriter, evaluator):
                 steps.note(rule.__name__, node.label)
                 return True
+    finally:
+        rewriter.origins = outer
     return False
 
 
