@@ -21,6 +21,7 @@ from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
 from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
 from ..files import replacing
+from ..places import arrays_of, path_of, text_of
 from .arrays import Arrays, entries_of
 from .restore import Payloads, identity
 
@@ -82,15 +83,15 @@ class FoldMap:
     def files(self, path: Path, store: str = "npz") -> dict[Path, bytes]:
         """What `save` writes, by file."""
         if store == "inline":
-            return {path: self.to_json().encode()}
+            return {path: _bytes(self.to_json())}
         if store != "npz":
             raise FoldMapError(f"{store!r} is no store for arrays: {', '.join(STORES)}")
-        beside = path.with_suffix(".npz")
+        beside = arrays_of(path)
         if beside == path:
             raise FoldMapError(f"{path}: the arrays of the fold map go to the npz file of that name")
         content = self.arrays.to_npz()
-        where = {"kind": "npz", "path": beside.name, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}"}
-        return {beside: content, path: self._text(where).encode()}
+        where = {"kind": "npz", "path": text_of(beside.name), "digest": f"sha256:{hashlib.sha256(content).hexdigest()}"}
+        return {beside: content, path: _bytes(self._text(where))}
 
     def to_json(self) -> str:
         """The document with its arrays as text, and a final newline; equal maps give equal text."""
@@ -268,6 +269,11 @@ def _of_model(content: bytes) -> bytes:
         raise FoldMapError("the fold map in the model cannot be read") from None
 
 
+def _bytes(text: str) -> bytes:
+    """JSON as UTF-8; what is no character, as in names of files, by JSON's escapes."""
+    return text.encode(errors="backslashreplace")
+
+
 def _stored(data: dict[str, Any], folder: Path) -> Arrays:
     """The arrays of a document, whose `tensor_store` is taken out of it."""
     store = data.pop("tensor_store", None)
@@ -280,8 +286,12 @@ def _stored(data: dict[str, Any], folder: Path) -> Arrays:
     if kind != "npz":
         raise FoldMapError(f"arrays in {kind!r} are not known here")
     name = str(store.get("path"))
-    path = folder / name
-    if Path(name).name != name or path.resolve().parent != folder.resolve():
+    try:
+        path = folder / path_of(name)
+        inside = text_of(path.name) == name and path.resolve().parent == folder.resolve()
+    except ValueError as error:
+        raise FoldMapError(f"{name!r} is no name of a file: {error}") from None
+    if not inside:
         raise FoldMapError(f"{name!r} lies outside the fold map's folder")
     try:
         content = path.read_bytes()
