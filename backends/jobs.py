@@ -48,6 +48,10 @@ class Job:
         compile_ = [sys.executable, "-P", "-m", "irc", "compile", "--json", "-", "-o", places.output]
         return [*compile_, *files, *self.options, "--", places.model]
 
+    def files(self) -> Iterator[Path]:
+        """All that may be written."""
+        return self.places.files(self.folder)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -131,8 +135,8 @@ class Compiles:
         places = job.places
         try:
             process = self._start(job)
-        except OSError as error:
-            return Outcome(places.model, places.output, f"irc cannot be started: {error.strerror}", 0.0)
+        except OSError as reason:
+            return Outcome(places.model, places.output, f"irc cannot be started: {reason.strerror}", 0.0)
         if process is None:
             return Outcome(places.model, places.output, "interrupted", 0.0)
         out, err = process.communicate()
@@ -141,9 +145,13 @@ class Compiles:
         if process.returncode < 0:
             sweep(job)
         lines = tuple(err.splitlines())
-        error_ = _error(process.returncode, lines, places.model)
-        summary = {} if error_ is not None else json.loads(out)
-        return Outcome(places.model, places.output, error_, perf_counter() - start, lines, summary)
+        error, summary = _error(process.returncode, lines, places.model), {}
+        if error is None:
+            try:
+                summary = json.loads(out)
+            except ValueError:
+                error = "irc said what is no summary"
+        return Outcome(places.model, places.output, error, perf_counter() - start, lines, summary)
 
     def _start(self, job: Job) -> subprocess.Popen[str] | None:
         """A process in a group of its own, so that an interrupt from the terminal reaches it once, through `end`."""
@@ -183,14 +191,14 @@ class Compiles:
 
 def sweep(job: Job) -> None:
     """Remove the temporary files that a process which was ended left beside its outputs."""
-    for path in job.places.files():
+    for path in job.files():
         for left in path.parent.glob(f".{glob.escape(path.name[:64])}.*.tmp"):
             with suppress(OSError):
                 left.unlink()
 
 
 def _make_folders(jobs: Iterable[Job]) -> None:
-    for folder in dict.fromkeys(path.parent for job in jobs for path in job.places.files()):
+    for folder in dict.fromkeys(path.parent for job in jobs for path in job.files()):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

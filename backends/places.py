@@ -27,12 +27,12 @@ class Places:
     report: str | None = None
     dump: str | None = None
 
-    def files(self) -> Iterator[Path]:
-        """All that may be written, as paths that are equal where the files are."""
+    def files(self, folder: str) -> Iterator[Path]:
+        """All that may be written, where paths start from `folder`; paths are equal where the files are."""
         found = [Path(place) for place in (self.output, self.fold_map, self.report, self.dump) if place is not None]
         if self.fold_map is not None:
             found.append(arrays_of(Path(self.fold_map)))
-        return (path.resolve() for path in found)
+        return (Path(folder, path).resolve() for path in found)
 
 
 def text_of(path: str | Path) -> str:
@@ -119,7 +119,7 @@ def _check_apart(found: Iterable[Places]) -> None:
         sources[path] = places.model
     writers: dict[Path, str] = {}
     for places in found:
-        for file in places.files():
+        for file in places.files(os.getcwd()):
             if file in sources:
                 raise UsageError(f"{places.model}: its output would take the place of {sources[file]}")
             if file in writers:
