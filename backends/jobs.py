@@ -1,9 +1,9 @@
 """Compiling many models at once, each in a process of its own.
 
 joblib runs the jobs, so that its back ends decide where: threads of this process, which is the default, or whatever
-`joblib.parallel_config` names, as a cluster of Dask. What a job does is to start the compiler on one model and to wait
-for it. So a compile can crash, or be ended for want of memory, without any other noticing, and its output is that of a
-compile alone.
+`joblib.parallel_config` names, as a cluster of Dask. What a job does is to have one model compiled by a process of its
+own and to wait for it. So a compile can crash, or be ended for want of memory, without any other noticing, and its
+output is that of a compile alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +40,12 @@ class Job:
     options: tuple[str, ...] = ()
     folder: str = field(default_factory=os.getcwd)
 
-    def command(self) -> list[str]:
-        """The command line; nothing is imported from the working folder."""
+    def arguments(self) -> list[str]:
+        """Those of `irc`."""
         places = self.places
         given = {"--fold-map": places.fold_map, "--report": places.report, "--dump-ir": places.dump}
         files = [item for name, place in given.items() if place is not None for item in (name, place)]
-        compile_ = [sys.executable, "-P", "-m", "irc", "compile", "--json", "-", "-o", places.output]
-        return [*compile_, *files, *self.options, "--", places.model]
+        return ["compile", "--json", "-", "-o", places.output, *files, *self.options, "--", places.model]
 
     def files(self) -> Iterator[Path]:
         """All that may be written."""
@@ -116,36 +115,43 @@ def _run(compiles: Compiles, index: int, job: Job) -> tuple[int, Outcome]:
 
 
 class Compiles:
-    """The compiler's processes that were started in this process for one run.
+    """The compilers (`irc.backends.forks`) that were started in this process for one run.
 
-    It goes with every job; in another process, as a cluster's worker, it arrives empty.
+    It goes with every job; in another process, as a cluster's worker, it arrives empty, and lasts for that job.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasting: bool = True) -> None:
+        self._lasting = lasting
         self._lock = threading.Lock()
-        self._running: dict[subprocess.Popen[str], Job] = {}
+        self._idle: list[subprocess.Popen[str]] = []
+        self._busy: dict[subprocess.Popen[str], Job] = {}
         self._ended = False
 
-    def __reduce__(self) -> tuple[type[Compiles], tuple[()]]:
-        return Compiles, ()
+    def __reduce__(self) -> tuple[Callable[[], Compiles], tuple[()]]:
+        return _passing, ()
 
     def run(self, job: Job) -> Outcome:
         """Compile one model."""
         start = perf_counter()
         places = job.places
         try:
-            process = self._start(job)
+            compiler = self._take(job)
         except OSError as reason:
             return Outcome(places.model, places.output, f"irc cannot be started: {reason.strerror}", 0.0)
-        if process is None:
+        if compiler is None:
             return Outcome(places.model, places.output, "interrupted", 0.0)
-        out, err = process.communicate()
-        with self._lock:
-            self._running.pop(process, None)
-        if process.returncode < 0:
+        status, out, err = _ask(compiler, job)
+        if status < 0:
             sweep(job)
+        with self._lock:
+            self._busy.pop(compiler, None)
+            over = self._ended or not self._lasting
+            if not over:
+                self._idle.append(compiler)
+        if over:
+            _close(compiler)
         lines = tuple(err.splitlines())
-        error, summary = _error(process.returncode, lines, places.model), {}
+        error, summary = _error(status, lines, places.model), {}
         if error is None:
             try:
                 summary = json.loads(out)
@@ -153,40 +159,85 @@ class Compiles:
                 error = "irc said what is no summary"
         return Outcome(places.model, places.output, error, perf_counter() - start, lines, summary)
 
-    def _start(self, job: Job) -> subprocess.Popen[str] | None:
-        """A process in a group of its own, so that an interrupt from the terminal reaches it once, through `end`."""
+    def _take(self, job: Job) -> subprocess.Popen[str] | None:
+        """A compiler for `job`, in a process group of its own: an interrupt reaches it once, through `end`."""
         with self._lock:
             if self._ended:
                 return None
-            process = subprocess.Popen(
-                job.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="surrogateescape",
-                cwd=job.folder,
-                env={**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"},
-                process_group=0,
-            )
-            self._running[process] = job
-            return process
+            while self._idle:
+                compiler = self._idle.pop()
+                if compiler.poll() is None:
+                    break
+                _close(compiler)
+            else:
+                compiler = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "irc.backends.forks"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    encoding="ascii",
+                    env={**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"},
+                    process_group=0,
+                )
+            self._busy[compiler] = job
+            return compiler
 
     def end(self) -> None:
         """Start nothing more, and end what runs; nothing half written is left."""
         with self._lock:
             self._ended = True
-            running = dict(self._running)
-        for process in running:
-            process.send_signal(signal.SIGINT)
+            busy = dict(self._busy)
+            compilers = [*self._idle, *busy]
+        for compiler in busy:
+            _signal(compiler, signal.SIGINT)
         deadline = monotonic() + GRACE
-        for process, job in running.items():
+        for compiler in compilers:
+            _close_input(compiler)
+        for compiler in compilers:
             try:
-                process.wait(max(0.0, deadline - monotonic()))
+                compiler.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            sweep(job)
+                _signal(compiler, signal.SIGKILL)
+                compiler.wait()
+            if compiler in busy:
+                sweep(busy[compiler])
+            else:
+                _close(compiler)
+
+
+def _passing() -> Compiles:
+    return Compiles(lasting=False)
+
+
+def _ask(compiler: subprocess.Popen[str], job: Job) -> tuple[int, str, str]:
+    """What a compiler answers; where it ends instead, its own exit status."""
+    assert compiler.stdin is not None and compiler.stdout is not None
+    try:
+        compiler.stdin.write(json.dumps({"arguments": job.arguments(), "folder": job.folder}) + "\n")
+        compiler.stdin.flush()
+        answer = json.loads(compiler.stdout.readline())
+    except (OSError, ValueError):
+        return compiler.wait() or 1, "", ""
+    return answer["status"], answer["out"], answer["err"]
+
+
+def _signal(compiler: subprocess.Popen[str], number: signal.Signals) -> None:
+    """To the compiler and its copy."""
+    with suppress(ProcessLookupError):
+        os.killpg(compiler.pid, number)
+
+
+def _close_input(compiler: subprocess.Popen[str]) -> None:
+    assert compiler.stdin is not None
+    with suppress(OSError):
+        compiler.stdin.close()
+
+
+def _close(compiler: subprocess.Popen[str]) -> None:
+    """Of one that has ended, or is about to."""
+    _close_input(compiler)
+    assert compiler.stdout is not None
+    compiler.stdout.close()
+    compiler.wait()
 
 
 def sweep(job: Job) -> None:

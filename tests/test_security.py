@@ -34,7 +34,11 @@ RUNS_CODE = {
 }
 """Calls that make code of data."""
 
-PROCESSES = {"backends/jobs.py": "irc itself", "backends/verify/bisect.py": "the user's --command"}
+PROCESSES = {
+    "backends/forks.py": "irc itself",
+    "backends/jobs.py": "irc itself",
+    "backends/verify/bisect.py": "the user's --command",
+}
 """Files that start processes, and which."""
 
 

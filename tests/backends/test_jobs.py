@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import harness
 import irc
 import joblib
 import pytest
-from irc.backends import jobs
+from irc.backends import forks, jobs
 from irc.backends.jobs import Compiles, Job
 from irc.backends.places import Places
 
@@ -100,3 +101,32 @@ def test_elsewhere_nothing_runs_yet() -> None:
     compiles = Compiles()
     compiles.end()
     assert pickle.loads(pickle.dumps(compiles))._ended is False
+
+
+def test_where_nothing_may_be_forked_a_compile_is_a_python_of_its_own(
+    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "CAN_FORK", False)
+    status, out, err = forks.answer(["compile", "good.onnx", "-o", "-"], str(tmp_path))
+    assert status == 0
+    assert out.encode(errors="surrogateescape") == irc.compile(pair[0]).model.SerializeToString(deterministic=True)
+    assert err.startswith("27 -> 19 operators; ")
+    assert forks.answer(["compile", "broken.onnx"], str(tmp_path))[0] == 1
+    assert forks.answer(["compile"], str(tmp_path))[0] == 2
+
+
+def test_a_compiler_that_is_gone_fails_its_model_and_is_replaced(pair: list[Path], tmp_path: Path) -> None:
+    job = Job(Places(str(pair[0]), str(tmp_path / "out.onnx")))
+    compiles = Compiles()
+    try:
+        assert compiles.run(job).error is None
+        (compiler,) = compiles._idle
+        compiler.send_signal(signal.SIGSTOP)
+        thread = threading.Timer(0.5, compiler.kill)
+        thread.start()
+        assert compiles.run(job).error == "ended by SIGKILL, as where memory runs out"
+        thread.join()
+        assert compiles.run(job).error is None
+        assert len(compiles._idle) == 1 and compiles._idle[0] is not compiler
+    finally:
+        compiles.end()
