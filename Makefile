@@ -6,6 +6,8 @@
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
+# make test-cluster     many compiles on a cluster of Dask, in an environment of its own
+# make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
 # make bench-peers      the other tools on the same models, in an environment of their own
 
@@ -18,12 +20,13 @@ PEERS := $(VENV)-peers
 QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
+CLUSTER := $(VENV)-cluster
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := backends/report/vendor
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser vendor bench-peers lint format clean
+.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -45,6 +48,12 @@ test-quantizers: $(QUANTIZERS)/.ready
 
 test-browser: $(BROWSER)/.ready
 	$(BROWSER)/bin/python -m pytest -q tests/browser
+
+test-cluster: $(CLUSTER)/.ready
+	$(CLUSTER)/bin/python -m pytest -q tests/cluster
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py
 
 vendor:
 	cd $(VENDOR) && npm pack --silent @dagrejs/dagre@$(DAGRE) && mv dagrejs-dagre-$(DAGRE).tgz dagre.tgz
@@ -73,7 +82,8 @@ $(PEERS)/.ready: GROUP := peers
 $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready: pyproject.toml $(PACKAGE)
+$(CLUSTER)/.ready: GROUP := cluster
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -81,4 +91,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.re
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,7 @@
     irc.passes.default_pipeline()(module)      # rewrite it
     result = irc.emit(module)                  # IR to ONNX: result.model, result.fold_map
 
-`irc.compile` does all three. Names are imported when they are first used.
+`irc.compile` does all three, `irc.compile_many` for many models at once. Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import ir, passes
     from .backends.driver import compile  # noqa: A004
     from .backends.foldmap import FoldMap
+    from .backends.jobs import Outcome, compile_many
     from .backends.onnx import Result, emit
     from .frontends import load
     from .ir.errors import EmitError, FoldMapError, IRError, ModelError, ParseError, PassError, UsageError, VerifyError
@@ -31,12 +32,14 @@ __all__ = [
     "IRError",
     "ModelError",
     "Module",
+    "Outcome",
     "ParseError",
     "PassError",
     "Result",
     "UsageError",
     "VerifyError",
     "compile",
+    "compile_many",
     "emit",
     "ir",
     "load",
@@ -47,6 +50,7 @@ __all__ = [
 _HOMES = {
     ".backends.driver": ("compile",),
     ".backends.foldmap": ("FoldMap",),
+    ".backends.jobs": ("Outcome", "compile_many"),
     ".backends.onnx": ("Result", "emit"),
     ".frontends": ("load",),
     ".ir.errors": (

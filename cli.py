@@ -1,9 +1,10 @@
-"""The `irc` command. Exit status: 0 done, 1 the model or a check failed, 2 usage."""
+"""The `irc` command. Exit status: 0 done, 1 a model or a check failed, 2 usage, 130 interrupted."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # files hold the same in every locale
     command = COMMANDS.get(options.command)
     if command is None:
         grammar.print_help(sys.stderr)
@@ -60,3 +63,6 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("irc: interrupted\n")
+        return 130

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from rich.theme import Theme
 
@@ -37,6 +37,9 @@ COLUMNS = (
     TimeElapsedColumn(),
 )
 """Of a line that shows progress."""
+
+COUNTED = (*COLUMNS[:2], BarColumn(), MofNCompleteColumn(), *COLUMNS[3:])
+"""Of one whose end is known."""
 
 
 class IRHighlighter(RegexHighlighter):
@@ -85,15 +88,16 @@ Advance = Callable[[str], None]
 
 
 @contextmanager
-def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
-    """A line on standard error that says how many steps were done, while the block runs; nothing where that is no
-    terminal, or with `quiet`.
+def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
+    """A line on standard error that says how many steps were done, of `total`, while the block runs; nothing where that
+    is no terminal, or with `quiet`.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda step: None
         return
-    with Progress(*COLUMNS, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=None, step="")
+    columns = COLUMNS if total is None else COUNTED
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total, step="")
 
         def advance(step: str) -> None:
             bar.update(task, advance=1, step=step)

@@ -56,9 +56,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json(options.json, found.to_json())
     if options.html:
+        from ..backends.places import text_of
         from ..backends.report import collect_alignment, write_report
 
-        names = (Path(options.first).name, Path(options.second).name)
+        names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
         write_report(options.html, collect_alignment(names, first, second, found.measures()))
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))

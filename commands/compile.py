@@ -24,13 +24,14 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Describe the arguments."""
     command = commands.add_parser(
         "compile",
-        help="run passes on a model and write it",
-        description="Run passes on MODEL and write it.",
-        epilog=EPILOG,
+        help="run passes on models and write them",
+        description="Run passes on each MODEL and write it.",
+        epilog=f"{EPILOG} With several models OUT, MAP.json, REPORT.html and DIR are folders.",
     )
     add = command.add_argument
-    add("model", metavar="MODEL", help=MODEL)
-    add("-o", "--output", metavar="OUT", help="where to write, - is standard output (default: MODEL with .irc.onnx)")
+    add("models", metavar="MODEL", nargs="+", help=MODEL)
+    add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
+    add("-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once, -1: as many as cores (1)")
     add_passes(command)
     add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
     add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
@@ -56,7 +57,21 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile, verify, and write all that is asked for, or nothing."""
+    """Compile, verify, and write all that is asked for, or nothing of a model."""
+    from ..ir.errors import UsageError
+
+    if options.jobs == 0:
+        raise UsageError("--jobs 0: at least one model is compiled at once; -1 is as many as there are cores")
+    if len(options.models) > 1:
+        from .many import run_many
+
+        return run_many(options)
+    (options.model,) = options.models
+    return run_one(options)
+
+
+def run_one(options: argparse.Namespace) -> int:
+    """Compile one model in this process."""
     from time import perf_counter
 
     from ..backends.driver import compile as compile_model
@@ -66,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
-    output = options.output or default_output(options.model)
+    output = _place_files(options)
     _check_outputs(output, options.fold_map)
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
@@ -182,9 +197,20 @@ def _check_outputs(output: str, fold_map: str | None) -> None:
         raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
 
 
-def default_output(model: str) -> str:
-    """`model.irc.onnx` beside `model.onnx`; standard output for standard input."""
-    return "-" if model == "-" else str(Path(model).with_suffix(".irc.onnx"))
+def _place_files(options: argparse.Namespace) -> str:
+    """The output: `model.irc.onnx` beside `model.onnx`, standard output for standard input, where none is given.
+
+    Options that name a folder get the name of a file there.
+    """
+    from ..backends.places import FOLD_MAP, MODEL, REPORT, beside, within
+
+    model = options.model
+    if model == "-":
+        return options.output or "-"
+    for name, suffix in (("fold_map", FOLD_MAP), ("report", REPORT)):
+        if getattr(options, name) is not None:
+            setattr(options, name, within(getattr(options, name), model, suffix))
+    return within(options.output, model, MODEL) if options.output else beside(model, MODEL)
 
 
 def count_nodes(module: Module) -> int:

@@ -37,7 +37,9 @@ def add_inputs(command: argparse.ArgumentParser) -> None:
 
 def map_files(path: Path) -> tuple[Path, Path]:
     """Where a fold map and its arrays go."""
-    return path, path.with_suffix(".npz")
+    from ..backends.places import arrays_of
+
+    return path, arrays_of(path)
 
 
 @contextmanager
@@ -52,7 +54,10 @@ def naming(path: str) -> Iterator[None]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a text file, complete or not at all; `-` is standard output. Raises EmitError."""
+    r"""Write a text file, complete or not at all, what is no character as `\udcff`; `-` is standard output.
+
+    Raises EmitError.
+    """
     import sys
 
     from ..backends.files import replacing
@@ -61,7 +66,7 @@ def write_text(path: str, text: str) -> None:
         sys.stdout.write(text)
         return
     with replacing(Path(path)) as target:
-        target.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: str, document: object) -> None:

@@ -75,9 +75,10 @@ def reporting(
     if recorder is None:
         yield
         return
+    from ..backends.places import text_of
     from ..backends.report import collect, writing_report
 
-    name = "standard input" if options.model == "-" else Path(options.model).name
+    name = "standard input" if options.model == "-" else text_of(Path(options.model).name)
     durations = not options.no_durations
     data = collect(name, recorder, result, seconds=seconds, durations=durations, alignment=alignment)
     with writing_report(path, data):

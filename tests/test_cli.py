@@ -210,3 +210,19 @@ def test_version() -> None:
     import irc as package
 
     assert irc("--version").stdout.decode() == f"irc {package.__version__}\n"
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict[str, str], tmp_path: Path) -> None:
+    for name in ("größe".encode(), b"\xff\xfe"):
+        model, fold_map, page = (os.fsencode(tmp_path) + b"/" + name + end for end in (b".onnx", b".json", b".html"))
+        Path(os.fsdecode(model)).write_bytes(EXAMPLE.read_bytes())
+        command = [sys.executable, "-m", "irc", "compile", model, "-o", model, "--fold-map", fold_map]
+        command += ["--report", page, "--no-durations", "-q"]
+        subprocess.run(command, env={**os.environ, **locale}, check=True)
+        stored = json.loads(Path(os.fsdecode(fold_map)).read_bytes())["tensor_store"]["path"]
+        assert stored.encode(errors="surrogateescape") == name + b".npz"
+        command = [sys.executable, "-m", "irc", "foldmap", "check", model, fold_map]
+        shown = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, check=False)
+        assert shown.returncode == 0, shown.stderr
+    assert "größe.onnx".encode() in (tmp_path / "größe.html").read_bytes()

@@ -19,6 +19,7 @@ from ...frontends.onnx.protos import ModelProto
 from ...ir.errors import FoldMapError
 from ...ir.statistics import Statistic
 from ..files import replacing
+from ..places import path_of, text_of
 from .arrays import Arrays, entries_of
 from .npz import NpzWriter, file_digest
 from .restore import Payloads, identity
@@ -81,7 +82,7 @@ class FoldMap:
     def write(self, path: Path, files: ExitStack, npz: NpzWriter | None) -> None:
         """As `save`, with the arrays in `npz`, which may have the large ones; it is there when `files` are closed."""
         text = self.to_json() if npz is None else self._text(self._stored_in(npz))
-        files.enter_context(replacing(path)).write_text(text, encoding="utf-8")
+        files.enter_context(replacing(path)).write_bytes(_bytes(text))
 
     def _stored_in(self, npz: NpzWriter) -> dict[str, Any]:
         self.arrays.write_npz(npz)
@@ -301,6 +302,11 @@ def _of_model(content: bytes) -> bytes:
         raise FoldMapError("the fold map in the model cannot be read") from None
 
 
+def _bytes(text: str) -> bytes:
+    """JSON as UTF-8; what is no character, as in names of files, by JSON's escapes."""
+    return text.encode(errors="backslashreplace")
+
+
 def _stored(data: dict[str, Any], folder: Path) -> Arrays:
     """The arrays of a document, whose `tensor_store` is taken out of it."""
     store = data.pop("tensor_store", None)
@@ -313,8 +319,12 @@ def _stored(data: dict[str, Any], folder: Path) -> Arrays:
     if kind != "npz":
         raise FoldMapError(f"arrays in {kind!r} are not known here")
     name = str(store.get("path"))
-    path = folder / name
-    if Path(name).name != name or path.resolve().parent != folder.resolve():
+    try:
+        path = folder / path_of(name)
+        inside = text_of(path.name) == name and path.resolve().parent == folder.resolve()
+    except ValueError as error:
+        raise FoldMapError(f"{name!r} is no name of a file: {error}") from None
+    if not inside:
         raise FoldMapError(f"{name!r} lies outside the fold map's folder")
     try:
         digest = file_digest(path)

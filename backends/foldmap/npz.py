@@ -14,6 +14,7 @@ from ...ir.errors import FoldMapError
 from ...ir.payload import FilePart, SourceFile, raw
 from ...ir.tensor import Array
 from ..files import replacing
+from ..places import arrays_of, text_of
 
 COMPRESSED = 1 << 16
 """Arrays of fewer bytes are compressed: larger ones are residuals and weights, which hardly shrink, and take long."""
@@ -27,7 +28,7 @@ class NpzWriter:
 
         Raises FoldMapError where it would be the document itself, EmitError where it cannot be written.
         """
-        self.path = document.with_suffix(".npz")
+        self.path = arrays_of(document)
         if self.path == document:
             raise FoldMapError(f"{document}: the arrays of the fold map go to the npz file of that name")
         self._temporary = files.enter_context(replacing(self.path))
@@ -45,7 +46,7 @@ class NpzWriter:
     def finish(self) -> dict[str, Any]:
         """Close the file; what a document says of it."""
         self._archive.close()
-        return {"kind": "npz", "path": self.path.name, "digest": file_digest(self._temporary)}
+        return {"kind": "npz", "path": text_of(self.path.name), "digest": file_digest(self._temporary)}
 
 
 def file_digest(path: Path) -> str:

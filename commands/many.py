@@ -1,0 +1,108 @@
+"""`irc compile` of several models."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .options import write_json
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ..backends.jobs import Job, Outcome
+
+FLAGS = ("freeze_initializers", "embed_fold_map", "time_passes", "verify_ir", "explain", "no_durations", "quiet")
+VALUES = ("passes", "fold_map_store", "verify")
+"""Options that hold for every model as they are."""
+
+SINGLE = ("print_after", "diff", "inputs")
+"""Options that are for one model."""
+
+
+def run_many(options: argparse.Namespace) -> int:
+    """Compile every model in a process of its own, and say what became of each, in the order given."""
+    from time import perf_counter
+
+    from ..backends.jobs import run_jobs
+    from ..backends.terminal import progress
+
+    start = perf_counter()
+    jobs = jobs_of(options)
+    outcomes: dict[int, Outcome] = {}
+    said = 0
+    with _ended_by_sigterm(), progress("compiling", len(jobs), quiet=options.quiet) as advance:
+        for index, outcome in run_jobs(jobs, options.jobs):
+            outcomes[index] = outcome
+            advance(outcome.model)
+            while said in outcomes:
+                sys.stderr.writelines(f"{line}\n" for line in lines_of(outcomes[said]))
+                said += 1
+    ordered = [outcomes[index] for index in range(len(jobs))]
+    if options.json:
+        write_json(options.json, [document_of(outcome) for outcome in ordered])
+    failed = [outcome.model for outcome in ordered if outcome.error is not None]
+    if failed:
+        sys.stderr.write(f"irc: {len(failed)} of {len(ordered)} models failed: {', '.join(failed)}\n")
+    elif not options.quiet:
+        sys.stderr.write(f"{len(ordered)} models; {perf_counter() - start:.2f} s\n")
+    return 1 if failed else 0
+
+
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    """The jobs. Raises UsageError where options do not go with several models, or models not with each other."""
+    from ..backends.jobs import Job
+    from ..backends.places import places_of
+    from ..ir.errors import UsageError
+    from ..passes import parse_pipeline
+
+    parse_pipeline(options.passes)
+    if "-" in options.models:
+        raise UsageError("standard input can only be compiled alone")
+    for name in SINGLE:
+        if getattr(options, name):
+            raise UsageError(f"{flag(name)} goes with one model")
+    own = [flag(name) for name in FLAGS if getattr(options, name)]
+    own += [f"{flag(name)}={getattr(options, name)}" for name in VALUES if getattr(options, name) is not None]
+    found = places_of(options.models, options.output, options.fold_map, options.report, options.dump_ir)
+    return [Job(places, tuple(own)) for places in found]
+
+
+def flag(name: str) -> str:
+    """The option that is stored as `name`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def lines_of(outcome: Outcome) -> Iterator[str]:
+    """All that was said of a model, each line with its name."""
+    for line in outcome.lines:
+        said = line.removeprefix("irc: ")
+        yield said if said.startswith(f"{outcome.model}: ") else f"{outcome.model}: {said}"
+    if outcome.error is not None and not any(line.endswith(outcome.error) for line in outcome.lines):
+        yield f"{outcome.model}: {outcome.error}"
+
+
+def document_of(outcome: Outcome) -> dict[str, Any]:
+    """What became of a model, for machines."""
+    from ..backends.places import text_of
+
+    output = text_of(outcome.output) if outcome.error is None else None
+    return {"model": text_of(outcome.model), "output": output, "error": outcome.error, **outcome.summary}
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM, too, ends the compiles that run."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,129 @@
+"""What SECURITY.md promises, as far as no other test is about it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+import irc
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+
+FOLDERS = ("backends", "commands", "frontends", "ir", "passes")
+
+RUNS_CODE = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "system",
+    "popen",
+    "execv",
+    "execve",
+    "spawnv",
+    "CDLL",
+    "LoadLibrary",
+}
+"""Calls that make code of data."""
+
+PROCESSES = {
+    "backends/forks.py": "irc itself",
+    "backends/jobs.py": "irc itself",
+    "backends/verify/bisect.py": "the user's --command",
+}
+"""Files that start processes, and which."""
+
+
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    """Every module of the package, parsed."""
+    for path in [*harness.ROOT.glob("*.py"), *(p for folder in FOLDERS for p in (harness.ROOT / folder).rglob("*.py"))]:
+        yield path.relative_to(harness.ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """The top-level names of all modules that are imported, anywhere."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_nothing_makes_code_of_data() -> None:
+    started = {}
+    for name, tree in sources():
+        assert not imports(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle", "ctypes", "code", "runpy"}, (
+            name
+        )
+        if "subprocess" in imports(tree):
+            started[name] = PROCESSES.get(name)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            function = node.func
+            called = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            plain = isinstance(function, ast.Name) or ast.unparse(function).startswith(("os.", "builtins."))
+            assert not (plain and called in RUNS_CODE and name != "__init__.py"), f"{name}:{node.lineno}: {called}"
+            if ast.unparse(function) in ("np.load", "np.lib.format.read_array"):
+                pickles = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "allow_pickle"]
+                assert pickles == ["False"], f"{name}:{node.lineno}: {called}"
+            assert "register_custom_ops_library" not in called, name
+    assert started == PROCESSES
+
+
+def referring(folder: Path, location: str) -> Path:
+    """A model in `folder` whose weight stands at `location`."""
+    weight = TensorProto(name="w", dims=[4, 4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    info = [helper.make_tensor_value_info(name, 1, [4, 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [weight])
+    path = folder / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["above", "absolute", "through", "link", "linked folder"])
+def test_external_data_outside_the_models_folder_is_not_read(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    (folder / "sub").mkdir(parents=True)
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(np.ones((4, 4), np.float32).tobytes())
+    (folder / "link.bin").symlink_to(secret)
+    (folder / "linked").symlink_to(tmp_path)
+    locations = {
+        "above": "../secret.bin",
+        "absolute": str(secret),
+        "through": "sub/../../secret.bin",
+        "link": "link.bin",
+        "linked folder": "linked/secret.bin",
+    }
+    path = referring(folder, locations[kind])
+    with pytest.raises(irc.ModelError, match="lies outside the model's folder"):
+        irc.compile(path)
+
+
+def test_external_data_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for location in (".", "pipe", "", "/dev/zero"):
+        with pytest.raises(irc.ModelError, match=r"outside the model's folder|is missing"):
+            irc.compile(referring(tmp_path, location))
+
+
+def test_an_output_is_the_old_one_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    model, output = tmp_path / "kill.onnx", tmp_path / "kill.irc.onnx"
+    model.write_bytes(EXAMPLE.read_bytes())
+    output.write_bytes(b"old")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "accidents")}
+    done = subprocess.run([sys.executable, "-m", "irc", "compile", model], env=env, capture_output=True, check=False)
+    assert done.returncode < 0
+    assert output.read_bytes() == b"old"
