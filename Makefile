@@ -88,6 +88,7 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.re
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(@D)/bin/python -m pip install --quiet --group $(GROUP) --editable . --config-settings editable_mode=strict
+	$(@D)/bin/python -m compileall -q build/__editable__.*  # where Python may not write them itself
 	@touch $@
 
 clean:

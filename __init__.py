@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
 if TYPE_CHECKING:
     from . import ir, passes
     from .backends.driver import compile  # noqa: A004

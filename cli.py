@@ -11,14 +11,41 @@ from collections.abc import Sequence
 
 from .commands import COMMANDS
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Formatter(argparse.HelpFormatter):
+    """Help as wide as the terminal, which is asked for without a module that takes long to import."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose subparsers are like it."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, **keywords})
+
+
+def _columns() -> int:
+    """Columns of the terminal: what COLUMNS says, or the terminal of standard output, or 80."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
 
 def parser() -> argparse.ArgumentParser:
     """The command-line grammar."""
-    root = argparse.ArgumentParser(
-        prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
-    )
+    root: argparse.ArgumentParser = Parser(prog="irc", description="A small, exact compiler middle end for ONNX inference graphs.")
     root.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = root.add_subparsers(dest="command", metavar="COMMAND")
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", prog=root.prog)
     for command in COMMANDS.values():
         command.add(commands)
     return root

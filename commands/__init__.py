@@ -6,20 +6,22 @@ A module imports what it needs when it runs, so that `irc --help` imports nothin
 from __future__ import annotations
 
 import argparse
-from typing import Protocol
 
 from . import align, bisect, compile, diff, dump, foldmap, passes, report, unfold  # noqa: A004
 from .options import Subparsers
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from typing import Protocol
 
-class Command(Protocol):
-    """A module of this folder."""
+    class Command(Protocol):
+        """A module of this folder."""
 
-    def add(self, commands: Subparsers[argparse.ArgumentParser]) -> None:
-        """Describe the arguments."""
+        def add(self, commands: Subparsers[argparse.ArgumentParser]) -> None:
+            """Describe the arguments."""
 
-    def run(self, options: argparse.Namespace) -> int:
-        """Do it; the exit status."""
+        def run(self, options: argparse.Namespace) -> int:
+            """Do it; the exit status."""
 
 
 COMMANDS: dict[str, Command] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from .options import Subparsers, add_inputs, write_json
 
@@ -29,6 +28,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print and write what is asked for."""
+    from pathlib import Path
+
     from rich.console import Console
 
     from ..backends.foldmap import FoldMap

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from .options import Subparsers, add_inputs, add_passes
 
@@ -32,6 +31,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Find it, and print it."""
+    from pathlib import Path
+
     from ..backends.driver import read
     from ..backends.terminal import progress
     from ..backends.verify import VerifyNumerics

@@ -6,12 +6,11 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files, write_json
 from .report import check_report, recorder_of, reporting
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from ..backends.onnx import Result
     from ..backends.verify import VerifyNumerics
@@ -77,7 +76,7 @@ def run_one(options: argparse.Namespace) -> int:
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
     from ..ir.errors import UsageError
-    from ..passes import PassContext, Timing, parse_pipeline
+    from ..passes import PassContext, parse_pipeline
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
@@ -86,7 +85,7 @@ def run_one(options: argparse.Namespace) -> int:
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
     check_report(options.report, options.model, output, options.fold_map)
-    timing = Timing() if options.time_passes else None
+    timing = _timing() if options.time_passes else None
     module = read(options.model)
     recorder = recorder_of(module) if options.report is not None else None
     verify = _verification(options, module, output)
@@ -113,6 +112,12 @@ def run_one(options: argparse.Namespace) -> int:
         verdicts = [] if verify is None else verify.verdicts
         write_summary(options.json, result, before, perf_counter() - start, verdicts)
     return 0
+
+
+def _timing() -> Timing:
+    from ..passes import Timing
+
+    return Timing()
 
 
 def write_summary(path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict]) -> None:
@@ -142,6 +147,8 @@ def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
 
 
 def _instruments(options: argparse.Namespace) -> list[Instrument]:
+    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir):
+        return []
     from ..passes import DiffIR, DumpIR, PrintIR, Verify
 
     def print_text(text: str) -> None:
@@ -166,7 +173,7 @@ def _instruments(options: argparse.Namespace) -> list[Instrument]:
 
 def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
     """The instrument that --verify asks for; what shows a deviation goes beside the output."""
-    from onnx import ModelProto
+    from pathlib import Path
 
     from ..ir.errors import UsageError
 
@@ -174,6 +181,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
         if options.inputs:
             raise UsageError("--inputs are run by --verify")
         return None
+    from onnx import ModelProto
+
     from ..backends.verify import VerifyNumerics
     from ..backends.verify.inputs import read_inputs
 
@@ -187,6 +196,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
 
 def _check_outputs(output: str, fold_map: str | None) -> None:
     """Raises UsageError where model and fold map would go to one place."""
+    from pathlib import Path
+
     from ..ir.errors import UsageError
 
     if fold_map == "-":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from .options import Subparsers, naming, write_json
 
@@ -77,6 +76,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from onnx.external_data_helper import load_external_data_for_model
 
     from ..backends.foldmap import FoldMap

@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from .options import write_json
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
     from ..backends.jobs import Job, Outcome
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Subparsers = argparse._SubParsersAction  # its only name
 
@@ -54,6 +57,8 @@ def naming(path: str) -> Iterator[None]:
 
 
 def write_text(path: str, text: str) -> None:
+    from pathlib import Path
+
     r"""Write a text file, complete or not at all, what is no character as `\udcff`; `-` is standard output.
 
     Raises EmitError.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_passes, map_files
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..backends.onnx import Result
     from ..backends.report import Recorder
     from ..ir.graph import Module
@@ -72,6 +73,8 @@ def reporting(
     alignment: Sequence[Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
     """The report, if there is a recorder, is written when the block ends well."""
+    from pathlib import Path
+
     if recorder is None:
         yield
         return
@@ -87,6 +90,8 @@ def reporting(
 
 def check_report(report: str | None, *others: str | None) -> None:
     """Raises UsageError where a report would go to standard output, or take the place of one of the `others`."""
+    from pathlib import Path
+
     from ..ir.errors import UsageError
 
     if report == "-":
