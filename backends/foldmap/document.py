@@ -77,12 +77,13 @@ class FoldMap:
         """
         check_store(store)
         with ExitStack() as stack:
-            self.write(Path(path), stack, NpzWriter(Path(path), stack) if store == "npz" else None)
+            target = stack.enter_context(replacing(Path(path)))
+            self.write(target, NpzWriter(Path(path), stack) if store == "npz" else None)
 
-    def write(self, path: Path, files: ExitStack, npz: NpzWriter | None) -> None:
-        """As `save`, with the arrays in `npz`, which may have the large ones; it is there when `files` are closed."""
+    def write(self, path: Path, npz: NpzWriter | None) -> None:
+        """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""
         text = self.to_json() if npz is None else self._text(self._stored_in(npz))
-        files.enter_context(replacing(path)).write_bytes(_bytes(text))
+        path.write_bytes(_bytes(text))
 
     def _stored_in(self, npz: NpzWriter) -> dict[str, Any]:
         self.arrays.write_npz(npz)

@@ -13,6 +13,7 @@ from ...frontends.onnx.protos import ModelProto
 from ...ir.graph import Module, Value
 from ...ir.payload import FilePart
 from ...ir.tensor import ScaledTensor
+from ..files import replacing
 from ..foldmap import (
     Arrays,
     FoldMap,
@@ -98,12 +99,13 @@ class Result:
                 file.check_unchanged()
 
     def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: ExitStack) -> None:
-        """Write the model, and the fold map with what was seen on the way."""
+        """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
         check_store(store)
+        target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
         save_model(model, path, self.module.base_dir, files, readings.through)
-        self._fold_map(readings, to_write=True).write(fold_map, files, npz)
+        self._fold_map(readings, to_write=True).write(target, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:
