@@ -13,7 +13,8 @@ from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, Row, measures, origin, undecided
+from .compare import Comparison, Deviation, origin
+from .difference import Row, measures, undecided
 from .inputs import Stimulus
 from .reproduce import save_reproducer
 
