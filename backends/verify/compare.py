@@ -85,7 +85,7 @@ class Comparison:
             self.inputs = tuple(stimuli(source, self._fault, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
-        self.noisy = self._noisy()
+        self.noisy = Runner(noisy(source, self.types), self.base_dir)
         self._remembered: dict[tuple[str, str], Reference] = {}
         self._room = REMEMBERED
 
@@ -116,15 +116,6 @@ class Comparison:
             part = rest[start : start + AT_ONCE]
             found.update(zip(part, map(_bytes, self.runner.run(part, largest.feeds)), strict=True))
         return found
-
-    def _noisy(self) -> Runner | None:
-        """The source with noise, None where onnxruntime does not take it."""
-        runner = Runner(noisy(self.source, self.types), self.base_dir)
-        try:
-            runner.run(self.readable, self.inputs[0].feeds)
-        except VerifyError:
-            return None
-        return runner
 
     def _types(self) -> dict[str, TensorType]:
         """Types of the values of the main graph, as far as they are known."""
@@ -218,8 +209,7 @@ class _Source:
         self.comparison = comparison
         self.stimulus = stimulus
         self.walk = Walk(comparison.runner, stimulus.feeds)
-        noise = comparison.noisy
-        self.samples = [] if noise is None else [Walk(noise, stimulus.feeds) for _ in range(comparison.samples)]
+        self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.samples)]
 
     def take(self, names: Sequence[str]) -> dict[str, Reference]:
         """The next tensors; what is none is left out."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class VerifyNumerics:
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
     _rows: Sequence[Row] = ()
+    _agreed: bytes = b""
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Run the source, once."""
@@ -64,7 +66,7 @@ class VerifyNumerics:
         """
         self._done.append(str(pass_))
         if changed and not pass_.preserves:
-            self._comparison = self._against(emit(module).model, module.base_dir)
+            self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
             self.rebased = str(pass_)
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
@@ -91,7 +93,12 @@ class VerifyNumerics:
         self.hold(emit(module).model, name, module.base_dir)
 
     def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
+        """Compare a model, unless it is the very one that agreed last. Raises VerifyError."""
         assert self._comparison is not None
+        digest = blake2b(model.SerializeToString(deterministic=True)).digest()
+        if digest == self._agreed and self.verdicts:
+            self.verdicts.append(replace(self.verdicts[-1], pass_=name))
+            return
         try:
             deviation, rows = self._comparison.deviation(model, base_dir)
         except VerifyError as error:
@@ -102,6 +109,7 @@ class VerifyNumerics:
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.tensor for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+        self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
         """What was found last, for a report."""

@@ -48,7 +48,7 @@ class Runner:
         cut = {name: held[name] for name in sorted(part.cut)}
         key = (id(part), *(array.ndim for array in cut.values()))
         if self._session is None or self._key != key:
-            self._open(part.model(_declared(name, array) for name, array in cut.items()), key)
+            self._open(part.model(_declared(name, array) for name, array in cut.items()), key, reuse=False)
         return self._run({**feeds, **cut})
 
     def part(self, names: Sequence[str], known: Collection[str]) -> Part:
@@ -68,10 +68,10 @@ class Runner:
                     self._readers.setdefault(name, []).append(place)
         return self._readers
 
-    def _open(self, model: ModelProto, key: Hashable) -> None:
+    def _open(self, model: ModelProto, key: Hashable, *, reuse: bool = True) -> None:
         self._session = None  # before the next one takes memory
         try:
-            self._session = new_session(model, self.base_dir)
+            self._session = new_session(model, self.base_dir, reuse=reuse)
         except Exception as error:  # onnxruntime raises its own types, and RuntimeError
             raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
         self._key = key
