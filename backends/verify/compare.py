@@ -21,6 +21,7 @@ from ...ir.types import TensorType
 from .difference import Row, pair
 from .inputs import KINDS, Feeds, Stimulus, stimuli
 from .noise import noisy
+from .overflow import Overflow
 from .reference import Reference, is_tensor
 from .runner import Runner, Walk, tensors_of
 
@@ -87,6 +88,7 @@ class Comparison:
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self.noisy = Runner(noisy(source, self.types), self.base_dir)
         self._remembered: dict[tuple[str, str], Reference] = {}
+        self._overflows: dict[str, Overflow] = {}
         self._room = REMEMBERED
 
     def _fault(self, feeds: Feeds) -> str | None:
@@ -173,6 +175,12 @@ class Comparison:
         if group:
             yield group
 
+    def overflow(self, stimulus: Stimulus) -> Overflow:
+        """What overflows in the source, as far as it was run."""
+        if stimulus.name not in self._overflows:
+            self._overflows[stimulus.name] = Overflow(self.source, self.base_dir, stimulus.feeds)
+        return self._overflows[stimulus.name]
+
     def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[str, Reference] | None:
         """What is remembered of tensors, None where that is not all."""
         found = {name: self._remembered.get((name, stimulus.name)) for name in names}
@@ -209,6 +217,7 @@ class _Source:
         self.comparison = comparison
         self.stimulus = stimulus
         self.walk = Walk(comparison.runner, stimulus.feeds)
+        self.overflow = comparison.overflow(stimulus)
         self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.samples)]
 
     def take(self, names: Sequence[str]) -> dict[str, Reference]:
@@ -218,10 +227,17 @@ class _Source:
             return known
         values = parts(names, self.walk.take(names))
         samples = self._noisy(names)
-        found = {part: Reference.of(value, [sample.get(part) for sample in samples]) for part, value in values.items()}
+        self.overflow.see(values)
+        found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
         if found.keys() == set(names):
             self.comparison.remember(found, self.stimulus)
         return found
+
+    def _reference(self, part: str, value: Any, samples: Sequence[Any]) -> Reference:
+        if origin(part) in self.overflow.behind:
+            return Reference.unknown(value)
+        reference = Reference.of(value, samples)
+        return reference.where_finite() if part in self.overflow.overflown else reference
 
     def _noisy(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""

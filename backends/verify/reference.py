@@ -6,7 +6,7 @@ Tensors are worked through in pieces that fit into a processor's cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeGuard
 
@@ -48,13 +48,24 @@ class Reference:
         if value.dtype.kind not in "fiubcV":
             return cls(value, np.zeros(()), None, True, 0.0)
         if not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
-            return cls(value, np.broadcast_to(np.inf, value.shape), np.ones(value.shape, bool), False, np.inf)
+            return cls.unknown(value)
         if value.dtype.kind in "iub":
             return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
             bound, undecided = _spread(value, samples)
             greatest = _bound(value, bound, CONSTANT if samples else COARSE)
         return cls(value, bound, undecided, True, greatest)
+
+    @classmethod
+    def unknown(cls, value: Array) -> Reference:
+        """Nothing can be said of the elements."""
+        shape = value.shape
+        return cls(value, np.broadcast_to(np.inf, shape), np.broadcast_to(np.True_, shape), False, np.inf)
+
+    def where_finite(self) -> Reference:
+        """The same, of numbers alone."""
+        infinite = ~np.isfinite(self.value)
+        return replace(self, undecided=infinite if self.undecided is None else infinite | self.undecided)
 
     @property
     def is_number(self) -> bool:
