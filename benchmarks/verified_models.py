@@ -39,7 +39,7 @@ def verify(path: Path, when: str) -> dict[str, Any]:
         instrument.finish(result.module, result.model)
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
-        found["tensors"] = verdicts[-1].tensors
+        found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}
     except VerifyError as error:
         found = {"outcome": "accused" if "is off by" in str(error) else "not run", "why": str(error)}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -93,6 +93,9 @@ def report(found: dict[str, dict[str, Any]]) -> None:
     print("largest shares of what rounding can do:")
     for share, name in sorted(verified, reverse=True)[:5]:
         print(f"  {share:6.3f}  {name}")
+    for name, entry in found.items():
+        if entry.get("silent"):
+            print(f"nothing can be said of {entry['silent']} of {entry['tensors']} tensors of {name}")
     reasons = Counter(
         f"{entry['outcome']}: {re.sub('[0-9]+', 'N', entry['why'])}" for entry in found.values() if "why" in entry
     )

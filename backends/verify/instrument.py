@@ -115,14 +115,18 @@ class VerifyNumerics:
         """What was found last, for a report."""
         return measures(self._rows)
 
+    @property
+    def silent(self) -> list[str]:
+        """Tensors of which the last comparison says nothing."""
+        return undecided(self._rows)
+
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""
         lines = [
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
             for v in self.verdicts
         ]
-        silent = undecided(self._rows)
-        if silent:
+        if silent := self.silent:
             lines.append(f"nothing can be said of {', '.join(silent[:5])}{', ...' if len(silent) > 5 else ''}")
         if self.rebased:
             lines.append(f"{self.rebased} changes the function: what follows was compared with its result")
