@@ -35,13 +35,17 @@ def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) 
     return results
 
 
-def new_session(model: ModelProto, base_dir: Path | None = None, *, threads: int = 0) -> onnxruntime.InferenceSession:
+def new_session(
+    model: ModelProto, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
+) -> onnxruntime.InferenceSession:
     """A silent session without graph optimisations; external data stand below `base_dir`, 0 threads are as many as
-    there are cores. Raises whatever onnxruntime raises.
+    there are cores. Without `reuse` no tensor takes the memory of another: to plan that takes onnxruntime a time that
+    grows with the square of the number of nodes. Raises whatever onnxruntime raises.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.enable_mem_reuse = reuse
     if threads:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     if base_dir is not None:

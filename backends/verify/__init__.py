@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .compare import Comparison, Deviation, Row
+from .compare import Comparison, Deviation
+from .difference import Row
 from .inputs import Stimulus, stimuli
 from .instrument import VerifyNumerics
 

@@ -17,7 +17,8 @@ from rich.table import Table
 from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
-from .compare import Comparison, Row, measures, origin, undecided, worst
+from .compare import Comparison, origin
+from .difference import Row, measures, undecided, worst
 from .runner import Runner, tensors_of
 
 

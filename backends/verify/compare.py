@@ -6,22 +6,24 @@ results alone. Tensors are taken in chunks, so that memory stays bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from ...frontends.onnx import from_model
 from ...ir.errors import ModelError, VerifyError
 from ...ir.types import TensorType
+from .difference import Row, pair
 from .inputs import KINDS, Feeds, Stimulus, stimuli
 from .noise import noisy
-from .reference import Reference, is_tensor, wide
-from .runner import Runner, tensors_of
+from .overflow import Overflow
+from .reference import Reference, is_tensor
+from .runner import Runner, Walk, tensors_of
 
 SAMPLES = 4
 """Noisy runs."""
@@ -42,74 +44,11 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One tensor of both models, for one set of inputs.
-
-    `max_abs` and `max_rel` (to the greatest magnitude in the tensor) are the greatest differences, `cosine` and `sqnr`
-    (in dB) compare the tensors as vectors; `share` is the greatest difference as a share of what rounding can do there:
-    above 1 it cannot be rounding. `elements` is the number of those, `undecided` of those that say nothing, as noise
-    makes or unmakes numbers there. Another shape or type is an infinite difference.
-    """
-
-    tensor: str
-    inputs: str
-    shape: tuple[int, ...]
-    dtype: str
-    max_abs: float = np.inf
-    max_rel: float = np.inf
-    cosine: float = 0.0
-    sqnr: float = -np.inf
-    share: float = np.inf
-    bound: float = 0.0
-    elements: int = 0
-    undecided: int = 0
-
-    @property
-    def deviates(self) -> bool:
-        """Whether rounding does not explain the difference."""
-        return self.share > 1
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether noise leaves no element to compare."""
-        return 0 < self.undecided >= prod(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
 class Deviation:
     """A tensor that rounding does not explain, and inputs that show it."""
 
     row: Row
     stimulus: Stimulus
-
-
-def worst(rows: Sequence[Row]) -> list[Row]:
-    """For every tensor the row of the inputs for which it is furthest from what rounding can do."""
-    found: dict[str, Row] = {}
-    for row in rows:
-        if row.tensor not in found or row.share > found[row.tensor].share:
-            found[row.tensor] = row
-    return list(found.values())
-
-
-def undecided(rows: Sequence[Row]) -> list[str]:
-    """Tensors of which no inputs say anything."""
-    telling = {row.tensor for row in rows if not row.says_nothing}
-    return list(dict.fromkeys(row.tensor for row in rows if row.tensor not in telling))
-
-
-def measures(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The worst row of every tensor, as a report takes it: `bound` is what rounding can do where that is least met."""
-    return [
-        {
-            "tensor": row.tensor,
-            "max_abs": row.max_abs,
-            "max_rel": row.max_rel,
-            "sqnr": row.sqnr,
-            "bound": row.max_abs / row.share if 0 < row.share < np.inf else row.bound,
-        }
-        for row in worst(rows)
-    ]
 
 
 class Comparison:
@@ -147,8 +86,9 @@ class Comparison:
             self.inputs = tuple(stimuli(source, self._fault, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
-        self.noisy = self._noisy()
+        self.noisy = Runner(noisy(source, self.types), self.base_dir)
         self._remembered: dict[tuple[str, str], Reference] = {}
+        self._overflows: dict[str, Overflow] = {}
         self._room = REMEMBERED
 
     def _fault(self, feeds: Feeds) -> str | None:
@@ -160,23 +100,24 @@ class Comparison:
         return None
 
     def _measure(self) -> dict[str, int]:
-        """Bytes of every tensor of the source, for the largest inputs."""
+        """Bytes of every tensor of the source, for the largest inputs: of those of known types the shapes are asked
+        for, since all tensors at once may not fit into memory.
+        """
         largest = max(self.inputs, key=lambda stimulus: sum(map(_bytes, stimulus.feeds.values())))
-        names = self.names
-        sizes: dict[str, int] = {}
-        for start in range(0, len(names), AT_ONCE):
-            part = names[start : start + AT_ONCE]
-            sizes.update(zip(part, map(_bytes, self.runner.run(part, largest.feeds)), strict=True))
-        return sizes
-
-    def _noisy(self) -> Runner | None:
-        """The source with noise, None where onnxruntime does not take it."""
-        runner = Runner(noisy(self.source, self.types), self.base_dir)
-        try:
-            runner.run(self.readable, self.inputs[0].feeds)
-        except VerifyError:
-            return None
-        return runner
+        asked = ModelProto()
+        asked.CopyFrom(self.source)
+        widths = {name: bits // 8 for name in self.names if (bits := _bits(self.types.get(name)))}
+        outs = [f"irc.shape.{i}" for i in range(len(widths))]
+        asked.graph.node.extend(
+            helper.make_node("Shape", [name], [out]) for name, out in zip(widths, outs, strict=True)
+        )
+        shapes = Runner(asked, self.base_dir).run(outs, largest.feeds) if outs else []
+        found = {name: prod(shape.tolist()) * widths[name] for name, shape in zip(widths, shapes, strict=True)}
+        rest = [name for name in self.names if name not in found]
+        for start in range(0, len(rest), AT_ONCE):
+            part = rest[start : start + AT_ONCE]
+            found.update(zip(part, map(_bytes, self.runner.run(part, largest.feeds)), strict=True))
+        return found
 
     def _types(self) -> dict[str, TensorType]:
         """Types of the values of the main graph, as far as they are known."""
@@ -195,7 +136,7 @@ class Comparison:
     def rows(
         self, other: ModelProto, base_dir: Path | None = None, *, similarity: bool = True
     ) -> Iterator[tuple[Row, Stimulus]]:
-        """A row for every tensor in both models and every set of inputs, chunk by chunk in the source's order; without
+        """A row for every tensor in both models and every set of inputs, for each set in the source's order; without
         `similarity` cosine and SQNR are left out.
 
         Raises VerifyError where the other model does not run, or lacks a result.
@@ -205,14 +146,17 @@ class Comparison:
         missing = [name for name in self.results if name not in there]
         if missing:
             raise VerifyError(f"the result {missing[0]!r} is missing")
-        for chunk in self.chunks():
-            names = [name for name in chunk if name in there]
-            for stimulus in self.inputs if names else ():
-                references = self.references(chunk, stimulus)
-                if self.advance is not None:
-                    self.advance(stimulus.name)
-                found = parts(names, runner.run(names, stimulus.feeds))
-                wanted = {part: reference for part, reference in references.items() if origin(part) in names}
+        for stimulus in self.inputs:
+            source, walk = _Source(self, stimulus), Walk(runner, stimulus.feeds)
+            if self.advance is not None:
+                self.advance(stimulus.name)
+            for chunk in self.chunks():
+                names = [name for name in chunk if name in there]
+                if not names:
+                    continue
+                references = source.take(chunk)
+                found = parts(names, walk.take(names))
+                wanted = {part: reference for part, reference in references.items() if origin(part) in there}
                 for part in {**wanted, **found}:
                     row = pair(part, stimulus.name, wanted.get(part), found.get(part), similarity=similarity)
                     yield row, stimulus
@@ -231,27 +175,24 @@ class Comparison:
         if group:
             yield group
 
-    def references(self, names: Sequence[str], stimulus: Stimulus) -> dict[str, Reference]:
-        """What the tensors are, and how far rounding can move them; what is no tensor is left out."""
-        known = {name: self._remembered.get((name, stimulus.name)) for name in names}
-        if all(reference is not None for reference in known.values()):
-            return {name: reference for name, reference in known.items() if reference is not None}
-        values = parts(names, self.runner.run(names, stimulus.feeds))
-        samples = self._samples(names, stimulus.feeds)
-        found = {part: Reference.of(value, [sample.get(part) for sample in samples]) for part, value in values.items()}
+    def overflow(self, stimulus: Stimulus) -> Overflow:
+        """What overflows in the source, as far as it was run."""
+        if stimulus.name not in self._overflows:
+            self._overflows[stimulus.name] = Overflow(self.source, self.base_dir, stimulus.feeds)
+        return self._overflows[stimulus.name]
+
+    def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[str, Reference] | None:
+        """What is remembered of tensors, None where that is not all."""
+        found = {name: self._remembered.get((name, stimulus.name)) for name in names}
+        references = {name: reference for name, reference in found.items() if reference is not None}
+        return references if len(references) == len(found) else None
+
+    def remember(self, found: Mapping[str, Reference], stimulus: Stimulus) -> None:
+        """Keep references where there is room."""
         size = sum(reference.nbytes for reference in found.values())
-        if found.keys() == set(names) and size <= self._room:
+        if size <= self._room:
             self._room -= size
             self._remembered.update(((name, stimulus.name), reference) for name, reference in found.items())
-        return found
-
-    def _samples(self, names: Sequence[str], feeds: Feeds) -> list[dict[str, Any]]:
-        """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""
-        try:
-            runs = [self.noisy.run(names, feeds) for _ in range(self.samples)] if self.noisy is not None else []
-        except VerifyError:
-            return []
-        return [parts(names, run) for run in runs]
 
     def deviation(self, other: ModelProto, base_dir: Path | None = None) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows.
@@ -269,8 +210,51 @@ class Comparison:
         return None if first is None else deviating[first], rows
 
 
+class _Source:
+    """What the tensors of the source are for one set of inputs, and how far rounding can move them."""
+
+    def __init__(self, comparison: Comparison, stimulus: Stimulus) -> None:
+        self.comparison = comparison
+        self.stimulus = stimulus
+        self.walk = Walk(comparison.runner, stimulus.feeds)
+        self.overflow = comparison.overflow(stimulus)
+        self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.samples)]
+
+    def take(self, names: Sequence[str]) -> dict[str, Reference]:
+        """The next tensors; what is none is left out."""
+        known = self.comparison.known(names, self.stimulus)
+        if known is not None:
+            return known
+        values = parts(names, self.walk.take(names))
+        samples = self._noisy(names)
+        self.overflow.see(values)
+        found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
+        if found.keys() == set(names):
+            self.comparison.remember(found, self.stimulus)
+        return found
+
+    def _reference(self, part: str, value: Any, samples: Sequence[Any]) -> Reference:
+        if origin(part) in self.overflow.behind:
+            return Reference.unknown(value)
+        reference = Reference.of(value, samples)
+        return reference.where_finite() if part in self.overflow.overflown else reference
+
+    def _noisy(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""
+        try:
+            return [parts(names, walk.take(names)) for walk in self.samples]
+        except VerifyError:
+            self.samples = []
+        return []
+
+
 def _bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
+
+
+def _bits(type_: TensorType | None) -> int:
+    """Bits of one element, 0 where that is not known."""
+    return type_.dtype.bits if type_ is not None and type_.dtype is not None else 0
 
 
 def parts(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
@@ -288,64 +272,3 @@ def parts(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 def origin(part: str) -> str:
     """The value that a part belongs to."""
     return part.partition(PART)[0]
-
-
-def pair(name: str, inputs: str, reference: Reference | None, found: Any, *, similarity: bool) -> Row:
-    """The row of one tensor, which one of the models may lack: sequences may be of other lengths."""
-    if reference is None:
-        return Row(name, inputs, found.shape, str(found.dtype), elements=found.size)
-    if found is None:
-        shape, dtype = reference.value.shape, str(reference.value.dtype)
-        return Row(name, inputs, shape, dtype, elements=reference.value.size, share=np.inf if reference.steady else 0.0)
-    return compare(name, inputs, reference, found, similarity=similarity)
-
-
-def compare(name: str, inputs: str, reference: Reference, found: Any, *, similarity: bool = True) -> Row:
-    """The row of one tensor."""
-    want = reference.value
-    shape, dtype = want.shape, str(want.dtype)
-    if want.shape != found.shape or want.dtype != found.dtype:
-        if not reference.steady:
-            return Row(name, inputs, shape, dtype, share=0.0, undecided=want.size)
-        return Row(name, inputs, shape, dtype, elements=want.size)
-    if not reference.is_number:
-        wrong = int((want != found).sum())
-        if wrong:
-            return Row(name, inputs, shape, dtype, elements=wrong)
-        return Row(name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0)
-    a, b = wide(want), wide(found)
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(a) & np.isfinite(b)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        difference = np.where(same | reference.undecided, 0.0, np.where(finite, np.abs(a - b), np.inf))
-        shares = difference / reference.bound
-    max_abs, greatest = float(difference.max(initial=0)), float(np.abs(a[finite]).max(initial=0))
-    return Row(
-        name,
-        inputs,
-        shape,
-        dtype,
-        max_abs,
-        max_abs / greatest if greatest else np.inf * max_abs if max_abs else 0.0,
-        _cosine(a[finite], b[finite]) if similarity else np.nan,
-        _sqnr(a[finite], b[finite]) if similarity else np.nan,
-        float(shares.max(initial=0)),
-        float(reference.bound.max(initial=0)),
-        int((shares > 1).sum()),
-        int(reference.undecided.sum()),
-    )
-
-
-def _cosine(a: Any, b: Any) -> float:
-    with np.errstate(all="ignore"):
-        unit = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-        return float(np.abs(np.vdot(a, b)) / unit) if unit else float(np.array_equal(a, b))
-
-
-def _sqnr(a: Any, b: Any) -> float:
-    with np.errstate(all="ignore"):
-        noise = float(np.sum(np.square(np.abs(a - b))))
-        signal = float(np.sum(np.square(np.abs(a))))
-    if noise == 0:
-        return np.inf
-    return float(10 * np.log10(signal / noise)) if signal else -np.inf

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, Row, measures, origin, undecided
+from .compare import Comparison, Deviation, origin
+from .difference import Row, measures, undecided
 from .inputs import Stimulus
 from .reproduce import save_reproducer
 
@@ -51,6 +53,7 @@ class VerifyNumerics:
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
     _rows: Sequence[Row] = ()
+    _agreed: bytes = b""
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Run the source, once."""
@@ -63,7 +66,7 @@ class VerifyNumerics:
         """
         self._done.append(str(pass_))
         if changed and not pass_.preserves:
-            self._comparison = self._against(emit(module).model, module.base_dir)
+            self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
             self.rebased = str(pass_)
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
@@ -90,7 +93,12 @@ class VerifyNumerics:
         self.hold(emit(module).model, name, module.base_dir)
 
     def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
+        """Compare a model, unless it is the very one that agreed last. Raises VerifyError."""
         assert self._comparison is not None
+        digest = blake2b(model.SerializeToString(deterministic=True)).digest()
+        if digest == self._agreed and self.verdicts:
+            self.verdicts.append(replace(self.verdicts[-1], pass_=name))
+            return
         try:
             deviation, rows = self._comparison.deviation(model, base_dir)
         except VerifyError as error:
@@ -101,10 +109,16 @@ class VerifyNumerics:
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.tensor for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+        self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
         """What was found last, for a report."""
         return measures(self._rows)
+
+    @property
+    def silent(self) -> list[str]:
+        """Tensors of which the last comparison says nothing."""
+        return undecided(self._rows)
 
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""
@@ -112,8 +126,7 @@ class VerifyNumerics:
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
             for v in self.verdicts
         ]
-        silent = undecided(self._rows)
-        if silent:
+        if silent := self.silent:
             lines.append(f"nothing can be said of {', '.join(silent[:5])}{', ...' if len(silent) > 5 else ''}")
         if self.rebased:
             lines.append(f"{self.rebased} changes the function: what follows was compared with its result")

@@ -1,9 +1,13 @@
-"""A tensor of the source, and how far rounding can move it."""
+"""A tensor of the source, and how far rounding can move it.
+
+Tensors are worked through in pieces that fit into a processor's cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,43 +22,50 @@ COARSE = 4096.0
 """Without noisy runs the bound is so many roundings of what a channel's numbers are on average."""
 CONSTANT = 64.0
 """The same in channels that noise does not get to: what is computed from constants alone, and what is exact."""
+PIECE = 1 << 16
+"""Elements that are worked on at once."""
+
+At = tuple[slice, slice, slice]
+"""A piece of a tensor seen by `channels`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
-    makes numbers out of infinities, or the reverse, or another integer. A tensor whose shape depends on the noise is
-    not `steady`.
+    makes numbers out of infinities, or the reverse, or another integer; None where of no element. A tensor whose shape
+    depends on the noise is not `steady`. `greatest` is that of the bounds.
     """
 
     value: Array
     bound: Array
-    undecided: Array
+    undecided: Array | None
     steady: bool
+    greatest: float
 
     @classmethod
     def of(cls, value: Array, samples: Sequence[Any]) -> Reference:
         """`samples` are what noise made of `value`; without any the bound is a coarse one."""
         if value.dtype.kind not in "fiubcV":
-            return cls(value, np.zeros(()), np.zeros((), bool), True)
-        exact = wide(value)
+            return cls(value, np.zeros(()), None, True, 0.0)
         if not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
-            return cls(value, np.full(value.shape, np.inf), np.ones(value.shape, bool), False)
-        finite = np.isfinite(exact)
-        undecided = np.zeros(value.shape, bool)
-        spread = np.zeros(value.shape, exact.real.dtype)
+            return cls.unknown(value)
+        if value.dtype.kind in "iub":
+            return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
-            for sample in samples:
-                moved = wide(sample)
-                undecided |= np.isfinite(moved) != finite
-                spread = np.fmax(spread, np.where(finite & np.isfinite(moved), np.abs(moved - exact), 0))
-        if value.dtype.kind not in "fcV":
-            return cls(value, np.full(value.shape, TINY), undecided | (spread > 0), True)
-        unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-        average = _average(spread)
-        still = unit * _average(np.where(finite, np.abs(exact), 0)) * (CONSTANT if samples else COARSE)
-        bound = np.where(average > 0, MARGIN * np.maximum(spread, average), still)
-        return cls(value, bound + TINY, undecided, True)
+            bound, undecided = _spread(value, samples)
+            greatest = _bound(value, bound, CONSTANT if samples else COARSE)
+        return cls(value, bound, undecided, True, greatest)
+
+    @classmethod
+    def unknown(cls, value: Array) -> Reference:
+        """Nothing can be said of the elements."""
+        shape = value.shape
+        return cls(value, np.broadcast_to(np.inf, shape), np.broadcast_to(np.True_, shape), False, np.inf)
+
+    def where_finite(self) -> Reference:
+        """The same, of numbers alone."""
+        infinite = ~np.isfinite(self.value)
+        return replace(self, undecided=infinite if self.undecided is None else infinite | self.undecided)
 
     @property
     def is_number(self) -> bool:
@@ -62,18 +73,91 @@ class Reference:
         return self.bound.shape == self.value.shape and self.value.dtype.kind in "fiubcV"
 
     @property
+    def silent(self) -> int:
+        """How many elements are undecided."""
+        return 0 if self.undecided is None else int(np.count_nonzero(self.undecided))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of it all."""
-        return self.value.nbytes + self.bound.nbytes + self.undecided.nbytes
+        return self.value.nbytes + self.bound.nbytes + (0 if self.undecided is None else self.undecided.nbytes)
 
 
-def _average(spread: Array) -> Array:
-    """The root mean square over each channel, whose sizes may be very different, or over all of what has none."""
-    axes = tuple(axis for axis in range(spread.ndim) if axis != 1) if spread.ndim > 1 else None
-    if not spread.size:
-        return spread
-    squares = np.square(spread, dtype=np.float64).mean(axis=axes, keepdims=True)
-    return np.asarray(np.sqrt(squares), spread.dtype)
+def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
+    """Which integers noise changes, None where no one."""
+    changed = [sample != value for sample in samples if not np.array_equal(sample, value)]
+    return np.asarray(np.logical_or.reduce(changed)) if changed else None
+
+
+def _spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None]:
+    """How far noise moves numbers at most, and which ones it makes or unmakes."""
+    source, others = channels(value), [channels(sample) for sample in samples]
+    spread = np.zeros(value.shape, np.float64 if value.dtype.itemsize >= 8 else np.float32)
+    wave, undecided = channels(spread), None
+    for at in pieces(source.shape):
+        exact, most = wide(source[at]), wave[at]
+        for other in others:
+            moved = wide(other[at])
+            difference = np.abs(moved - exact)
+            if np.isfinite(difference.max(initial=0)):
+                np.maximum(most, difference, out=most)
+                continue
+            finite, still = np.isfinite(exact), np.isfinite(moved)
+            np.fmax(most, np.where(finite & still, difference, 0), out=most)
+            if (finite != still).any():
+                undecided = np.zeros(value.shape, bool) if undecided is None else undecided
+                channels(undecided)[at] |= finite != still
+    return spread, undecided
+
+
+def _bound(value: Array, spread: Array, roundings: float) -> float:
+    """Make of the spread the bound, in its place, and give the greatest; `roundings` are what channels that do not
+    spread may be off by.
+    """
+    source, wave = channels(value), channels(spread)
+    average = _averages(wave).astype(spread.dtype)
+    quiet = ~(average > 0)
+    unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
+    constant = unit * _averages(source).astype(spread.dtype) * roundings if quiet.any() else average
+    greatest = 0.0
+    for at in pieces(wave.shape):
+        most, here = wave[at], quiet[at[1]]
+        np.maximum(most, average[at[1], None], out=most)
+        most *= MARGIN
+        if here.any():
+            np.copyto(most, constant[at[1], None], where=here[:, None])
+        most += TINY
+        greatest = max(greatest, float(most.max(initial=0)))
+    return greatest
+
+
+def _averages(array: Array) -> Array:
+    """The root mean square of the finite numbers of each channel, of three axes; the sizes of channels may be very
+    different.
+    """
+    squares = np.zeros(array.shape[1])
+    for at in pieces(array.shape):
+        piece = np.abs(wide(array[at]))
+        if not np.isfinite(piece.max(initial=0)):
+            piece = np.where(np.isfinite(piece), piece, 0)
+        squares[at[1]] += np.square(piece, dtype=np.float64).sum(axis=(0, 2))
+    return np.asarray(np.sqrt(squares / max(array.shape[0] * array.shape[2], 1)))
+
+
+def channels(array: Array) -> Array:
+    """The same elements with three axes, of which the second are the channels; what has none has one."""
+    shape = array.shape
+    return array.reshape((shape[0], shape[1], prod(shape[2:])) if len(shape) > 1 else (1, 1, array.size))
+
+
+def pieces(shape: Sequence[int]) -> Iterator[At]:
+    """Slices that divide a tensor of three axes into pieces of about PIECE elements."""
+    first, second, third = shape
+    steps = (max(PIECE // max(second * third, 1), 1), max(PIECE // max(third, 1), 1), PIECE)
+    for i in range(0, first, steps[0]):
+        for j in range(0, second, steps[1]):
+            for k in range(0, third, steps[2]):
+                yield slice(i, i + steps[0]), slice(j, j + steps[1]), slice(k, k + steps[2])
 
 
 def is_tensor(value: object) -> TypeGuard[Array]:

@@ -20,6 +20,7 @@ from irc.backends.verify import Stimulus, VerifyNumerics, compare
 from irc.backends.verify.bisect import bisect, judge_numbers
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import read_inputs
+from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir.errors import VerifyError
@@ -256,7 +257,6 @@ def test_rounding_is_told_from_faults() -> None:
     """What float32 does to a sum is within the bound; one part in ten thousand in one weight is not."""
     model = network()
     comparison = Comparison(model)
-    assert comparison.noisy is not None
     other = onnx.ModelProto()
     other.CopyFrom(model)
     weight = numpy_helper.to_array(other.graph.initializer[0]).copy()
@@ -543,3 +543,64 @@ def test_external_data_stand_in_the_reproducer(monkeypatch: pytest.MonkeyPatch, 
 def test_options_that_do_not_go_together_are_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([argument.format(model=EXAMPLE) for argument in arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+SCALED = """g (float[2,2] x) => (float[2,2] y) <float small = {{0.001}}, float large = {{1e30}}> {{
+    {} r = Relu(s) y = Sigmoid(r) }}"""
+
+
+def test_what_overflows_in_the_source_says_nothing() -> None:
+    """Scaled first, the product stays within float32; where nothing overflows, faults are seen all the same."""
+    late = text(SCALED.format("p = Mul(x, large) s = Mul(p, small)"))
+    early = text(SCALED.format("q = Mul(x, small) s = Mul(q, large)"))
+    wrong = text(SCALED.format("q = Mul(x, small) t = Neg(q) s = Mul(t, large)"))
+    stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
+    rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
+    assert {row.tensor for row in rows} == {"s", "r", "y"}
+    assert all(row.says_nothing and not row.deviates for row in rows)
+    assert verdict(late, wrong) == {"s", "r", "y"}
+    assert verdict(early, late, inputs=stimulus) == {"s", "r"}, "a compile that overflows is accused"
+
+
+def test_infinities_that_are_no_overflow_are_compared() -> None:
+    body = "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
+    masked, other = text(body.format("Log")), text(body.format("Identity"))
+    comparison = Comparison(masked)
+    assert not any(row.deviates for row, _ in comparison.rows(masked))
+    assert not any(comparison.overflow(stimulus).overflown for stimulus in comparison.inputs)
+    assert "n" in verdict(masked, other)
+
+
+def test_a_walk_computes_what_the_whole_model_does() -> None:
+    """A loop that reads what an earlier part made, a tensor that is read much later, and one that cannot be handed
+    over.
+    """
+    model = text("""g (float[4] x, bool c) => (float[4] y) <int64 i = {0}> {
+        a = Abs(x) s = SequenceConstruct(a, x) b = Neg(a)
+        d = If(c) <then_branch = g () => (float[4] t) { t = Add(a, b) },
+                   else_branch = g () => (float[4] e) { e = Mul(b, b) }>
+        f = SequenceAt(s, i) h = Add(f, d) y = Sub(h, a) }""")
+    feeds = {"x": np.arange(-2, 2, dtype=np.float32), "c": np.array(False)}
+    names = tensors_of(model)
+    runner = Runner(model, Path())
+    walk = Walk(runner, feeds)
+    found = {name: walk.take([name])[0] for name in names}
+    assert not walk.held
+    for name, value in zip(names, Runner(model, Path()).run(names, feeds), strict=True):
+        assert np.array_equal(found[name], value), name
+
+
+def test_integers_beyond_float64_are_told_apart() -> None:
+    body = "g (int64[2] x) => (int64[2] y) {{ k = Constant<value_ints=[{}, 5]>() y = Add(k, x) }}"
+    stimulus = [Stimulus("zero", {"x": np.zeros(2, np.int64)})]
+    assert verdict(text(body.format(2**60)), text(body.format(2**60 + 1)), inputs=stimulus) == {"y"}
+
+
+def test_a_model_that_agreed_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+    verify = VerifyNumerics(advance=runs.append)
+    result = irc.compile(network(), context=PassContext([verify]))
+    before = len(runs)
+    verify.finish(result.module, result.model)
+    assert len(runs) == before
+    assert verify.verdicts[-1] == replace(verify.verdicts[-2], pass_="the backend")

@@ -1,0 +1,107 @@
+"""Compile every model of the shared folder and verify it, each in a process of its own.
+
+    python benchmarks/verified_models.py [--only TEXT] [--each] [--largest BYTES] [--timeout SECONDS] [--json FILE]
+
+prints, over all models: how many are verified, the largest difference as a share of what rounding can do, how many the
+verification does not run and why, and every accusation, of which there should be none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import resource
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import harness
+import irc
+from irc.backends.verify import VerifyNumerics
+from irc.ir.errors import VerifyError
+from irc.passes import PassContext
+
+
+def verify(path: Path, when: str) -> dict[str, Any]:
+    """What the verification says of one model."""
+    warnings.simplefilter("ignore")
+    started = perf_counter()
+    instrument = VerifyNumerics(when=when)
+    try:
+        result = irc.compile(path, context=PassContext([instrument]))
+        instrument.finish(result.module, result.model)
+        verdicts = instrument.verdicts
+        found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
+        found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}
+    except VerifyError as error:
+        found = {"outcome": "accused" if "is off by" in str(error) else "not run", "why": str(error)}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return {**found, "seconds": round(perf_counter() - started, 1), "megabytes": memory}
+
+
+def apart(path: Path, when: str, timeout: float) -> dict[str, Any]:
+    """The same in another process, which a crash of onnxruntime ends alone."""
+    try:
+        command = [sys.executable, __file__, "--one", str(path), *(["--each"] if when == "each" else [])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return {"outcome": "failed", "why": f"takes longer than {timeout:g} s"}
+    if done.returncode:
+        return {"outcome": "failed", "why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="models whose path holds this")
+    parser.add_argument("--each", action="store_true", help="verify after every pass, not the result alone")
+    parser.add_argument("--largest", type=int, help="leave out files of more bytes")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for one model")
+    parser.add_argument("--json", type=Path, help="write what was found of every model")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    when = "each" if options.each else "end"
+    if options.one:
+        print(json.dumps(verify(options.one, when)))
+        return
+    files = [path for path in sorted(harness.SHARED.glob("*/*.onnx")) if options.only in str(path)]
+    found: dict[str, dict[str, Any]] = {}
+    for path in files:
+        if options.largest is None or path.stat().st_size <= options.largest:
+            name = f"{path.parent.name}/{path.name}"
+            found[name] = apart(path, when, options.timeout)
+            print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=1) + "\n")
+    report(found)
+
+
+def report(found: dict[str, dict[str, Any]]) -> None:
+    """Counts, the largest shares, and everything that was not verified."""
+    outcomes = Counter(entry["outcome"] for entry in found.values())
+    print(f"{len(found)} models: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
+    verified = [(entry["share"], name) for name, entry in found.items() if entry["outcome"] == "verified"]
+    print("largest shares of what rounding can do:")
+    for share, name in sorted(verified, reverse=True)[:5]:
+        print(f"  {share:6.3f}  {name}")
+    for name, entry in found.items():
+        if entry.get("silent"):
+            print(f"nothing can be said of {entry['silent']} of {entry['tensors']} tensors of {name}")
+    reasons = Counter(
+        f"{entry['outcome']}: {re.sub('[0-9]+', 'N', entry['why'])}" for entry in found.values() if "why" in entry
+    )
+    for reason, count in reasons.most_common():
+        print(f"  {count:4}  {reason}")
+
+
+if __name__ == "__main__":
+    main()
