@@ -9,7 +9,6 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from .tensors import check_location, external_location
 
-
 _KINDS = AttributeProto.AttributeType
 _BARE = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
 """Kinds of attributes that hold neither graphs nor tensors."""
