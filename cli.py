@@ -43,7 +43,9 @@ def _columns() -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command-line grammar."""
-    root: argparse.ArgumentParser = Parser(prog="irc", description="A small, exact compiler middle end for ONNX inference graphs.")
+    root: argparse.ArgumentParser = Parser(
+        prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
+    )
     root.add_argument("--version", action="store_true", help="print the version and exit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", prog=root.prog)
     for command in COMMANDS.values():

@@ -240,7 +240,7 @@ def to_float64(array: Array) -> Array:
 
 def all_finite(array: Array) -> bool:
     """Whether every number of a floating array is finite."""
-    return np.count_nonzero(np.isfinite(array)) == array.size  # sooner than `all` where there are few
+    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # sooner than `all` where there are few
 
 
 def fits(array: Array, dtype: DType) -> bool:
@@ -252,7 +252,7 @@ def fits(array: Array, dtype: DType) -> bool:
 
 @cache
 def _greatest(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
 
 
 @cache

@@ -29,7 +29,7 @@ HOMES = {
     "InlineFunctions": "inline_functions",
     "UnfuseBias": "unfuse_bias",
 }
-"""The module of every pass, which is imported when the pass is asked for; the default pipeline comes first, in order."""
+"""The module of every pass, imported when the pass is asked for. The default pipeline comes first, in its order."""
 
 DEFAULT_LENGTH = 5
 

@@ -41,7 +41,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Arrays:
-    """Arrays in the members of a store; what a document refers to by entries. Large ones go to `spill`, if there is one."""
+    """Arrays in the members of a store; what a document refers to by entries. Large ones go to `spill`, if any."""
 
     def __init__(self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None) -> None:
         """Hold the members `items`."""

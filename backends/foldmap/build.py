@@ -80,8 +80,8 @@ def build_fold_map(
     to_write: bool = False,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says; `readings` is what is known of large tensors. One that is made `to_write` it can
-    do nothing else. O(nodes + bytes).
+    under the names that `name_of` says; `readings` is what is known of large tensors. One that is made `to_write`
+    can do nothing else. O(nodes + bytes).
 
     Raises ModelError where a file cannot be read.
     """

@@ -31,9 +31,7 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
     defined: set[str] = set()
     ahead: list[str] = []  # what is read before any node has defined it
     for node in nodes:
-        for name in node.input:
-            if name not in defined:
-                ahead.append(name)
+        ahead += [name for name in node.input if name not in defined]
         defined.update(node.output)
     if all(known(name) is not None for name in ahead if name and name in defined):
         return None

@@ -130,12 +130,12 @@ class Affine:
     @lazy
     def has_shift(self) -> bool:
         """Whether the shift of any channel is not zero."""
-        return np.count_nonzero(self.shift) > 0
+        return bool(np.count_nonzero(self.shift))
 
     @lazy
     def has_scale(self) -> bool:
         """Whether the scale of any channel is not one."""
-        return np.count_nonzero(self.scale != 1) > 0
+        return bool(np.count_nonzero(self.scale != 1))
 
     @lazy
     def is_finite(self) -> bool:

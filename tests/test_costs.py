@@ -1,0 +1,123 @@
+"""What a compile of many small layers may cost, counted: operations and objects for each layer, never seconds."""
+
+from __future__ import annotations
+
+import gc
+import io
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import irc
+import numpy as np
+import pytest
+from graphs import Graph, batch_norm
+from irc.frontends.onnx import from_model, importer
+from irc.ir.evaluate import ConstantEvaluator
+from irc.ir.graph import Module, Node
+from irc.ir.text import to_text
+from irc.passes import default_pipeline
+from onnx import ModelProto
+
+
+def blocks(count: int) -> ModelProto:
+    """Conv, BatchNormalization, Relu, again and again."""
+    graph = Graph()
+    value = graph.input("x", [2, 4, 8, 8])
+    for i in range(count):
+        value = graph.node("Conv", [value, graph.initializer(graph.random(4, 4, 1, 1), f"w{i}")], f"c{i}")
+        graph.batch_norm(value, batch_norm(4), f"b{i}", f"bn{i}")
+        value = graph.node("Relu", [f"b{i}"], f"r{i}")
+    graph.output(value)
+    return graph.model()
+
+
+@contextmanager
+def counted(patch: pytest.MonkeyPatch, home: Any, name: str) -> Iterator[list[int]]:
+    """Count the calls of a function or method."""
+    original, calls = getattr(home, name), [0]
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        return original(*arguments, **options)
+
+    with patch.context() as inner:
+        inner.setattr(home, name, counting)
+        yield calls
+
+
+def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.passes import fold_scale_axis
+
+    found = []
+    for count in (20, 40):
+        module = from_model(blocks(count))
+        with (
+            counted(monkeypatch, fold_scale_axis, "recognise") as recognised,
+            counted(monkeypatch, ConstantEvaluator, "_results") as evaluated,
+            counted(monkeypatch, Node, "__init__") as made,
+        ):
+            default_pipeline()(module)
+        found.append((recognised[0], evaluated[0], made[0]))
+    grown = [b - a for a, b in zip(*found, strict=True)]
+    assert all(growth <= 20 * most for growth, most in zip(grown, (30, 15, 8), strict=True)), grown
+
+
+def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = blocks(3)
+    with counted(monkeypatch, importer, "infer_shapes") as runs:
+        alone = from_model(model)
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "_may_type_itself", lambda model: False)
+        assert to_text(from_model(model)) == to_text(alone)
+    assert runs == [0]
+    for change in ("Softplus", "Gelu", "NonZero"):
+        foreign = blocks(1)
+        foreign.graph.node[-1].op_type = change
+        with counted(monkeypatch, importer, "infer_shapes") as runs:
+            from_model(foreign)
+        assert runs == [change == "NonZero"]
+
+
+def test_what_the_model_declares_is_kept_where_it_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A symbol for an extent that the op table calls by another name is onnx's to settle."""
+    model = blocks(1)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    with counted(monkeypatch, importer, "infer_shapes") as runs:
+        from_model(model)
+    assert runs == [1]
+
+
+def test_nothing_holds_what_was_erased() -> None:
+    """Without a collection: a compile by itself runs none."""
+    model = blocks(20)
+    gc.collect()
+    gc.disable()
+    try:
+        before = count_nodes()
+        module = from_model(model)
+        default_pipeline()(module)
+        assert count_nodes() - before <= alive(module) + 5
+    finally:
+        gc.enable()
+
+
+def count_nodes() -> int:
+    return sum(type(item) is Node for item in gc.get_objects())
+
+
+def alive(module: Module) -> int:
+    return sum(1 for _ in module.walk())
+
+
+def test_a_fold_map_has_few_members_and_a_line_for_each_entry() -> None:
+    fold_map = irc.compile(blocks(50)).fold_map
+    names = zipfile.ZipFile(io.BytesIO(fold_map.arrays.to_npz())).namelist()
+    assert len(names) <= 4
+    lines = fold_map.to_json().splitlines()
+    assert sum(line.startswith(' {"id": "L') for line in lines) == 50
+    first = fold_map.layers[0]["folds"][0]
+    np.testing.assert_array_equal(fold_map.arrays.get(first["scale"]).shape, (4,))
