@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...frontends.onnx.external import all_tensors
+from ...frontends.onnx.external import all_tensors, fill
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
@@ -149,6 +149,7 @@ def _taken_out(tensor: TensorProto, digest: str, base_dir: Path) -> bool:
     """Put the digest of a tensor in the place of its elements, but where those are few or no raw data."""
     outside = tensor.data_location == TensorProto.EXTERNAL
     if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE):
+        fill(tensor)
         return False
     for name in ELEMENTS:
         tensor.ClearField(name)

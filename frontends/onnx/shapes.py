@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .external import fill
+from .placeholders import any_held, held
 from .protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 PAYLOAD_LIMIT = 1024
@@ -65,8 +67,11 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
 
 
 def _strip_tensor(source: TensorProto, target: TensorProto) -> None:
-    if source.ByteSize() <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
+    payload = held(source.raw_data) if any_held() else None
+    size = source.ByteSize() + (0 if payload is None else payload.nbytes)
+    if size <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
         target.CopyFrom(source)
+        fill(target)
         return
     target.name, target.data_type = source.name, source.data_type
     target.dims.extend(source.dims)
