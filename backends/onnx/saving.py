@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,15 +104,22 @@ def _blocks(payload: Payload) -> Iterator[Block]:
     return payload.blocks()
 
 
-def _write(stream: BinaryIO, pieces: Iterable[bytes | Payload], through: Through | None) -> None:
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            stream.write(piece)
-        elif through is None and isinstance(piece, FilePart):
-            _copy(piece, stream)
-        else:
-            for block in (through or _blocks)(piece):
-                stream.write(raw(block))
+def _write(stream: BinaryIO, pieces: Sequence[bytes | Payload], through: Through | None) -> None:
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+        stream.write(pieces[0])
+        return
+    from .background import BackgroundWriter
+
+    with BackgroundWriter(stream) as background:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                background.write(piece)
+            elif through is None and isinstance(piece, FilePart):
+                background.drain()
+                _copy(piece, stream)
+            else:
+                for block in (through or _blocks)(piece):
+                    background.write(raw(block))
 
 
 def _copy(part: FilePart, stream: BinaryIO) -> None:
@@ -162,9 +169,7 @@ def _with_data_file(
             yield block
 
     with file.temporary.open("wb") as stream:
-        for each in placed:
-            stream.seek(each.offset)
-            _write(stream, [each.payload], hashed)
+        _write(stream, _laid_out(placed), hashed)
     file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
     for each in placed:
         each.tensor.ClearField("raw_data")
@@ -174,6 +179,16 @@ def _with_data_file(
         for key, value in values.items():
             each.tensor.external_data.add(key=key, value=str(value))
     return copy
+
+
+def _laid_out(placed: Iterable[_Placed]) -> Pieces:
+    """The payloads in their order, each moved by zeros to its offset."""
+    pieces: Pieces = []
+    end = 0
+    for each in placed:
+        pieces += (bytes(each.offset - end), each.payload)
+        end = each.offset + each.payload.nbytes
+    return pieces
 
 
 def _large(graph: GraphProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
