@@ -34,9 +34,10 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> Mode
 
 
 def _place(source: Path, folder: Path, location: str, stem: str) -> str:
-    from filecmp import cmp
+    from filecmp import clear_cache, cmp
     from shutil import copyfile
 
+    clear_cache()  # it takes files of one size and time for equal
     destination = folder / location
     if destination.exists() and not cmp(source, destination, shallow=False):
         destination = destination.with_name(f"{stem}.{destination.name}")
