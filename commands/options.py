@@ -6,6 +6,11 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..ir.graph import Module
+    from ..ir.limits import Limits
 
 Subparsers = argparse._SubParsersAction  # its only name
 
@@ -22,6 +27,50 @@ def add_passes(command: argparse.ArgumentParser, default: str = "default") -> No
     command.add_argument(
         "--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs"
     )
+
+
+def add_limits(command: argparse.ArgumentParser) -> None:
+    """The limits of what is read: an option for each field of `Limits`."""
+    from dataclasses import fields
+
+    from ..ir.limits import Limits
+
+    group = command.add_argument_group("limits", "models come from strangers: what is larger is refused, or left alone")
+    for field in fields(Limits):
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=_bound,
+            default=field.default,
+            metavar="N",
+            help=f"{field.metadata['help']} (default: {field.default})",
+        )
+
+
+def _bound(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """What `add_limits` described."""
+    from dataclasses import fields
+
+    from ..ir.limits import Limits
+
+    return Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)})
+
+
+def read_module(path: str, options: argparse.Namespace) -> Module:
+    """The module at `path`, within the limits; what reading it has to say goes to standard error."""
+    import sys
+
+    from ..backends.driver import read
+
+    module = read(path, limits_of(options))
+    sys.stderr.writelines(f"warning: {warning}\n" for warning in module.warnings)
+    return module
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:

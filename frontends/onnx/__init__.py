@@ -10,18 +10,19 @@ from onnx import ModelProto
 
 from ...ir.errors import ModelError
 from ...ir.graph import Module
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from .external import check_external_data
 from .importer import import_model
 
 
-def load(path: str | Path) -> Module:
+def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
 
-    Raises ModelError where the file cannot be read or holds no ONNX model.
+    Raises ModelError where the file cannot be read, holds no ONNX model, or one that is larger than `limits`.
     """
     model, base_dir = read_model(path)
     try:
-        return import_model(model, base_dir)
+        return import_model(model, base_dir, limits)
     except ModelError as error:
         raise ModelError(f"{_label(path)}: {error}") from None
     except UnicodeDecodeError:
@@ -50,12 +51,12 @@ def read_model(path: str | Path) -> tuple[ModelProto, Path]:
     return model, base_dir
 
 
-def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
+def from_model(model: ModelProto, base_dir: str | Path = ".", limits: Limits = DEFAULT_LIMITS) -> Module:
     """Import a ModelProto, which must not be changed while the module lives; external data stands below `base_dir`.
 
-    Raises ModelError where the model breaks ONNX's rules for graphs.
+    Raises ModelError where the model breaks ONNX's rules for graphs, or is larger than `limits`.
     """
-    return import_model(model, Path(base_dir))
+    return import_model(model, Path(base_dir), limits)
 
 
 def _label(path: str | Path) -> str:
@@ -68,7 +69,11 @@ def _parse(data: bytes, name: str) -> ModelProto:
     model = ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError:
+    except DecodeError as error:
+        if "MaxDepth" in str(error):
+            raise ModelError(
+                f"{name}: its messages stand in each other deeper than the 100 that protobuf reads"
+            ) from None
         raise ModelError(f"{name}: this is not an ONNX model, or it is truncated") from None
     return model
 

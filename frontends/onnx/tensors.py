@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, external_data_helper, numpy_helper
 
-from ...ir.errors import ModelError
+from ...ir.errors import ModelError, clipped
 from ...ir.tensor import Array, Tensor
 from .dtypes import export_dtype, import_dtype
 
@@ -64,16 +65,42 @@ def external_location(proto: TensorProto) -> str:
 def check_location(proto: TensorProto, base_dir: Path) -> Path:
     """The file of an external tensor.
 
-    Raises ModelError where it is missing or lies outside the model's folder.
+    Raises ModelError where it is missing, is no regular file or lies outside the model's folder, and where it does not
+    hold the elements at the place that is given.
     """
     location = external_location(proto)
-    path = base_dir / location
-    root = base_dir.resolve()
-    if not location or Path(location).is_absolute() or root not in path.resolve().parents:
-        raise ModelError(f"tensor {proto.name!r}: external data {location!r} lies outside the model's folder")
-    if not path.is_file():
-        raise ModelError(f"tensor {proto.name!r}: external data {location!r} is missing")
+    who = f"tensor {clipped(proto.name)}: external data {clipped(location)}"
+    try:
+        path = base_dir / location
+        inside = base_dir.resolve() in path.resolve().parents and ".." not in Path(location).parts
+        if not location or Path(location).is_absolute() or not inside:
+            raise ModelError(f"{who} lies outside the model's folder")
+        if not path.is_file():
+            raise ModelError(f"{who} is {'no regular file' if path.exists() else 'missing'}")
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{who} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from None
+    if (fault := _out_of_range(proto, size)) is not None:
+        raise ModelError(f"{who}: {fault}")
     return path
+
+
+def _out_of_range(proto: TensorProto, size: int) -> str | None:
+    """Why a file of `size` bytes does not hold the elements of `proto` where it says."""
+    numbers = {"offset": "0"}
+    numbers.update((entry.key, entry.value) for entry in proto.external_data if entry.key in ("offset", "length"))
+    for key, text in numbers.items():
+        if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+            return f"{key} {clipped(text)} is no number of bytes"
+    offset = int(numbers["offset"])
+    length = int(numbers.get("length", max(size - offset, 0)))
+    if offset + length > size:
+        return f"{length} bytes from {offset} on are not in its {size} bytes"
+    dtype = import_dtype(proto.data_type)
+    wanted = (prod(proto.dims) * dtype.bits + 7) // 8
+    if dtype.bits and length != wanted:
+        return f"its {length} bytes are not the {wanted} of the shape {list(proto.dims)[:8]}"
+    return None
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
