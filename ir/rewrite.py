@@ -65,7 +65,7 @@ class Rewriter:
         self.steps = module.steps
         self.changed = False
         self._origins: Origins = ()
-        self._evaluator = ConstantEvaluator()
+        self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
 
     @contextmanager
     def rewriting(self, node: Node) -> Iterator[None]:

@@ -52,7 +52,7 @@ class FoldConstant(Pass):
 class _Folder:
     def __init__(self, module: Module, max_bytes: int) -> None:
         self.rewriter = Rewriter(module)
-        self.evaluator = ConstantEvaluator()
+        self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         self.max_bytes = max_bytes
         self.regions = ConstantRegions(module, self.evaluator, max_bytes)
 

@@ -125,7 +125,11 @@ class _Folder:
         self.options = options
         self.module = module
         self.rewriter = Rewriter(module)
-        self.params = Parameters(ConstantEvaluator(), quantized=options.quantized_weights, border=options.border)
+        self.params = Parameters(
+            ConstantEvaluator(module.limits.max_constant_bytes),
+            quantized=options.quantized_weights,
+            border=options.border,
+        )
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
 

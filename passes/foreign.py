@@ -8,6 +8,9 @@ from ..ir.attributes import AttributeRef
 from ..ir.graph import Module, Node
 from ..ir.ops import op_info
 
+NEWEST_OPSET = int(defs.onnx_opset_version())
+"""The last opset whose operators the installed onnx package knows."""
+
 RANDOM = frozenset(
     (
         "Bernoulli",
@@ -27,7 +30,7 @@ def standard_type(node: Node, module: Module) -> str | None:
     domain, _, op_type = node.op.partition("::")
     if domain not in ("", "ai.onnx") or not op_type or node.overload or node.graph is None:
         return None
-    if any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
+    if node.opset > NEWEST_OPSET or any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
         return None
     return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...ir.affine.recognise import batch_norm_of
 from ...ir.errors import EmitError
-from ...ir.evaluate import ConstantEvaluator, align, is_wide
+from ...ir.evaluate import ConstantEvaluator, NotEvaluable, align, is_wide
 from ...ir.graph import Graph, Module, Node, Value
 from ...ir.ops import BIASED, op_info
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
@@ -42,12 +42,16 @@ class Legalization:
     fused: dict[Node, Node] = field(default_factory=dict)
 
 
+WIDEST = 16
+"""A weight of 4 bits, times its factor, is 16 times as long in float64."""
+
+
 def legalize(module: Module) -> Legalization:
     """Decide for every node of `module`. O(nodes).
 
     Raises EmitError where a float64 parameter cannot be computed or shaped.
     """
-    sweep = _Sweep()
+    sweep = _Sweep(module)
     for graph in module.top_graphs():
         for node in reversed(list(graph.walk())):
             sweep.visit(node)
@@ -55,9 +59,11 @@ def legalize(module: Module) -> Legalization:
 
 
 class _Sweep:
-    def __init__(self) -> None:
+    def __init__(self, module: Module) -> None:
         self.result = Legalization()
-        self.evaluator = ConstantEvaluator(1 << 62)
+        payloads = (node.attrs.get("value") for node in module.walk() if node.op == "constant")
+        largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
+        self.evaluator = ConstantEvaluator(max(module.limits.max_constant_bytes, WIDEST * largest))
         self.unread: dict[Value, int] = {}
 
     def visit(self, node: Node) -> None:
@@ -158,12 +164,17 @@ class _Sweep:
         axis: int | None = None,
         rank: int | None = None,
     ) -> None:
+        if parameter.node is not None and parameter.node.op == "constant" and parameter.node.source is not None:
+            return  # so it stood in the model
         array = self.evaluator.array(parameter)
-        if array is None or dtype is None:
+        if array is None or dtype is None or dtype.kind == "unknown":
             raise EmitError(f"{node.op} %{node.output.name}: the parameter %{parameter.name} cannot be computed")
         if array.dtype == np.float64:
             array = round_to(array, dtype)
-        self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
+        try:
+            self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
+        except NotEvaluable as error:
+            raise EmitError(f"{node.op} %{node.output.name}: {error}") from None
         self.release(node, parameter)
 
 
