@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -11,8 +12,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.lib import format as npy
 
-from ...ir.errors import FoldMapError
+from ...ir.errors import FoldMapError, clipped
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.tensor import Array
 
 DTYPES = {
@@ -24,8 +27,6 @@ DTYPES = {
 }
 """Element types of arrays in a fold map."""
 
-MAX_BYTES = 1 << 40
-"""No array in a document is larger."""
 Entry = dict[str, Any]
 """An array in the document: `dtype`, `shape`, and `ref`, its name in the store."""
 
@@ -57,7 +58,7 @@ class Arrays:
                 raise ValueError(f"{ref} does not have the shape {list(shape)}")
             array = np.frombuffer(stored.tobytes(), dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
-            raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
+            raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
         array.flags.writeable = False
         return array
 
@@ -70,15 +71,20 @@ class Arrays:
         return buffer.getvalue()
 
     @classmethod
-    def from_npz(cls, data: bytes) -> Arrays:
-        """Raises FoldMapError where `data` is no npz file."""
+    def from_npz(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Arrays:
+        """Nothing is unpacked before it is known how large it is.
+
+        Raises FoldMapError where `data` is no npz file, or one whose arrays are larger than `limits`.
+        """
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                items = {ref: archive[ref] for ref in archive.files}
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                members = archive.infolist()
+                _check_size(sum(member.file_size for member in members), limits)
+                items = {member.filename.removesuffix(".npy"): _member(archive, member) for member in members}
+        except FoldMapError:
+            raise
         except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
-            raise FoldMapError(f"the arrays cannot be read: {error}") from None
-        if not all(isinstance(array, np.ndarray) for array in items.values()):
-            raise FoldMapError("the arrays cannot be read: one of them is no npy file")
+            raise FoldMapError(f"the arrays cannot be read: {clipped(str(error))}") from None
         return cls(items)
 
     def to_text(self) -> dict[str, str]:
@@ -88,24 +94,31 @@ class Arrays:
         }
 
     @classmethod
-    def from_text(cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]]) -> Arrays:
+    def from_text(
+        cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]], limits: Limits = DEFAULT_LIMITS
+    ) -> Arrays:
         """The arrays of `to_text`, of which `entries` say how large they are.
 
-        Raises FoldMapError where the text is not what an entry says.
+        Raises FoldMapError where the text is not what an entry says, or the arrays are larger than `limits`.
         """
-        arrays = cls()
+        arrays, total = cls(), 0
         for entry in entries:
             try:
                 dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
                 size = prod(shape) * dtype.itemsize
-                if not 0 <= size <= MAX_BYTES:
+                if size < 0:
                     raise ValueError(f"{entry['ref']} has {size} bytes")
+                known = arrays._items.get(entry["ref"])
+                if known is not None and known.nbytes == size:
+                    continue
+                total += size
+                _check_size(total, limits)
                 data = zlib.decompressobj().decompress(base64.b64decode(items[entry["ref"]], validate=True), size + 1)
                 if len(data) != size:
                     raise ValueError(f"{entry['ref']} does not have the shape {shape}")
                 arrays._items[entry["ref"]] = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
             except (KeyError, TypeError, ValueError, zlib.error) as error:
-                raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
+                raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
         return arrays
 
 
@@ -121,6 +134,25 @@ def entries_of(document: object) -> Iterator[Entry]:
                 stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.max_fold_map_bytes:
+        raise FoldMapError(
+            f"its arrays have {size} bytes, more than the limit of {limits.max_fold_map_bytes} (--max-fold-map-bytes)"
+        )
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """The array in a member, whose header has to agree with its size."""
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream)
+        size = prod(shape) * dtype.itemsize
+        if dtype.hasobject or stream.tell() + size != member.file_size:
+            raise ValueError(f"{member.filename} does not have the shape {shape}")
+        return np.frombuffer(stream.read(size), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _little(array: Array) -> bytes:
