@@ -11,7 +11,8 @@ from ..ir.limits import DEFAULT_LIMITS, Limits
 def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Read `path` into a module: IR text where the name ends in `.irc`, an ONNX model else; `-` is standard input.
 
-    Raises ModelError where the file cannot be read, is no model or one larger than `limits`, ParseError where IR text does not parse.
+    Raises ModelError where the file cannot be read, is no model or one larger than `limits`, ParseError where IR
+    text does not parse.
     """
     if str(path).endswith(".irc"):
         from .text import load_text

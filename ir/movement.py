@@ -19,7 +19,7 @@ def listed(node: Node, name: str, index: int, evaluator: ConstantEvaluator) -> t
     """
     found = node.attrs.get(name)
     if isinstance(found, tuple):
-        return tuple(int(item) for item in found)  # type: ignore[arg-type]
+        return tuple(int(item) for item in found) if all(isinstance(item, int) for item in found) else None  # type: ignore[arg-type]
     array = evaluator.array(node.input(index))
     return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
 

@@ -35,7 +35,7 @@ from .evaluate import ConstantEvaluator
 from .graph import Function, Graph, Module, Node, Value
 from .limits import DEFAULT_LIMITS, Limits
 from .naming import Mark, Reader, dtype_named, nearest
-from .ops import OPS
+from .ops import OPS, odd_attribute
 from .rewrite import infer_types
 from .tensor import ArrayTensor, OpaqueTensor, Tensor
 from .text import DEFAULT_OPSETS, bytes_value, float_value, is_element, pack
@@ -51,8 +51,8 @@ def parse(
     """The module that `text` describes, every node with an origin of its own. O(len(text)).
 
     `name` stands for the text in messages; `data` has payloads by digest (see `text.side_data`). Without a header the
-    module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError where the text is no module, or one that is
-    larger than `limits`.
+    module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError where the text is no module, or one
+    that is larger than `limits`.
     """
     parser = _Parser(text, name, {} if data is None else data, limits)
     try:
@@ -345,6 +345,9 @@ class _Parser(_Literals):
         if opened and self.token != "graph":
             self.listed("}", lambda: self.entry(attrs))
             opened = False
+        odd = None if info is None else odd_attribute(attrs)
+        if odd is not None:
+            self.fail(f"another kind of value for {odd}", at, str(attrs[odd]))
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []

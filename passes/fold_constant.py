@@ -162,7 +162,13 @@ class _Folder:
         """Rule 2."""
         parameter = node.input(index)
         dtype = dtype_of(node.output.type)
-        if parameter is None or dtype is None or dtype is F64 or dtype_of(parameter.type) is not F64:
+        if (
+            parameter is None
+            or dtype is None
+            or not dtype.is_float
+            or dtype is F64
+            or dtype_of(parameter.type) is not F64
+        ):
             return
         producer = parameter.node
         if producer is None or producer.op != "constant":

@@ -19,6 +19,7 @@ from ..ir.ops import op_info
 from ..ir.rewrite import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
 from .eliminate_dead_code import drop_unused_functions
+from .foreign import NEWEST_OPSET
 from .infra import Pass, PassContext
 from .simplify.control import stand_in
 
@@ -272,7 +273,8 @@ class _Copier:
 
 def since(op_type: str, opset: int) -> int:
     """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
-    return int(defs.get_schema(op_type, opset, "").since_version) if defs.has(op_type, opset, "") else 0
+    known = opset <= NEWEST_OPSET and defs.has(op_type, opset, "")
+    return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 
 def recursive_functions(module: Module) -> list[FunctionKey]:

@@ -39,6 +39,11 @@ def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
     return hasher.hexdigest()
 
 
+def _json(document: object) -> bytes:
+    """JSON; a name that is no UTF-8, of which protobuf gives bytes, is written as they are."""
+    return json.dumps(document, default=repr).encode()
+
+
 def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
     """SHA-256 over opsets, main graph and functions: names and types of the interface, nodes as they are written, and
     initializers of the main graph by name, type, shape and elements, whatever field or file they are stored in and in
@@ -49,15 +54,15 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
     """
     hasher = hashlib.sha256()
     graph = model.graph
-    hasher.update(json.dumps(sorted((entry.domain, entry.version) for entry in model.opset_import)).encode())
+    hasher.update(_json(sorted((str(entry.domain), entry.version) for entry in model.opset_import)))
     for infos in (graph.input, graph.output):
-        hasher.update(json.dumps([info.name for info in infos]).encode())
+        hasher.update(_json([info.name for info in infos]))
         for info in infos:
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
-    for pair in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
-        hasher.update(json.dumps(pair).encode())
+    for pair in sorted(zip((str(tensor.name) for tensor in graph.initializer), digests, strict=True)):
+        hasher.update(_json(pair))
     for sparse in graph.sparse_initializer:
         hasher.update(sparse.SerializeToString(deterministic=True))
     for node in graph.node:

@@ -109,6 +109,8 @@ class _Sweep:
             return
         data, parameter = node.inputs
         assert data is not None and parameter is not None
+        if came_so(node, parameter):
+            return
         if wide and (array := self.evaluator.array(node.output)) is not None:
             self.result.computed[node.output] = ArrayTensor(array)
             self.release(node, data, parameter)
@@ -149,7 +151,7 @@ class _Sweep:
 
     def visit_layer(self, node: Node) -> None:
         bias = node.input(2)
-        if bias is None or dtype_of(bias.type) is not F64:
+        if bias is None or dtype_of(bias.type) is not F64 or came_so(node, bias):
             return
         dtype = dtype_of(node.output.type)
         if dtype is not F64 and dtype is not None:
@@ -164,8 +166,6 @@ class _Sweep:
         axis: int | None = None,
         rank: int | None = None,
     ) -> None:
-        if parameter.node is not None and parameter.node.op == "constant" and parameter.node.source is not None:
-            return  # so it stood in the model
         array = self.evaluator.array(parameter)
         if array is None or dtype is None or dtype.kind == "unknown":
             raise EmitError(f"{node.op} %{node.output.name}: the parameter %{parameter.name} cannot be computed")
@@ -176,6 +176,13 @@ class _Sweep:
         except NotEvaluable as error:
             raise EmitError(f"{node.op} %{node.output.name}: {error}") from None
         self.release(node, parameter)
+
+
+def came_so(node: Node, parameter: Value) -> bool:
+    """Whether a node of the source reads there what it has read in the source."""
+    producer = parameter.node
+    made = producer is not None and (producer.source is None or producer.op == "nn.batch_norm_to_affine")
+    return node.source is not None and not made
 
 
 def _aligned(array: Array, axis: int | None, rank: int | None) -> Array:

@@ -25,8 +25,6 @@ def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
         return import_model(model, base_dir, limits)
     except ModelError as error:
         raise ModelError(f"{_label(path)}: {error}") from None
-    except UnicodeDecodeError:
-        raise ModelError(f"{_label(path)}: a name in the model is not UTF-8 text") from None
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, Path]:

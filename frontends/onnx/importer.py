@@ -58,6 +58,8 @@ def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIM
         return _Importer(model, base_dir, limits).run()
     except (RecursionError, DecodeError):  # before a limit was reached, protobuf's own of 100 messages among them
         raise ModelError("graphs or types stand in each other too deep") from None
+    except UnicodeDecodeError:
+        raise ModelError("a name in the model is not UTF-8 text") from None
 
 
 class _Scope:
@@ -353,7 +355,7 @@ def newer_than_known(model: ModelProto) -> Iterator[str]:
     for what, imports in owners:
         version = _opsets(imports)[""]
         if version > NEWEST_OPSET:
-            yield f"{what} is in opset {version}, newer than the {NEWEST_OPSET} known here: its operators stay as they are"
+            yield f"{what} is in opset {version}, newer than the {NEWEST_OPSET} known here: its operators are kept"
 
 
 def _opsets(imports: Iterable[object]) -> dict[str, int]:

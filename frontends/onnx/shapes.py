@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
 
+from .calls import expands_little
+
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
 
@@ -18,7 +20,8 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> Model
     """
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
     light.opset_import.extend(model.opset_import)
-    light.functions.extend(model.functions)
+    if expands_little(model):
+        light.functions.extend(model.functions)
     _strip_graph(model.graph, light.graph, order)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}

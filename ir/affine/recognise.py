@@ -89,7 +89,8 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
     if s is None or t is None or beta is None or mean is None:
         return None
     axis = node.attrs.get("axis")
-    assert isinstance(axis, int) and add.attrs.get("axis") == axis
+    if not isinstance(axis, int) or add.attrs.get("axis") != axis:
+        return None
     vectors = [first_of_channel(part) for part in (mean, beta)]
     assert vectors[0] is not None and vectors[1] is not None
     wide = [part.astype(np.float64) for part in vectors if part is not None]

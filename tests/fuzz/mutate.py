@@ -133,10 +133,12 @@ class Protos:
 
     def __init__(self, model: ModelProto, rng: Random, donor: ModelProto) -> None:
         self.model, self.rng, self.donor = model, rng, donor
+        self.all: list[Message] = []
 
     def run(self) -> bytes:
         rng = self.rng
         for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 5))):
+            self.all = messages(self.model)
             try:
                 rng.choice((Protos.field,) if rng.random() < 0.5 else TRICKS)(self)
             except (ValueError, TypeError, IndexError, AttributeError, DecodeError):
@@ -144,16 +146,14 @@ class Protos:
         data = self.model.SerializeToString()
         return data.replace(NOT_UTF8.encode(), b"\xff\xfe\xc3\x28\x80\xbf\xf8\x88\x81\x00")
 
-    def one(self, kind: type[Message], source: ModelProto | None = None) -> Any:
-        return self.rng.choice([message for message in messages(source or self.model) if isinstance(message, kind)])
+    def one(self, kind: type[Message]) -> Any:
+        return self.rng.choice([message for message in self.all if isinstance(message, kind)])
 
     def name(self) -> str:
         """A name that stands in the model, or an odd one."""
         if self.rng.random() < 0.3:
             return self.rng.choice(STRINGS)
-        names = [
-            name for node in messages(self.model) if isinstance(node, NodeProto) for name in (*node.input, *node.output)
-        ]
+        names = [name for node in self.all if isinstance(node, NodeProto) for name in (*node.input, *node.output)]
         return self.rng.choice(names)
 
     def value(self, field: FieldDescriptor, message: Message) -> Any:
@@ -171,7 +171,7 @@ class Protos:
     def field(self) -> None:
         """Change any field of any message."""
         rng = self.rng
-        message = rng.choice(messages(self.model))
+        message = rng.choice(self.all)
         fields = message.DESCRIPTOR.fields
         present = [field for field, _ in message.ListFields()]
         field = rng.choice(present if present and rng.random() < 0.75 else fields)
@@ -202,8 +202,8 @@ class Protos:
 
     def submessage(self, message: Message, field: FieldDescriptor, held: Any) -> None:
         rng = self.rng
-        source = self.donor if rng.random() < 0.4 else self.model
-        alike = [m for m in messages(source) if m.DESCRIPTOR is field.message_type]
+        lent = messages(self.donor) if rng.random() < 0.4 else self.all
+        alike = [m for m in lent if m.DESCRIPTOR is field.message_type]
         if not is_repeated(field, message):
             if rng.random() < 0.3 or not alike:
                 message.ClearField(field.name)
@@ -299,7 +299,7 @@ class Protos:
             node = graph.node.add(op_type="If", input=[condition], output=[info.name for info in graph.output])
             for branch in ("then_branch", "else_branch")[: self.rng.randint(1, 2)]:
                 node.attribute.append(helper.make_attribute(branch, inner))
-                if self.model.ByteSize() > 1 << 18:
+                if self.model.ByteSize() > 1 << 15:
                     return
 
     def function(self) -> None:
