@@ -31,7 +31,7 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusa
         return found
     weight, bias = found
     array = weight.array
-    refusal = _shape_refusal(node, array, bias, array.shape[0])
+    refusal = _shape_refusal(node, array, bias, len(array) if array.ndim else 0)
     if refusal is not None:
         return refusal
     tail = (1,) * (array.ndim - 1)
@@ -52,7 +52,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
     array, group = weight.array, integer(node, "group", 1)
-    refusal = _shape_refusal(node, array, bias, array.shape[0])
+    refusal = _shape_refusal(node, array, bias, len(array) if array.ndim else 0)
     if refusal is not None:
         return refusal
     if group < 1 or array.shape[0] % group:

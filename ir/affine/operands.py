@@ -36,7 +36,7 @@ class Parameters:
         key = (value, axes, array.shape, array.strides)
         if key not in self._largest:
             wide = array if array.dtype in (np.float32, np.float64, np.float16) else array.astype(np.float32)
-            top, bottom = wide.max(axis=axes), wide.min(axis=axes)
+            top, bottom = wide.max(axis=axes, initial=0), wide.min(axis=axes, initial=0)
             self._largest[key] = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
         return self._largest[key]
 
