@@ -14,9 +14,13 @@ METADATA_KEY = "irc.fold_map"
 
 
 def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
-    """Copy every field of `source` that is set, but those in `leave`; fields newer than this program are kept."""
+    """Copy every field of `source` that is set, but those in `leave`; fields newer than this program are kept, and so
+    are strings that are no UTF-8, of which protobuf gives bytes.
+    """
     left = set(leave)
-    if len(UnknownFieldSet(source)):
+    if len(UnknownFieldSet(source)) or any(
+        field.type == field.TYPE_STRING and isinstance(value, bytes) for field, value in source.ListFields()
+    ):
         target.CopyFrom(source)
         for name in left:
             target.ClearField(name)
