@@ -89,6 +89,12 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     except IRError as error:
         sys.stderr.write(f"irc: {error}\n")
         return 2 if isinstance(error, UsageError) else 1
+    except RecursionError:
+        sys.stderr.write("irc: something stands in itself deeper than can be followed (--max-nesting)\n")
+        return 1
+    except MemoryError:
+        sys.stderr.write("irc: there is not enough memory\n")
+        return 1
     except BrokenPipeError:
         sys.stderr.close()
         return 1

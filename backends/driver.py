@@ -8,6 +8,7 @@ from ..frontends import load
 from ..frontends.onnx import from_model
 from ..frontends.onnx.protos import ModelProto
 from ..ir.graph import Module
+from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..passes.freeze_initializers import FreezeInitializers
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
@@ -20,15 +21,17 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     *,
     freeze_initializers: bool = False,
     context: PassContext | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
     """Run `passes` (a Sequential or its text; by default the default pipeline) on a model and express it in ONNX.
 
     `model` is a path, a ModelProto, which must not be changed meanwhile, or a Module, which is changed in place. With
-    `freeze_initializers`, initializers that callers could override become constants first. Raises ModelError, PassError
-    and EmitError.
+    `freeze_initializers`, initializers that callers could override become constants first. `limits` hold for a model
+    that is read here. Raises ModelError, PassError and EmitError.
     """
-    module = read(model)
+    module = read(model, limits)
     ctx = context or PassContext()
+    ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     if freeze_initializers:
         FreezeInitializers()(module, ctx)
     pipeline = parse_pipeline(passes) if isinstance(passes, str) else passes or default_pipeline()
@@ -51,14 +54,14 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     refusals = module.ledger.refusals.values()
     if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
         return 0
-    frozen = from_model(module.source, module.base_dir)
+    frozen = from_model(module.source, module.base_dir, module.limits)
     folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
     Sequential([FreezeInitializers(), *folding])(frozen)
     return len(frozen.ledger.folded_origins()) - len(module.ledger.folded_origins())
 
 
-def read(model: str | Path | ModelProto | Module) -> Module:
+def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:
     """The module of a model; a module is its own."""
     if isinstance(model, Module):
         return model
-    return load(model) if isinstance(model, str | Path) else from_model(model)
+    return load(model, limits) if isinstance(model, str | Path) else from_model(model, limits=limits)

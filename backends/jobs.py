@@ -18,12 +18,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
 from ..ir.errors import EmitError
+from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..passes.infra import Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
 from .places import Places, places_of
@@ -75,16 +76,19 @@ def compile_many(
     freeze_initializers: bool = False,
     fold_maps: str | Path | None = None,
     jobs: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Outcome]:
     """Compile models, `jobs` at once, into the folder `outputs`, or beside them; what became of each, in order.
 
     With `fold_maps` a fold map of each is written to that folder. `jobs` is joblib's `n_jobs`: -1 is as many as there
-    are cores, None is what `joblib.parallel_config` says, else one. Nothing that happens to one model disturbs another.
-    Raises UsageError where two models would write one file, PassError where there are no such passes, and EmitError
-    where a folder cannot be made.
+    are cores, None is what `joblib.parallel_config` says, else one. `limits` hold for every model. Nothing that happens
+    to one model disturbs another. Raises UsageError where two models would write one file, PassError where there are no
+    such passes, and EmitError where a folder cannot be made.
     """
     pipeline = default_pipeline() if passes is None else parse_pipeline(str(passes))
     options = ("--passes", str(pipeline) or "none", *(["--freeze-initializers"] if freeze_initializers else []))
+    bounds = {name: bound for name, bound in asdict(limits).items() if bound != getattr(DEFAULT_LIMITS, name)}
+    options += tuple(f"--{name.replace('_', '-')}={bound}" for name, bound in bounds.items())
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
     found = places_of([str(model) for model in models], *folders)
     return [outcome for _, outcome in sorted(run_jobs([Job(places, options) for places in found], jobs))]

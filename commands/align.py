@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, write_json
+from .options import Subparsers, add_inputs, add_limits, limits_of, write_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -24,6 +24,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
     command.add_argument("--dump", metavar="DIR", help="save every tensor of both as .npy, with an index")
     command.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--json and --html cannot be one file")
     first, base_dir = read_model(options.first)
     second, other_dir = read_model(options.second)
-    fold_map = None if options.map is None else FoldMap.load(options.map)
+    fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
         comparison = Comparison(first, base_dir, inputs=read_inputs(options.inputs, first), advance=advance)
         found = align(comparison, second, other_dir, fold_map)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_passes
+from .options import Subparsers, add_inputs, add_limits, add_passes, limits_of
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -27,6 +27,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that show it")
     add_inputs(command)
     command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,15 +49,16 @@ def run(options: argparse.Namespace) -> int:
     pipeline = parse_pipeline(options.passes)
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
+    limits = limits_of(options)
     model, _ = read_model(options.model)
     reproducer = None if options.output is None else Path(options.output)
     if options.judge is None:
         verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer)
-        judge = judge_numbers(verify, read(options.model))
+        judge = judge_numbers(verify, read(options.model, limits))
     else:
         judge = judge_command(options.judge)
     with progress("trying", quiet=options.quiet) as advance:
-        found = bisect(lambda: read(options.model), pipeline, judge, advance)
+        found = bisect(lambda: read(options.model, limits), pipeline, judge, advance)
     if found is None:
         sys.stdout.write(f"{options.model}: nothing is wrong behind {pipeline}\n")
         return 0

@@ -7,7 +7,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_inputs, add_passes, map_files, write_json
+from .options import (
+    EPILOG,
+    MODEL,
+    NO_DURATIONS,
+    Subparsers,
+    add_inputs,
+    add_limits,
+    add_passes,
+    limits_of,
+    map_files,
+    write_json,
+)
 from .report import check_report, recorder_of, reporting
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
@@ -48,6 +59,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="run the model beside its source after each pass (default), or at the end: 1 and no output if it differs",
     )
     add_inputs(command)
+    add_limits(command)
     add("--explain", action="store_true", help="print for every affine where it went or why it stays")
     add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
     add("--no-durations", action="store_true", help=NO_DURATIONS)
@@ -86,7 +98,7 @@ def run_one(options: argparse.Namespace) -> int:
         raise UsageError("the model and the summary cannot both go to standard output")
     check_report(options.report, options.model, output, options.fold_map)
     timing = _timing() if options.time_passes else None
-    module = read(options.model)
+    module = read(options.model, limits_of(options))
     recorder = recorder_of(module) if options.report is not None else None
     verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import MODEL, Subparsers
+from .options import MODEL, Subparsers, add_limits, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -19,15 +19,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("first", metavar="A", help=MODEL)
     command.add_argument("second", metavar="B")
     command.add_argument("-q", "--quiet", action="store_true", help="print nothing")
+    add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare."""
-    from ..backends.driver import read
     from ..backends.terminal import write_diff
     from ..ir.diff import diff_lines, operator_changes, structural_digest
 
-    first, second = read(options.first), read(options.second)
+    first, second = (read_module(path, options) for path in (options.first, options.second))
     if structural_digest(first) == structural_digest(second):
         if not options.quiet:
             sys.stdout.write("the same but for names\n" if str(first) != str(second) else "the same\n")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from .options import MODEL, Subparsers, add_passes
+from .options import MODEL, Subparsers, add_limits, add_passes, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -15,11 +15,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("model", metavar="MODEL", help=MODEL)
     add_passes(command, default="none")
     command.add_argument("--diff", action="store_true", help="print what each pass changed, as a unified diff")
+    add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the text, or the diffs."""
-    from ..backends.driver import read
     from ..backends.terminal import write_diff, write_ir
     from ..ir.text import to_text
     from ..passes import DiffIR, FreezeInitializers, PassContext, parse_pipeline
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         write_diff(lines, sys.stdout)
 
     pipeline = parse_pipeline(options.passes)
-    module = read(options.model)
+    module = read_module(options.model, options)
     context = PassContext([DiffIR(write)] if options.diff else [])
     if options.freeze_initializers:
         FreezeInitializers()(module, context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, naming, write_json
+from .options import Subparsers, add_limits, limits_of, naming, write_json
 
 FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
@@ -41,6 +41,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument(
         "--sigmas", type=float, default=6.0, metavar="N", help="deviations that a range covers (default: 6)"
     )
+    for action in (show, check, export):
+        add_limits(action)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,7 +57,7 @@ def _show(options: argparse.Namespace) -> int:
     from ..backends.foldmap.show import show
 
     console = Console() if sys.stdout.isatty() else Console(width=200)
-    show(FoldMap.load(options.map), console)
+    show(FoldMap.load(options.map, limits_of(options)), console)
     return 0
 
 
@@ -65,7 +67,7 @@ def _check(options: argparse.Namespace) -> int:
     from ..frontends.onnx import read_model
     from ..ir.errors import FoldMapError
 
-    fold_map = FoldMap.load(options.map)
+    fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     found = check(model, fold_map, base_dir)
     if found.same:
@@ -89,7 +91,7 @@ def _export(options: argparse.Namespace) -> int:
         if options.output != "-" and Path(options.output).resolve() == Path(taken).resolve():
             raise UsageError(f"{options.output}: it would take the place of what is read")
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
-    fold_map = FoldMap.load(options.map)
+    fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     load_external_data_for_model(model, str(base_dir))
     with naming(options.model):

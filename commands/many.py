@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .options import write_json
+from .options import LIMITS, write_json
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..backends.jobs import Job, Outcome
 
 FLAGS = ("freeze_initializers", "embed_fold_map", "time_passes", "verify_ir", "explain", "no_durations", "quiet")
-VALUES = ("passes", "fold_map_store", "verify")
+VALUES = ("passes", "fold_map_store", "verify", *LIMITS)
 """Options that hold for every model as they are."""
 
 SINGLE = ("print_after", "diff", "inputs")

@@ -10,6 +10,9 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..ir.graph import Module
+    from ..ir.limits import Limits
+
 Subparsers = argparse._SubParsersAction  # its only name
 
 MODEL = "an ONNX file, an .irc text file, or - for ONNX on standard input"
@@ -25,6 +28,49 @@ def add_passes(command: argparse.ArgumentParser, default: str = "default") -> No
     command.add_argument(
         "--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs"
     )
+
+
+LIMITS = {
+    "max_nodes": (4_000_000, "nodes of a model, its functions inlined"),
+    "max_nesting": (64, "graphs, types, lists and objects in each other"),
+    "max_constant_bytes": (256 << 20, "what constant expressions read and write; the runtime computes the rest"),
+    "max_fold_map_bytes": (1 << 30, "the arrays of a fold map, unpacked"),
+}
+"""The fields of `Limits` with their defaults, which take too long to import for `irc --help`, and what they bound."""
+
+
+def add_limits(command: argparse.ArgumentParser) -> None:
+    """The limits of what is read: an option for each field of `Limits`, None where it is not given."""
+    group = command.add_argument_group("limits", "models come from strangers: what is larger is refused, or left alone")
+    for name, (default, bounded) in LIMITS.items():
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=_bound, metavar="N", help=f"{bounded} (default: {default})")
+
+
+def _bound(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """What the options of `add_limits` say."""
+    from ..ir.limits import Limits
+
+    given = {name: getattr(options, name) for name in LIMITS}
+    return Limits(**{name: bound for name, bound in given.items() if bound is not None})
+
+
+def read_module(path: str, options: argparse.Namespace) -> Module:
+    """The module at `path`, within the limits; what reading it has to say goes to standard error."""
+    import sys
+
+    from ..backends.driver import read
+
+    module = read(path, limits_of(options))
+    sys.stderr.writelines(f"warning: {warning}\n" for warning in module.warnings)
+    return module
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:
@@ -57,13 +103,12 @@ def naming(path: str) -> Iterator[None]:
 
 
 def write_text(path: str, text: str) -> None:
-    from pathlib import Path
-
     r"""Write a text file, complete or not at all, what is no character as `\udcff`; `-` is standard output.
 
     Raises EmitError.
     """
     import sys
+    from pathlib import Path
 
     from ..backends.files import replacing
 

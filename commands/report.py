@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_passes, map_files
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of, map_files
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_passes(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
     command.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+    add_limits(command)
     command.set_defaults(explain=False)
 
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
     check_report(options.output, options.model)
-    module = read(options.model)
+    module = read(options.model, limits_of(options))
     recorder = recorder_of(module)
     context = PassContext([recorder])
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import Subparsers, naming
+from .options import Subparsers, add_limits, limits_of, naming
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -15,6 +15,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("model", metavar="MODEL", help="what irc compile wrote, or - for standard input")
     command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
     command.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
+    add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.onnx import save_model
     from ..frontends.onnx import read_model
 
-    fold_map = FoldMap.load(options.map)
+    fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     with naming(options.model):
         source = unfold(model, fold_map, base_dir)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from ..ir.errors import ModelError, VerifyError
 from ..ir.graph import Module
+from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..ir.parse import parse
 from ..ir.verify import verify
 
 
-def load_text(path: str | Path) -> Module:
+def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Parse the IR text in the file at `path`.
 
-    Raises ModelError where the file cannot be read, ParseError where it does not parse.
+    Raises ModelError where the file cannot be read or is larger than `limits`, ParseError where it does not parse.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ def load_text(path: str | Path) -> Module:
         raise ModelError(f"{path}: this is not text") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    module = parse(text, name=str(path))
+    module = parse(text, name=str(path), limits=limits)
     try:
         verify(module)
     except VerifyError as error:

@@ -9,6 +9,14 @@ IRError                 everything irc raises on purpose: one clear sentence
 └── FoldMapError        a fold map cannot be read or does not fit
 """
 
+LONGEST_NAME = 200
+
+
+def clipped(name: object) -> str:
+    """A name as it stands in a sentence: in quotes, on one line, and cut where it is too long to be read."""
+    text = repr(name)
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
+
 
 class IRError(Exception):
     """Base of all errors that irc raises on purpose."""

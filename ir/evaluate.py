@@ -25,6 +25,13 @@ MAX_BYTES = 1 << 28
 """Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust the memory."""
 
 
+PRODUCTS_PER_BYTE = 16
+"""Products of a matrix product that take about as long as reading a byte."""
+
+READINGS = 64
+"""How often constant expressions may read each payload before it counts against the bound on them."""
+
+
 DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
 
@@ -82,6 +89,9 @@ def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
         a, b = _operands(node, inputs)
         if is_wide(node):
             a = a.astype(np.float64, copy=False)
+            size = prod(np.broadcast_shapes(a.shape, b.shape))
+            if size > max(a.size, b.size):
+                _bound(size, a)
         elif a.dtype != b.dtype or a.dtype == object:
             raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
         else:
@@ -459,13 +469,15 @@ def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 class ConstantEvaluator:
     """Evaluates constant values on demand and remembers the results.
 
-    `max_bytes` bounds every single result, so that an expression like Expand cannot exhaust the memory. A value keeps
-    its meaning through every rewrite, so one evaluator may live as long as its module.
+    `max_bytes` bounds every single result, and what all evaluations read and write, beyond `READINGS` times the
+    payloads: neither one Expand nor a thousand operators behind it can exhaust memory or time. A value keeps its
+    meaning through every rewrite, so one evaluator may live as long as its module.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, known: Mapping[Value, Array] | None = None) -> None:
         """Begin with what is `known`, as `Module.computed`."""
         self._max_bytes = max_bytes
+        self._left = max_bytes
         self._known: dict[Value, Array | None] = dict(known or {})
 
     def array(self, value: Value | None) -> Array | None:
@@ -518,6 +530,8 @@ class ConstantEvaluator:
             return None
         if value.node.op == "constant":
             found = self._known[value] = self._results(value.node, constant, ())[0]
+            if found is not None:
+                self._left += found.nbytes * READINGS
             return found
         from .ops import op_info
 
@@ -555,15 +569,34 @@ class ConstantEvaluator:
                 arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
+        is_payload = node.op == "constant"
+        if not is_payload and not self._afford(node, arrays):
+            self._known.update(dict.fromkeys(node.outputs))
+            return
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes
-            self._known[output] = array if small or node.op == "constant" else None
+            self._known[output] = array if small or is_payload else None
+            if array is not None:
+                self._left += array.nbytes * READINGS if is_payload else -array.nbytes
+
+    def _afford(self, node: Node, arrays: Sequence[Array | None]) -> bool:
+        """Whether an evaluation that reads `arrays` is still within the bound; if so it is paid for."""
+        given = [array for array in arrays if array is not None]
+        cost = sum(array.nbytes for array in given)
+        if node.op == "matmul" and len(given) == 2 and all(array.ndim for array in given):
+            a, b = given
+            batch = max(min(prod(a.shape[:-2]), prod(b.shape[:-2])), 1)
+            cost += a.size * b.size // max(a.shape[-1], 1) // batch // PRODUCTS_PER_BYTE
+        if cost > self._left:
+            return False
+        self._left -= cost
+        return True
 
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
         try:
             return evaluate(node, arrays)
-        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError):
+        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError):
             return (None,) * len(node.outputs)
 
 

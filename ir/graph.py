@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .limits import DEFAULT_LIMITS, Limits
 from .names import NamePool
 from .types import Type
 
@@ -385,7 +386,8 @@ class Module:
     """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
 
     `source` is what the frontend made it from, `base_dir` the folder in which its external data stands, and `payloads`
-    what `source` only has placeholders for.
+    what `source` only has placeholders for. `limits` bound what passes make of it, `warnings` is what reading it had to
+    say.
 
     `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
     affines of the source and what became of them; `computed` has elements of values that a pass computed, for
@@ -394,7 +396,9 @@ class Module:
     written as it came.
     """
 
-    def __init__(self, graph: Graph, *, ir_version: int = 10, source: Any = None) -> None:
+    def __init__(
+        self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         from .ledger import Ledger, Steps
 
         self.graph = graph
@@ -409,6 +413,8 @@ class Module:
         self.dropped: list[Origins] = []
         self.changed = False
         self.untouchable = ""
+        self.limits = limits
+        self.warnings: list[str] = []
         self.next_origin = 0
         self._value_names: NamePool | None = None
         self._node_names: NamePool | None = None

@@ -133,7 +133,8 @@ def _convolved(node: Node, extent: Callable[[int, int, int], int] | None) -> tup
     dims: list[Dim] = []
     for i, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
         static = extent is not None and isinstance(size, int) and isinstance(kernel, int)
-        dims.append(extent(i, size, kernel) if static else None)  # type: ignore[misc, arg-type]
+        result = extent(i, size, kernel) if static else None  # type: ignore[misc, arg-type]
+        dims.append(None if result is None or result < 0 else result)
     return x[0], dims
 
 
@@ -141,7 +142,7 @@ def conv(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     """[N, M, spatial...] with rank and M from the weight [M, C/group, k...]."""
     weight = _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
-    if weight is None:
+    if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     window = _window(node, len(weight))
 
@@ -158,7 +159,7 @@ def conv_transpose(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]
     """[N, M, spatial...] with rank and M from the weight [C, M/group, k...]."""
     weight = _shape(node.input(1))
     dtype = _dtype(node.input(1)) or _dtype(node.input(0))
-    if weight is None:
+    if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     group = node.attrs.get("group", 1)
     channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None

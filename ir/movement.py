@@ -19,7 +19,7 @@ def listed(node: Node, name: str, index: int, evaluator: ConstantEvaluator) -> t
     """
     found = node.attrs.get(name)
     if isinstance(found, tuple):
-        return tuple(int(item) for item in found)  # type: ignore[arg-type]
+        return tuple(int(item) for item in found) if all(isinstance(item, int) for item in found) else None  # type: ignore[arg-type]
     array = evaluator.array(node.input(index))
     return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
 
@@ -229,9 +229,10 @@ def resize(node: Node, evaluator: ConstantEvaluator) -> Types:
 
 
 def permutation(node: Node) -> tuple[int, ...] | None:
-    """The axes of a `transpose`; without `perm` they are reversed, which takes a known rank."""
+    """The axes of a `transpose`, None where it has none; without `perm` they are reversed, which takes a known rank."""
     perm = node.attrs.get("perm")
     if isinstance(perm, tuple):
-        return tuple(axis for axis in perm if isinstance(axis, int))
+        axes = tuple(axis for axis in perm if isinstance(axis, int))
+        return axes if sorted(axes) == list(range(len(perm))) else None
     shape = shape_of(node.output.type)
     return None if shape is None else tuple(reversed(range(len(shape))))

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 
-from .errors import ParseError
+from .errors import LONGEST_NAME, ParseError
 from .graph import Graph, Value
+from .limits import DEFAULT_LIMITS
 from .types import (
     DTYPES,
     UNKNOWN,
@@ -123,6 +124,8 @@ class Reader:
         self.tokens: list[str] = []
         self.token = ""
         self.types: dict[str, TensorType] = {}
+        self.max_nesting = DEFAULT_LIMITS.max_nesting
+        self.open_types = 0
         self._fill()
 
     def _fill(self) -> None:
@@ -186,8 +189,11 @@ class Reader:
             column, token = match.start(1), match[1]
         line = self.lines[number].rstrip("\r")
         if found is None:
-            found = "an unterminated string" if _is_unterminated(token) else f"'{token}'" if token else "end of text"
-        caret = re.sub(r"[^\t]", " ", line[:column]) + "^"
+            shown = token if len(token) <= LONGEST_NAME else f"{token[:LONGEST_NAME]}..."
+            found = "an unterminated string" if _is_unterminated(token) else f"'{shown}'" if token else "end of text"
+        start = max(column - LONGEST_NAME // 2, 0) if len(line) > LONGEST_NAME else 0
+        line, before = line[start : start + LONGEST_NAME], line[start:column]
+        caret = re.sub(r"[^\t]", " ", before) + "^"
         return ParseError(f"{self.name}:{number + 1}:{column + 1}: expected {expected}, found {found}\n{line}\n{caret}")
 
     def string(self, expected: str = "a string") -> str:
@@ -237,9 +243,13 @@ class Reader:
             return self.types[token]
         if token in _CONTAINERS:
             self.next()
+            self.open_types += 1
+            if self.open_types > self.max_nesting:
+                self.fail(f"at most {self.max_nesting} types in each other (--max-nesting)")
             self.expect("<")
             type_ = self.container(token)
             self.expect(">")
+            self.open_types -= 1
             return type_
         dtype = self.dtype("a type")
         if dtype is None and self.token != "[":

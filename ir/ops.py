@@ -14,11 +14,13 @@ are irc's own:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from . import evaluate as ev
 from . import infer, movement
 from .affine.table import AFFINE_RULES, NO_RULE, AffineRule
+from .attributes import Attribute, EmptyList
 from .graph import Node, Value
 
 
@@ -137,6 +139,52 @@ def _table() -> dict[str, OpInfo]:
 
 OPS = _table()
 """The op table by name."""
+
+
+INTEGER = frozenset(
+    (
+        *(
+            "axis",
+            "batch_dims",
+            "block_size",
+            "blocksize",
+            "broadcast",
+            "ceil_mode",
+            "count_include_pad",
+            "end",
+            "fmod",
+        ),
+        *("group", "is_test", "keepdims", "noop_with_empty_axes", "num_groups", "num_outputs", "p", "spatial", "start"),
+        *("training_mode", "transA", "transB", "allowzero", "exclude_outside", "stash_type"),
+    )
+)
+INTEGERS = frozenset(
+    ("axes", "dilations", "ends", "kernel_shape", "output_padding", "pads", "perm", "starts", "strides")
+)
+NUMBER = frozenset(("alpha", "beta"))
+FLOAT = frozenset(("epsilon",))
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(INTEGER, int),
+    **dict.fromkeys(INTEGERS, tuple),
+    **dict.fromkeys(NUMBER, (int, float)),
+    **dict.fromkeys(FLOAT, float),
+}
+
+
+def odd_attribute(attrs: Mapping[str, Attribute]) -> str | None:
+    """The first attribute that every in-house operator which has it takes as another kind of value."""
+    for name, value in attrs.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            continue
+        if not isinstance(value, kind):
+            if kind is not tuple or value != EmptyList("ints"):
+                return name
+        elif isinstance(value, tuple) and not all([isinstance(item, int) for item in value]):
+            return name
+    return None
 
 
 BIASED = ("nn.conv", "nn.conv_transpose", "nn.dense")

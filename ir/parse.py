@@ -33,8 +33,9 @@ from math import prod
 from .attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
 from .evaluate import ConstantEvaluator
 from .graph import Function, Graph, Module, Node, Value
+from .limits import DEFAULT_LIMITS, Limits
 from .naming import Mark, Reader, dtype_named, nearest
-from .ops import OPS
+from .ops import OPS, odd_attribute
 from .rewrite import infer_types
 from .tensor import ArrayTensor, OpaqueTensor, Tensor
 from .text import DEFAULT_OPSETS, bytes_value, float_value, is_element, pack
@@ -44,13 +45,16 @@ _KINDS: tuple[type | tuple[type, ...], ...] = (int, float, (str, bytes), Tensor,
 _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
 
 
-def parse(text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None) -> Module:
+def parse(
+    text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Module:
     """The module that `text` describes, every node with an origin of its own. O(len(text)).
 
     `name` stands for the text in messages; `data` has payloads by digest (see `text.side_data`). Without a header the
-    module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError where the text is no module.
+    module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError where the text is no module, or one
+    that is larger than `limits`.
     """
-    parser = _Parser(text, name, {} if data is None else data)
+    parser = _Parser(text, name, {} if data is None else data, limits)
     try:
         return parser.whole()
     except RecursionError:
@@ -198,10 +202,13 @@ class _Literals(Reader):
 class _Parser(_Literals):
     """Modules, graphs and nodes; `scopes` are the definitions so far, of the graph in hand last."""
 
-    def __init__(self, text: str, name: str, data: Mapping[str, Tensor]) -> None:
+    def __init__(self, text: str, name: str, data: Mapping[str, Tensor], limits: Limits) -> None:
         super().__init__(text, name, data)
-        self.module = Module(Graph())
-        self.evaluator = ConstantEvaluator()
+        self.module = Module(Graph(), limits=limits)
+        self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
+        self.limits = limits
+        self.max_nesting = limits.max_nesting
+        self.count = 0
         self.scopes: list[dict[str, Value]] = []
 
     def whole(self) -> Module:
@@ -260,6 +267,8 @@ class _Parser(_Literals):
 
     def inside(self, graph: Graph, opsets: dict[str, int], function: Function | None = None) -> None:
         """Everything behind the name; a region shares the opsets around it unless it names its own."""
+        if len(self.scopes) >= self.limits.max_nesting:
+            self.fail(f"at most {self.limits.max_nesting} graphs in each other (--max-nesting)")
         self.scopes.append({})
         self.expect("(")
         self.listed(")", lambda: self.input(graph))
@@ -316,6 +325,9 @@ class _Parser(_Literals):
         return value, self.name_behind("%", "a value") if self.skip("as") else value.name
 
     def node(self, graph: Graph) -> None:
+        self.count += 1
+        if self.count > self.limits.max_nodes:
+            self.fail(f"at most {self.limits.max_nodes} nodes (--max-nodes)")
         names = self.defined_names()
         at = self.mark()
         op = self.operator(anonymous=not names)
@@ -333,6 +345,9 @@ class _Parser(_Literals):
         if opened and self.token != "graph":
             self.listed("}", lambda: self.entry(attrs))
             opened = False
+        odd = None if info is None else odd_attribute(attrs)
+        if odd is not None:
+            self.fail(f"another kind of value for {odd}", at, str(attrs[odd]))
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []

@@ -98,7 +98,7 @@ class Rewriter:
         self.steps = module.steps
         self.changed = False
         self.origins: Origins = ()
-        self._evaluator = ConstantEvaluator()
+        self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
 
     def rewriting(self, node: Node) -> _Rewriting:
         """While this context holds, new nodes come from where `node` comes from."""

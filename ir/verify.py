@@ -103,7 +103,7 @@ def _check_node(node: Node) -> Iterator[str]:
         yield f"{node.label} lacks a required input"
     if len(node.outputs) < info.outputs:
         yield f"{node.label} has {len(node.outputs)} outputs, {info.outputs} are needed"
-    if node.op == "constant" and "value" not in node.attrs:
+    if node.op in ("constant", "variable") and "value" not in node.attrs:
         yield f"{node.label} has no payload"
     yield from _check_widths(node, info.wide)
 

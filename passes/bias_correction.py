@@ -63,7 +63,7 @@ class BiasCorrection(Pass):
             raise UsageError(f"{self.name}: option padding is one of exact, ignore")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        params = Parameters(ConstantEvaluator())
+        params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes))
         moments = propagate(module)
         corrector = _Corrector(Rewriter(module), params)
         applied = Applied(str(self))

@@ -24,7 +24,7 @@ class CanonicalizeOps(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator()
+        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         if self.bias_add:
             for graph in module.graphs():
                 for node in graph:

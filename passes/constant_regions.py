@@ -34,6 +34,31 @@ BETWEEN = frozenset(
 )
 """Operators of the table that a runtime computes to the same bits: in one session with what stands around them."""
 
+MAX_READ = 16 << 20
+"""Bytes that a runtime reads for one operator, but for constants that die with it."""
+
+HEAVY = (
+    *(
+        "nn.conv",
+        "nn.dense",
+        "Conv",
+        "Deform",
+        "Einsum",
+        "MatMul",
+        "QLinear",
+        "Attention",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Gemm",
+    ),
+    *("DFT", "STFT", "Det", "GridSample", "Resize", "image.resize", "CausalConv", "LinearAttention"),
+)
+"""Operators whose work is more than what they read and write: they multiply one by the other."""
+
+MAX_PRODUCTS = 1 << 40
+"""Bound on the product of the sizes of all operands and the result of a heavy operator, which its work is far below."""
+
 MAX_SESSIONS = 32
 """Sessions for one graph: where a session fails its values are halved, to find out which of them cannot be computed."""
 
@@ -107,8 +132,10 @@ class ConstantRegions:
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
-        """Whether all types are known, exchangeable and static, and the results obey the rule of size."""
-        total = 0
+        """Whether all types are known, exchangeable and static, the results obey the rule of size, and neither what is
+        read nor the work is out of all proportion.
+        """
+        total, read, most, product = 0, 0, 0, 1
         for value in (*node.inputs, *(output for output in node.outputs if output.users)):
             if value is None:
                 continue
@@ -118,9 +145,20 @@ class ConstantRegions:
             dims = [dim for dim in shape if isinstance(dim, int)]
             if len(dims) != len(shape):
                 return False
+            size = prod(dims)
             if value.node is node:
-                total += prod(dims) * dtype.bits // 8
-        return total <= self.max_bytes or total <= dying_bytes(node)
+                total += size * dtype.bits // 8
+                most = max(most, size)
+            else:
+                read += size * dtype.bits // 8
+                product *= max(size, 1)
+        heavy = node.op.rpartition("::")[2].startswith(HEAVY)
+        if heavy and product * (1 if node.op.endswith("::Einsum") else max(most, 1)) > MAX_PRODUCTS:
+            return False
+        if total <= self.max_bytes and read <= MAX_READ:
+            return True
+        dying = dying_bytes(node)
+        return total <= max(dying, self.max_bytes) and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
         """Those of the nodes whose operands are known, or come from others that are ready."""

@@ -55,7 +55,7 @@ class FoldConstant(Pass):
 class _Folder:
     def __init__(self, module: Module, max_bytes: int) -> None:
         self.rewriter = Rewriter(module)
-        self.evaluator = ConstantEvaluator()
+        self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         self.max_bytes = max_bytes
         self.regions = ConstantRegions(module, self.evaluator, max_bytes)
 
@@ -165,7 +165,13 @@ class _Folder:
         """Rule 2."""
         parameter = node.input(index)
         dtype = dtype_of(node.output.type)
-        if parameter is None or dtype is None or dtype is F64 or dtype_of(parameter.type) is not F64:
+        if (
+            parameter is None
+            or dtype is None
+            or not dtype.is_float
+            or dtype is F64
+            or dtype_of(parameter.type) is not F64
+        ):
             return
         producer = parameter.node
         if producer is None or producer.op != "constant":

@@ -125,7 +125,7 @@ class _Folder:
         self.options = options
         self.module = module
         self.rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator(known=module.computed)
+        evaluator = ConstantEvaluator(module.limits.max_constant_bytes, known=module.computed)
         self.params = Parameters(evaluator, quantized=options.quantized_weights, border=options.border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)

@@ -29,7 +29,8 @@ def standard_type(node: Node, module: Module) -> str | None:
         return None
     from onnx import defs
 
-    return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
+    opset = node.graph.opsets.get("", 1)
+    return op_type if opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "") else None
 
 
 def is_deterministic(node: Node, module: Module) -> bool:

@@ -22,6 +22,9 @@ from .eliminate_dead_code import drop_unused_functions
 from .infra import Pass, PassContext
 from .simplify.control import stand_in
 
+LONGEST_HINT = 1000
+"""Characters of a name that goes on growing while calls stand in each other."""
+
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
@@ -32,7 +35,8 @@ class InlineFunctions(Pass):
     2. A reference to an attribute of the function becomes the call's attribute, or the function's default, or goes.
        Operators that become known by that are lowered like those of the main graph.
     3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
-       the opsets of the main graph; the context is warned.
+       the opsets of the main graph; the context is warned. So it is where more nodes would come of it than the limit
+       of the module, and all stay.
     4. Functions that nobody calls any more go.
     """
 
@@ -45,6 +49,11 @@ class InlineFunctions(Pass):
         inliner = _Inliner(module)
         for key in inliner.refused:
             ctx.warnings.append(f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}")
+        if inliner.count() > module.limits.max_nodes:
+            ctx.warnings.append(
+                f"{module.limits.too_many_nodes('the model with its functions inlined')}: none is inlined"
+            )
+            return False
         waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
         while waiting:
             call = waiting.pop()
@@ -80,7 +89,7 @@ class _Inliner:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.rewriter = Rewriter(module)
-        self.evaluator = ConstantEvaluator()
+        self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         self.refused: dict[FunctionKey, str] = {}
         for key in recursive_functions(module):
             self.refused[key] = "it calls itself"
@@ -120,6 +129,21 @@ class _Inliner:
                 return f"{known} means something else in the model's opset"
         return ""
 
+    def count(self) -> int:
+        """The nodes of the main graph once everything is expanded. O(nodes)."""
+        own = {key: list(function.graph.walk()) for key, function in self.module.functions.items()}
+        calls = {key: [call_key(node) for node in nodes if self.callee(node) is not None] for key, nodes in own.items()}
+        total: dict[FunctionKey, int] = {}
+        stack = [key for key in own if key not in self.refused]
+        while stack:
+            key = stack[-1]
+            missing = [called for called in dict.fromkeys(calls[key]) if called not in total]
+            stack.extend(missing)
+            if not missing:
+                total[key] = len(own[key]) + sum(total[called] for called in calls[key])
+                stack.pop()
+        return sum(1 if self.callee(node) is None else total[call_key(node)] for node in self.module.graph.walk())
+
     def callee(self, node: Node) -> Function | None:
         key = call_key(node)
         return None if key in self.refused or node.regions else self.module.functions.get(key)
@@ -133,6 +157,7 @@ class _Inliner:
         copier = _Copier(self, attributes, call.origins, call.graph.opsets)
         copier.values.update(arguments)
         anchor, hint = call, call.name or (call.outputs[0].name if call.outputs else function.name)
+        hint = hint if len(hint) < LONGEST_HINT else function.name
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
         if not nodes:
@@ -247,7 +272,8 @@ class _Copier:
 
 def since(op_type: str, opset: int) -> int:
     """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
-    return int(defs.get_schema(op_type, opset, "").since_version) if defs.has(op_type, opset, "") else 0
+    known = opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
+    return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 
 def recursive_functions(module: Module) -> list[FunctionKey]:

@@ -85,7 +85,13 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Ru
 def complete_types(node: Node, evaluator: ShapeEvaluator) -> None:
     """`infer_types`, for operators on each element that are not in the op table too."""
     infer_types(node, evaluator)
-    if node.op in UNARY and op_info(node.op) is None and shape_of(node.output.type) is None:
+    if (
+        node.op in UNARY
+        and node.inputs
+        and node.outputs
+        and op_info(node.op) is None
+        and shape_of(node.output.type) is None
+    ):
         data = node.inputs[0]
         if data is not None and shape_of(data.type) is not None:
             node.output.type = data.type

@@ -32,7 +32,7 @@ class SimplifyInference(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator()
+        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             for node in graph:
                 if rewriter.steps.exhausted:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from ..ir.affine.recognise import Step, recognise
 from ..ir.attributes import RegionRef
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
-from ..ir.graph import Graph, Module, Node
+from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.statistics import Clue
+from ..ir.tensor import Tensor
 from ..ir.types import shape_of
 
 KINDS = {
@@ -31,7 +32,7 @@ def collect_sources(module: Module) -> None:
     if module.ledger.sources is not None:
         return
     sources: dict[int, Source] = {}
-    evaluator = ConstantEvaluator()
+    evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
     for graph, scope in scopes(module):
         index = 0
         for node in graph:
@@ -102,7 +103,8 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return None
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     params = {
-        key: Param(_name(node, i), evaluator.tensor(node.inputs[i])) for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
+        key: Param(_name(node, i), _known(node.inputs[i], evaluator))
+        for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
     }
     gamma = node.inputs[1]
     shape = None if gamma is None else shape_of(gamma.type)
@@ -123,6 +125,14 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
     )
 
 
+def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
+    """A parameter whose elements can be read as numbers."""
+    tensor = evaluator.tensor(value)
+    if tensor is None or not (tensor.dtype.is_float or tensor.dtype.name in ("u8", "i8", "i16", "i32", "i64")):
+        return None
+    return tensor if evaluator.array(value) is not None else None
+
+
 def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
     step = recognise(node, evaluator)
     if isinstance(step, Refusal) and step.code in ("unknown_rank", "overridable_initializer"):
@@ -132,7 +142,7 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
     params: dict[str, Param] = {}
     if step.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
-        params[key] = Param(step.parameter.name, evaluator.tensor(step.parameter))
+        params[key] = Param(step.parameter.name, _known(step.parameter, evaluator))
     return Source(
         origin=_origin(node),
         kind=KINDS[node.op],

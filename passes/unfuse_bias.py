@@ -27,7 +27,7 @@ class UnfuseBias(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator()
+        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             for node in graph:
                 if node.op in BIASED and has_vector_bias(node) and evaluator.array(node.input(2)) is not None:

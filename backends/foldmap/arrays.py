@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -11,8 +12,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.lib import format as npy
 
-from ...ir.errors import FoldMapError
+from ...ir.errors import FoldMapError, clipped
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.tensor import Array
 from .npz import NpzWriter
 
@@ -25,13 +28,11 @@ DTYPES = {
 }
 """Element types of arrays in a fold map."""
 
-MAX_BYTES = 1 << 40
-"""No array in a document is larger."""
-
 POOLED = 64 << 10
 """Arrays of fewer bytes stand together, in one member of the store for each element type: a member is dear. Larger ones
 do not wait in memory for the others.
 """
+
 Entry = dict[str, Any]
 """An array in the document: `dtype`, `shape`, and `ref`, its member of the store; where several arrays stand in that
 member, which then bears the name of their dtype, `offset` counts the elements in front of it.
@@ -94,7 +95,7 @@ class Arrays:
                 raise ValueError(f"{entry['ref']} does not have the shape {list(shape)}")
             array = np.frombuffer(stored, dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
-            raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
+            raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
         array.flags.writeable = False
         return array
 
@@ -118,15 +119,20 @@ class Arrays:
             writer.add(ref, array)
 
     @classmethod
-    def from_npz(cls, path: Path) -> Arrays:
-        """Raises FoldMapError where there is no npz file at `path`."""
+    def from_npz(cls, path: Path, limits: Limits = DEFAULT_LIMITS) -> Arrays:
+        """Nothing is unpacked before it is known how large it is.
+
+        Raises FoldMapError where there is no npz file at `path`, or one whose arrays are larger than `limits`.
+        """
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                items = {ref: archive[ref] for ref in archive.files}
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+                _check_size(sum(member.file_size for member in members), limits)
+                items = {member.filename.removesuffix(".npy"): _member(archive, member) for member in members}
+        except FoldMapError:
+            raise
         except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
-            raise FoldMapError(f"the arrays cannot be read: {error}") from None
-        if not all(isinstance(array, np.ndarray) for array in items.values()):
-            raise FoldMapError("the arrays cannot be read: one of them is no npy file")
+            raise FoldMapError(f"the arrays cannot be read: {clipped(str(error))}") from None
         return cls(items)
 
     def to_text(self) -> dict[str, str]:
@@ -134,31 +140,35 @@ class Arrays:
         return {ref: base64.b64encode(zlib.compress(_little(array))).decode() for ref, array in self.members().items()}
 
     @classmethod
-    def from_text(cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]]) -> Arrays:
+    def from_text(
+        cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]], limits: Limits = DEFAULT_LIMITS
+    ) -> Arrays:
         """The arrays of `to_text`, of which `entries` say how large they are.
 
-        Raises FoldMapError where the text is not what an entry says.
+        Raises FoldMapError where the text is not what an entry says, or the arrays are larger than `limits`.
         """
         members: dict[str, Array] = {}
         try:
-            for ref, (dtype, size) in _extents(entries).items():
-                if not 0 <= size <= MAX_BYTES:
-                    raise ValueError(f"{ref} has {size} bytes")
+            extents = _extents(entries)
+            _check_size(sum(size for _, size in extents.values()), limits)
+            for ref, (dtype, size) in extents.items():
                 data = zlib.decompressobj().decompress(base64.b64decode(items[ref], validate=True), size + 1)
                 if len(data) < size or (len(data) > size and ref not in DTYPES):
                     raise ValueError(f"{ref} does not have the size that the document says")
                 members[ref] = np.frombuffer(data[:size], dtype.newbyteorder("<")).astype(dtype, copy=False)
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            raise FoldMapError(f"an array of the fold map cannot be read: {error}") from None
+        except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
+            raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
         return cls(members)
 
 
 def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Element type and least size in bytes of every member that entries speak of."""
+    """Element type and least size in bytes of every member that entries speak of. Raises ValueError for none."""
     found: dict[str, tuple[np.dtype[Any], int]] = {}
     for entry in entries:
         dtype, ref = DTYPES[entry["dtype"]], entry["ref"]
         size = (entry.get("offset", 0) + prod(entry["shape"])) * dtype.itemsize
+        if size < 0:
+            raise ValueError(f"{ref} has {size} bytes")
         if ref not in found or found[ref][1] < size:
             found[ref] = (dtype, size)
     return found
@@ -176,6 +186,25 @@ def entries_of(document: object) -> Iterator[Entry]:
                 stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.max_fold_map_bytes:
+        raise FoldMapError(
+            f"its arrays have {size} bytes, more than the limit of {limits.max_fold_map_bytes} (--max-fold-map-bytes)"
+        )
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """The array in a member, whose header has to agree with its size."""
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream)
+        size = prod(shape) * dtype.itemsize
+        if dtype.hasobject or stream.tell() + size != member.file_size:
+            raise ValueError(f"{member.filename} does not have the shape {shape}")
+        return np.frombuffer(stream.read(size), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _little(array: Array) -> bytes:

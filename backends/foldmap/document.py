@@ -16,7 +16,8 @@ import numpy as np
 from ...frontends.onnx.external import value_names
 from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
 from ...frontends.onnx.protos import ModelProto
-from ...ir.errors import FoldMapError
+from ...ir.errors import FoldMapError, clipped
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.statistics import Statistic
 from ..files import replacing
 from ..places import path_of, text_of
@@ -37,7 +38,8 @@ class FoldMap:
         if data.get("format") != FORMAT:
             raise FoldMapError("this is not a fold map")
         if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
-            raise FoldMapError(f"fold map version {data.get('version')!r} is not known here (this is {VERSION})")
+            version = clipped(data.get("version"))
+            raise FoldMapError(f"fold map version {version} is not known here (this is {VERSION})")
         for key, kind in (("sources", list), ("layers", list), ("statistics", list), ("folded_model", dict)):
             if not isinstance(data.get(key), kind):
                 raise FoldMapError(f"the fold map has no {key}")
@@ -47,11 +49,11 @@ class FoldMap:
     # reading and writing
 
     @classmethod
-    def load(cls, path: str | Path) -> FoldMap:
+    def load(cls, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> FoldMap:
         """Read a fold map: a JSON document, with the npz file that it names beside it, or an ONNX model that holds one.
 
-        Raises FoldMapError where a file cannot be read, is no fold map, is not what the document says, or would lie in
-        another folder.
+        Raises FoldMapError where a file cannot be read, is no fold map, is not what the document says, is larger than
+        `limits`, or would lie in another folder.
         """
         path = Path(path)
         try:
@@ -61,10 +63,11 @@ class FoldMap:
         except ValueError as error:
             raise FoldMapError(f"{path!r}: cannot be read: {error}") from None
         try:
-            data = _parsed(content if content.lstrip()[:1] in (b"{", b"[", b"") else _of_model(content))
+            data = _parsed(content if content.lstrip()[:1] in (b"{", b"[", b"") else _of_model(content, limits))
             fold_map = cls(data)
+            _check_nesting(data, limits)
             check_structure(data)
-            fold_map.arrays = _stored(data, path.parent)
+            fold_map.arrays = _stored(data, path.parent, limits)
         except FoldMapError as error:
             raise FoldMapError(f"{path}: {error}") from None
         return fold_map
@@ -264,7 +267,7 @@ def check_structure(data: Mapping[str, Any]) -> None:
     except RecursionError:
         raise FoldMapError("the document is nested too deep") from None
     if error is not None:
-        where = "/".join(map(str, error.absolute_path)) or "the document"
+        where = "/".join(map(str, error.absolute_path))[:200] or "the document"
         raise FoldMapError(f"{where}: {error.message[:200]}")
     layers = {layer["id"] for layer in data["layers"]}
     for source in data["sources"]:
@@ -286,7 +289,16 @@ def check_store(store: str) -> None:
         raise FoldMapError(f"{store!r} is no store for arrays: {', '.join(STORES)}")
 
 
-def _of_model(content: bytes) -> bytes:
+def _check_nesting(data: Any, limits: Limits) -> None:
+    level: list[Any] = [data]
+    for _ in range(limits.max_nesting):
+        inside = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for items in inside for item in items if isinstance(item, dict | list)]
+    if level:
+        raise FoldMapError(limits.too_deep("lists and objects"))
+
+
+def _of_model(content: bytes, limits: Limits) -> bytes:
     """The fold map in a model's metadata."""
     from google.protobuf.message import DecodeError
 
@@ -296,7 +308,13 @@ def _of_model(content: bytes) -> bytes:
         text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
         if text is None:
             raise FoldMapError("the model holds no fold map")
-        return zlib.decompress(base64.b64decode(text, validate=True))
+        unpacker = zlib.decompressobj()
+        document = unpacker.decompress(base64.b64decode(text, validate=True), 2 * limits.max_fold_map_bytes)
+        if not unpacker.eof:
+            raise FoldMapError(
+                "the fold map in the model is truncated, or larger than the limit (--max-fold-map-bytes)"
+            )
+        return document
     except DecodeError:
         raise FoldMapError("this is neither JSON nor an ONNX model") from None
     except (ValueError, zlib.error):
@@ -308,7 +326,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _stored(data: dict[str, Any], folder: Path) -> Arrays:
+def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
     """The arrays of a document, whose `tensor_store` is taken out of it."""
     store = data.pop("tensor_store", None)
     kind = store.get("kind") if isinstance(store, dict) else None
@@ -316,21 +334,27 @@ def _stored(data: dict[str, Any], folder: Path) -> Arrays:
         return Arrays()
     if kind == "inline":
         items = store.get("arrays")
-        return Arrays.from_text(items if isinstance(items, dict) else {}, entries_of(data))
+        return Arrays.from_text(items if isinstance(items, dict) else {}, entries_of(data), limits)
     if kind != "npz":
-        raise FoldMapError(f"arrays in {kind!r} are not known here")
+        raise FoldMapError(f"arrays in {clipped(kind)} are not known here")
     name = str(store.get("path"))
+    shown = clipped(name)
     try:
         path = folder / path_of(name)
         inside = text_of(path.name) == name and path.resolve().parent == folder.resolve()
-    except ValueError as error:
-        raise FoldMapError(f"{name!r} is no name of a file: {error}") from None
+    except (OSError, ValueError) as error:
+        raise FoldMapError(f"{shown} is no name of a file: {error}") from None
     if not inside:
-        raise FoldMapError(f"{name!r} lies outside the fold map's folder")
+        raise FoldMapError(f"{shown} lies outside the fold map's folder")
     try:
+        if path.exists() and not path.is_file():
+            raise FoldMapError(f"its arrays in {shown} cannot be read: this is no regular file")
+        if path.stat().st_size > limits.max_fold_map_bytes:
+            raise FoldMapError(f"{shown} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)")
         digest = file_digest(path)
-    except OSError as error:
-        raise FoldMapError(f"its arrays in {name!r} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise FoldMapError(f"its arrays in {shown} cannot be read: {why}") from None
     if digest != store.get("digest"):
-        raise FoldMapError(f"{name!r} belongs to another fold map, or was changed")
-    return Arrays.from_npz(path)
+        raise FoldMapError(f"{shown} belongs to another fold map, or was changed")
+    return Arrays.from_npz(path, limits)

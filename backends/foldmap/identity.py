@@ -53,6 +53,11 @@ def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None 
         return xxh3_128_hexdigest(bare.SerializeToString(deterministic=True))
 
 
+def _json(document: object) -> bytes:
+    """JSON; a name that is no UTF-8, of which protobuf gives bytes, is written as they are."""
+    return json.dumps(document, default=repr).encode()
+
+
 def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
     """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
     they are written, and initializers of the main graph by name, type, shape and elements, whatever field or file they
@@ -64,15 +69,15 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
     """
     hasher = xxh3_128()
     graph = model.graph
-    hasher.update(json.dumps(sorted((entry.domain, entry.version) for entry in model.opset_import)).encode())
+    hasher.update(_json(sorted((str(entry.domain), entry.version) for entry in model.opset_import)))
     for infos in (graph.input, graph.output):
-        hasher.update(json.dumps([info.name for info in infos]).encode())
+        hasher.update(_json([info.name for info in infos]))
         for info in infos:
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
     encode = json.JSONEncoder().encode
-    for name, digest in sorted(zip((tensor.name for tensor in graph.initializer), digests, strict=True)):
+    for name, digest in sorted(zip((str(tensor.name) for tensor in graph.initializer), digests, strict=True)):
         hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
     for message in (*graph.sparse_initializer, *graph.node, *model.functions):
         for piece in splice(message.SerializeToString(deterministic=True), message.DESCRIPTOR.name):

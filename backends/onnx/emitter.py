@@ -72,15 +72,17 @@ class _Emitter:
         initializers = writer.initializers
         _extend_in_order(target.initializer, initializers, [tensor.name for tensor in source.initializer])
         target.sparse_initializer.extend(writer.sparse)
-        self.inputs(graph, source, target)
+        self.inputs(graph, source, target, writer.replaced)
         self.outputs(graph, source, target)
         _keep_annotations(source, target, writer)
         if self.module.changed:
             for info in (*target.output, *target.value_info):
                 _forget_negative_extents(info)
 
-    def inputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
-        """The graph's own inputs; where the model lists its initializers, as before IR version 4, those too."""
+    def inputs(self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]) -> None:
+        """The graph's own inputs; where the model lists its initializers, as before IR version 4, those too, as they
+        were listed unless they are among the `replaced` and have another shape.
+        """
         own = {value.name: value for value in graph.inputs}
         listed: dict[str, TensorProto] = {}
         if self.module.ir_version < 4:
@@ -91,7 +93,7 @@ class _Emitter:
             if info.name in own:
                 target.input.append(_named(info, self.names.of(own[info.name])))
                 seen.add(info.name)
-            elif tensor is not None and list(tensor.dims) == _dims(info):
+            elif tensor is not None and (info.name not in replaced or list(tensor.dims) == _dims(info)):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():

@@ -19,8 +19,9 @@ import numpy as np
 
 from ...ir.affine.recognise import batch_norm_of
 from ...ir.errors import EmitError
-from ...ir.evaluate import ConstantEvaluator, align, is_wide
+from ...ir.evaluate import ConstantEvaluator, NotEvaluable, align, is_wide
 from ...ir.graph import Graph, Module, Node, Value
+from ...ir.lazy import lazy
 from ...ir.ops import BIASED, op_info
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
@@ -42,12 +43,16 @@ class Legalization:
     fused: dict[Node, Node] = field(default_factory=dict)
 
 
+WIDEST = 16
+"""A weight of 4 bits, times its factor, is 16 times as long in float64."""
+
+
 def legalize(module: Module) -> Legalization:
     """Decide for every node of `module`. O(nodes).
 
     Raises EmitError where a float64 parameter cannot be computed or shaped.
     """
-    sweep = _Sweep()
+    sweep = _Sweep(module)
     for graph in module.top_graphs():
         for node in reversed(list(graph.walk())):
             sweep.visit(node)
@@ -55,10 +60,17 @@ def legalize(module: Module) -> Legalization:
 
 
 class _Sweep:
-    def __init__(self) -> None:
+    def __init__(self, module: Module) -> None:
+        self.module = module
         self.result = Legalization()
-        self.evaluator = ConstantEvaluator(1 << 62)
         self.unread: dict[Value, int] = {}
+
+    @lazy
+    def evaluator(self) -> ConstantEvaluator:
+        """For parameters that are computed here: they may be as large as a payload makes them."""
+        payloads = (node.attrs.get("value") for node in self.module.walk() if node.op == "constant")
+        largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
+        return ConstantEvaluator(max(self.module.limits.max_constant_bytes, WIDEST * largest))
 
     def visit(self, node: Node) -> None:
         result = self.result
@@ -103,6 +115,8 @@ class _Sweep:
             return
         data, parameter = node.inputs
         assert data is not None and parameter is not None
+        if came_so(node, parameter):
+            return
         if wide and (array := self.evaluator.array(node.output)) is not None:
             self.result.computed[node.output] = ArrayTensor(array)
             self.release(node, data, parameter)
@@ -143,7 +157,7 @@ class _Sweep:
 
     def visit_layer(self, node: Node) -> None:
         bias = node.input(2)
-        if bias is None or dtype_of(bias.type) is not F64:
+        if bias is None or dtype_of(bias.type) is not F64 or came_so(node, bias):
             return
         dtype = dtype_of(node.output.type)
         if dtype is not F64 and dtype is not None:
@@ -159,12 +173,22 @@ class _Sweep:
         rank: int | None = None,
     ) -> None:
         array = self.evaluator.array(parameter)
-        if array is None or dtype is None:
+        if array is None or dtype is None or dtype.kind == "unknown":
             raise EmitError(f"{node.op} %{node.output.name}: the parameter %{parameter.name} cannot be computed")
         if array.dtype == np.float64:
             array = round_to(array, dtype)
-        self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
+        try:
+            self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
+        except NotEvaluable as error:
+            raise EmitError(f"{node.op} %{node.output.name}: {error}") from None
         self.release(node, parameter)
+
+
+def came_so(node: Node, parameter: Value) -> bool:
+    """Whether a node of the source reads there what it has read in the source."""
+    producer = parameter.node
+    made = producer is not None and (producer.source is None or producer.op == "nn.batch_norm_to_affine")
+    return node.source is not None and not made
 
 
 def _aligned(array: Array, axis: int | None, rank: int | None) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from ...frontends.onnx.attributes import export_attribute, export_sparse
+from ...frontends.onnx.attributes import export_attribute, export_sparse, value_field
 from ...frontends.onnx.lowering import OP_TYPES
 from ...frontends.onnx.messages import copy_fields
 from ...frontends.onnx.protos import GraphProto, NodeProto, SparseTensorProto, TensorProto
@@ -53,13 +53,19 @@ class GraphWriter:
     def nodes(self) -> list[NodeProto]:
         for value, payload in self.graph.defaults.items():
             name = self.names.of(value)
-            if isinstance(payload, SparseTensor):
-                self.sparse.append(export_sparse(payload, name))
-            else:
-                self.initializers[name] = tensor_proto(payload, name)
+            try:
+                if isinstance(payload, SparseTensor):
+                    self.sparse.append(export_sparse(payload, name))
+                else:
+                    self.initializers[name] = tensor_proto(payload, name)
+            except ValueError as error:
+                raise EmitError(f"%{name}: {error}") from None
         for node in self.graph:
-            if node not in self.legal.skipped:
-                self.node(node)
+            try:
+                if node not in self.legal.skipped:
+                    self.node(node)
+            except ValueError as error:  # elements that were not given, or that ONNX has no field for
+                raise EmitError(f"{node.label}: {error}") from None
         self.returns()
         self.restore_order()
         self.defined.update(name for proto in self.protos for name in proto.output)
@@ -225,15 +231,18 @@ class GraphWriter:
                 proto.attribute.append(export_attribute(name, value, listed))
             return
         for attribute in source.attribute:
-            copy = proto.attribute.add()
-            if not attribute.HasField("g") and not attribute.graphs:
+            copy, field = proto.attribute.add(), value_field(attribute)
+            if attribute.ref_attr_name or field not in ("g", "graphs"):
                 copy.CopyFrom(attribute)
-                continue
-            copy_fields(attribute, copy, ("g", "graphs"))
-            if attribute.HasField("g"):
-                copy.g.CopyFrom(next(regions))
-            for _ in attribute.graphs:
-                copy.graphs.append(next(regions))
+            elif field == "g":
+                region = next(regions)
+                copy_fields(attribute, copy, ("g",))
+                if attribute.HasField("g"):
+                    copy.g.CopyFrom(region)
+            else:
+                copy_fields(attribute, copy, ("graphs",))
+                for _ in attribute.graphs:
+                    copy.graphs.append(next(regions))
 
     def regions(self, node: Node) -> list[GraphProto]:
         protos = []

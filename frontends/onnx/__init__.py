@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from ...ir.errors import ModelError
 from ...ir.graph import Module
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.payload import FilePart, SourceFile
 from .external import external_parts
 from .importer import import_model
@@ -24,16 +25,16 @@ LARGE_PAYLOAD = 1 << 16
 """In a large file, tensors from so many bytes on are read when they are needed."""
 
 
-def load(path: str | Path) -> Module:
+def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
 
     Of a large file the large tensors are left where they are: it stays open as long as the module lives. Raises
-    ModelError where the file cannot be read or holds no ONNX model.
+    ModelError where the file cannot be read, holds no ONNX model, or one that is larger than `limits`.
     """
     with _naming(path):
         model, parts = _read(path)
         parts += external_parts(model, Path(path).parent)
-        module = import_model(model, Path(path).parent)
+        module = import_model(model, Path(path).parent, limits)
     module.payloads.extend(parts)
     return module
 
@@ -49,12 +50,12 @@ def read_model(path: str | Path) -> tuple[ModelProto, Path]:
     return model, Path(path).parent
 
 
-def from_model(model: ModelProto, base_dir: str | Path = ".") -> Module:
+def from_model(model: ModelProto, base_dir: str | Path = ".", limits: Limits = DEFAULT_LIMITS) -> Module:
     """Import a ModelProto, which must not be changed while the module lives; external data stands below `base_dir`.
 
-    Raises ModelError where the model breaks ONNX's rules for graphs.
+    Raises ModelError where the model breaks ONNX's rules for graphs, or is larger than `limits`.
     """
-    return import_model(model, Path(base_dir))
+    return import_model(model, Path(base_dir), limits)
 
 
 @contextmanager
@@ -63,8 +64,6 @@ def _naming(path: str | Path) -> Iterator[None]:
     name = "standard input" if str(path) == "-" else str(path)
     try:
         yield
-    except UnicodeDecodeError:
-        raise ModelError(f"{name}: a name in the model is not UTF-8 text") from None
     except ModelError as error:
         raise error if str(error).startswith(f"{name}: ") else ModelError(f"{name}: {error}") from None
 
@@ -96,7 +95,9 @@ def _parsed(data: bytes) -> ModelProto:
     model = ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError:
+    except DecodeError as error:
+        if "MaxDepth" in str(error):
+            raise ModelError("its messages stand in each other deeper than the 100 that protobuf reads") from None
         raise ModelError("this is not an ONNX model, or it is truncated") from None
     return model
 

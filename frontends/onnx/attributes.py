@@ -49,7 +49,7 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
     """
     if proto.ref_attr_name:
         return AttributeRef(proto.ref_attr_name, _KINDS.Name(proto.type))
-    field = _FIELDS.get(proto.type) or _set_field(proto)
+    field = value_field(proto)
     if field is None:
         raise UnknownAttribute(proto.name)
     if proto.type in NUMBERS:
@@ -60,6 +60,11 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
     single = {"floats": "f", "ints": "i", "strings": "s", "tensors": "t", "graphs": "g"}.get(field, field[:-1])
     items = tuple([_import_scalar(single, item, base_dir, region) for item in getattr(proto, field)])
     return items if items else EmptyList(field)
+
+
+def value_field(proto: AttributeProto) -> str | None:
+    """The field that holds the value of an attribute."""
+    return _FIELDS.get(proto.type) or _set_field(proto)
 
 
 def _set_field(proto: AttributeProto) -> str | None:

@@ -7,17 +7,18 @@ constants, the protobuf messages are held by reference for the backend. In-house
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
-from ...ir.errors import ModelError
+from ...ir.errors import ModelError, clipped
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.infer import TYPE_OF_DATA
+from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.rewrite import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type
@@ -25,9 +26,13 @@ from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_spar
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
-from .protos import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from .payloads import misfit
+from .protos import IR_VERSION, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from .shapes import infer_shapes
 from .tensors import OnnxTensor
+
+SURE_OPSET = 24
+"""The last opset of the default domain in the oldest onnx package that irc runs with."""
 
 CONSTANT_FORMS = {
     "value": "t",
@@ -46,19 +51,25 @@ _INFERRED = frozenset((*LOWERINGS, *(name.removeprefix("::") for name in TYPE_OF
 """Operators of the default domain whose results the op table may know the types of."""
 
 
-def import_model(model: ModelProto, base_dir: Path) -> Module:
+def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """The module of `model`, whose external data stands below `base_dir`. O(nodes + uses).
 
-    Raises ModelError where the model is no graph: a value that nothing defines, or that two nodes define, or a cycle.
+    Raises ModelError where the model is no graph: a value that nothing defines, or that two nodes define, or a cycle;
+    and where it is larger than `limits`.
     """
     if not model.HasField("graph"):
         raise ModelError("this is not an ONNX model: it holds no graph")
-    if _may_type_itself(model):
-        try:
-            return _Importer(model, base_dir, by_itself=True).run()
-        except _Untyped:
-            pass
-    return _Importer(model, base_dir).run()
+    try:
+        if _may_type_itself(model):
+            try:
+                return _Importer(model, base_dir, limits, by_itself=True).run()
+            except _Untyped:
+                pass
+        return _Importer(model, base_dir, limits).run()
+    except (RecursionError, DecodeError):  # before a limit was reached, protobuf's own of 100 messages among them
+        raise ModelError("graphs or types stand in each other too deep") from None
+    except UnicodeDecodeError:
+        raise ModelError("a name in the model is not UTF-8 text") from None
 
 
 class _Untyped(Exception):
@@ -93,14 +104,17 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: ModelProto, base_dir: Path, *, by_itself: bool = False) -> None:
+    def __init__(self, model: ModelProto, base_dir: Path, limits: Limits, *, by_itself: bool = False) -> None:
         """Import `model`, `by_itself` without shape inference: then every type has to be found by the op table."""
         self.model = model
         self.by_itself = by_itself
         self.base_dir = base_dir
-        self.module = Module(Graph(), ir_version=model.ir_version, source=model)
+        self.limits = limits
+        self.count, self.depth = 0, 0
+        self.module = Module(Graph(), ir_version=model.ir_version, source=model, limits=limits)
         self.module.base_dir = base_dir
-        self.evaluator = ConstantEvaluator()
+        self.module.warnings.extend(newer_than_known(model))
+        self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain takes the place of the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
@@ -125,7 +139,10 @@ class _Importer:
         return module
 
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
-        graph = Graph(proto.name, opsets, source=proto)
+        self.depth += 1
+        if self.depth > self.limits.max_nesting:
+            raise ModelError(self.limits.too_deep())
+        graph = Graph(as_text(proto.name, "the name of a graph"), opsets, source=proto)
         types = _types(proto, inferred)
         declared: dict[str, Type] = {}
         if self.by_itself:
@@ -149,7 +166,8 @@ class _Importer:
             if name not in scope.values or not _completes(scope.values[name].type, type_):
                 raise _Untyped
         names = [info.name for info in proto.output]
-        graph.set_outputs([self.read(scope, name, f"graph {proto.name!r} returns") for name in names], names)
+        graph.set_outputs([self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names], names)
+        self.depth -= 1
         return graph
 
     def nodes(
@@ -161,6 +179,9 @@ class _Importer:
         inferred: Sequence[NodeProto] | None,
     ) -> None:
         """Append the nodes; those of a graph that is not sorted come in a stable topological order."""
+        self.count += len(protos)
+        if self.count > self.limits.max_nodes:
+            raise ModelError(self.limits.too_many_nodes())
         order = topological_order(protos, scope.lookup)
         sorted_mirror = (
             scope.outer is None
@@ -175,9 +196,11 @@ class _Importer:
     def node(
         self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
     ) -> None:
-        name, op_type, domain = proto.name, proto.op_type, proto.domain
-        if not (isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str)):
-            raise ModelError(f"a name of node {name!r} ({op_type!r}) is not UTF-8 text")
+        name, op_type, domain, overload = proto.name, proto.op_type, proto.domain, proto.overload
+        if not (
+            isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str) and isinstance(overload, str)
+        ):
+            raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
         inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
@@ -189,8 +212,7 @@ class _Importer:
             constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
             if constant is not None:
                 op, attrs = "constant", constant
-            elif not overridden:
-                opset = graph.opsets.get("" if domain in DEFAULT_DOMAINS else domain, 1)
+            elif not overridden and domain in DEFAULT_DOMAINS and not is_newer(opset := graph.opsets.get("", 1)):
                 lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
                 if refusal is not None:
@@ -227,8 +249,11 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
+            name = attribute.name
+            if not isinstance(name, str):
+                as_text(name, "the name of an attribute")
             if attribute.type in NUMBERS:
-                attrs[attribute.name] = import_attribute(attribute, self.base_dir, _no_region)
+                attrs[name] = import_attribute(attribute, self.base_dir, _no_region)
                 continue
             mirror = None if inferred is None else inferred.attribute[i]
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
@@ -240,7 +265,7 @@ class _Importer:
                 return RegionRef(len(regions) - 1)
 
             try:
-                attrs[attribute.name] = import_attribute(attribute, self.base_dir, region)
+                attrs[name] = import_attribute(attribute, self.base_dir, region)
             except UnknownAttribute:
                 complete = False
         return attrs if complete else None
@@ -253,10 +278,24 @@ class _Importer:
             return None
         form, value = next(iter(attrs.items()))
         payload = constant_payload(form, value)
-        return None if payload is None else {"value": payload, "form": form}
+        if payload is None or self.misfit(proto.output[0], payload):
+            return None
+        return {"value": payload, "form": form}
+
+    def misfit(self, name: str, payload: Attribute) -> bool:
+        """Whether a constant is none that can be read: its elements disagree with its shape."""
+        tensors = (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,)
+        for tensor in tensors:
+            fault = misfit(tensor) if isinstance(tensor, OnnxTensor) else None
+            if fault is not None:
+                self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
+                return True
+        return False
 
     def function(self, proto: FunctionProto) -> Function:
         scope = _Scope()
+        for name in (proto.name, proto.domain, proto.overload, *proto.attribute):
+            as_text(name, "the name of a function, or of its attribute,")
         graph = Graph(proto.name, _opsets(proto.opset_import), source=proto)
         types = {info.name: import_type(info.type) for info in proto.value_info}
         for name in proto.input:
@@ -268,7 +307,8 @@ class _Importer:
         function.attributes = tuple(proto.attribute)
         for attribute in proto.attribute_proto:
             try:
-                function.defaults[attribute.name] = import_attribute(attribute, self.base_dir, _no_region)
+                name = as_text(attribute.name, "the name of an attribute")
+                function.defaults[name] = import_attribute(attribute, self.base_dir, _no_region)
             except UnknownAttribute:
                 continue
         return function
@@ -287,7 +327,7 @@ class _Importer:
         return payloads
 
     def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
-        op = "variable" if name in self.variables else "constant"
+        op = "variable" if name in self.variables or self.misfit(name, payload) else "constant"
         dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
         key = (dtype.name, payload.shape)
         type_ = self.types.get(key)
@@ -298,18 +338,18 @@ class _Importer:
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
         if not isinstance(value.name, str):  # protobuf gives bytes where a string is not UTF-8
-            raise ModelError(f"the name {value.name!r} is not UTF-8 text")
+            raise ModelError(f"the name {clipped(value.name)} is not UTF-8 text")
         if value.name in scope.values:
             if value.node is None or scope.values[value.name].node is not None:
-                raise ModelError(f"value {value.name!r} is defined twice, the second time by {_describe(owner)}")
-            self.module.untouchable = f"the model defines {value.name!r} twice: it is not SSA"
+                raise ModelError(f"value {clipped(value.name)} is defined twice, the second time by {_describe(owner)}")
+            self.module.untouchable = f"the model defines {clipped(value.name)} twice: it is not SSA"
         scope.values[value.name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
         value = scope.values.get(name) or scope.lookup(name)
         if value is None:
             who = reader if node is None else f"{_describe(node)} reads"
-            raise ModelError(f"{who} {name!r}, which nothing defines")
+            raise ModelError(f"{who} {clipped(name)}, which nothing defines")
         return value
 
 
@@ -344,15 +384,47 @@ def _no_region(graph: GraphProto) -> RegionRef:
 
 def _describe(owner: GraphProto | NodeProto | FunctionProto) -> str:
     if isinstance(owner, NodeProto):
-        return f"node {owner.name or list(owner.output)!r} ({owner.op_type})"
-    return f"{'graph' if isinstance(owner, GraphProto) else 'function'} {owner.name!r}"
+        return f"node {clipped(owner.name or list(owner.output))} ({clipped(owner.op_type)[1:-1]})"
+    return f"{'graph' if isinstance(owner, GraphProto) else 'function'} {clipped(owner.name)}"
+
+
+def as_text(name: str, what: str) -> str:
+    """`name`, of which protobuf gives bytes where it is not UTF-8. Raises ModelError there."""
+    if not isinstance(name, str):
+        raise ModelError(f"{what} is not UTF-8 text: {clipped(name)}")
+    return name
+
+
+def newer_than_known(model: ModelProto) -> Iterator[str]:
+    """Warnings of versions that are newer than the installed onnx package."""
+    if model.ir_version > IR_VERSION:
+        yield f"IR version {model.ir_version} is newer than the {IR_VERSION} known here"
+    owners = [("the model", model.opset_import)]
+    owners.extend((f"function {clipped(function.name)}", function.opset_import) for function in model.functions)
+    for what, imports in owners:
+        version = _opsets(imports)[""]
+        if is_newer(version):
+            yield f"{what} is in opset {version}, newer than the {newest_opset()} known here: its operators are kept"
+
+
+def newest_opset() -> int:
+    """The last opset of the default domain whose operators the installed onnx package knows."""
+    from onnx import defs
+
+    return int(defs.onnx_opset_version())
+
+
+def is_newer(opset: int) -> bool:
+    """Whether an opset is newer than all that are known; hardly any model makes the onnx package be imported for it."""
+    return opset > SURE_OPSET and opset > newest_opset()
 
 
 def _opsets(imports: Iterable[object]) -> dict[str, int]:
     """Version by domain; the default domain is written "" here, and is opset 1 where none is given."""
     opsets = {"": 1}
     for entry in imports:
-        domain = "" if entry.domain in DEFAULT_DOMAINS else entry.domain  # type: ignore[attr-defined]
+        domain = as_text(entry.domain, "a domain")  # type: ignore[attr-defined]
+        domain = "" if domain in DEFAULT_DOMAINS else domain
         opsets[domain] = entry.version  # type: ignore[attr-defined]
     return opsets
 

@@ -14,7 +14,7 @@ from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
-from ...ir.ops import OPS
+from ...ir.ops import OPS, odd_attribute
 from ...ir.tensor import Tensor
 from ...ir.types import shape_of
 
@@ -218,6 +218,8 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
     low, high = OPS[lowering.op].inputs
     if not low <= len(node.inputs) <= high or None in node.inputs[:low]:
         refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    if (name := odd_attribute(node.attrs)) is not None:
+        refusal = refusal or Refusal("unsupported_attr", f"{name} is of another kind")
     if not node.outputs or not node.outputs[0]:
         refusal = refusal or Refusal("unsupported_op", "its first result has no name")
     return (None, refusal) if refusal else (lowering.op, None)

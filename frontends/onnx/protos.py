@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx import (
+        IR_VERSION,
         AttributeProto,
         FunctionProto,
         GraphProto,
@@ -39,6 +40,7 @@ else:
         return module
 
     _found = _messages()
+    IR_VERSION = _found.IR_VERSION
     AttributeProto = _found.AttributeProto
     FunctionProto = _found.FunctionProto
     GraphProto = _found.GraphProto
@@ -50,6 +52,7 @@ else:
     ValueInfoProto = _found.ValueInfoProto
 
 __all__ = [
+    "IR_VERSION",
     "AttributeProto",
     "FunctionProto",
     "GraphProto",

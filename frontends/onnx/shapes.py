@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .calls import expands_little
 from .external import fill
 from .placeholders import any_held, held
 from .protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -22,7 +23,8 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> Model
 
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
     light.opset_import.extend(model.opset_import)
-    light.functions.extend(model.functions)
+    if expands_little(model):
+        light.functions.extend(model.functions)
     _strip_graph(model.graph, light.graph, order)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from ...ir.errors import ModelError
+from ...ir.errors import ModelError, clipped
 from ...ir.payload import FilePart, Payload, SourceFile, raw
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from .dtypes import export_dtype, import_dtype
@@ -76,7 +77,8 @@ class OnnxTensor(Tensor):
         if isinstance(self.part, Tensor):
             yield from self.part.blocks()
             return
-        if not isinstance(self.part, FilePart) or self.in_memory or not self.shape or self.dtype.name not in _PLAIN:
+        plain = self.dtype.name in _PLAIN and self.nbytes
+        if not isinstance(self.part, FilePart) or self.in_memory or not self.shape or not plain:
             yield from super().blocks()
             return
         for block in self.part.blocks(self.rows_per_block * (self.nbytes // self.shape[0])):
@@ -115,20 +117,21 @@ def elsewhere(proto: TensorProto, base_dir: Path) -> Payload | None:
 def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
     """Where the elements of an external tensor stand: `length` bytes, or all that are left, from `offset`.
 
-    Raises ModelError as `stored`.
+    Raises ModelError as `check_location`, and where the file does not hold the elements there.
     """
     path = check_location(proto, base_dir)
-    place = {entry.key: entry.value for entry in proto.external_data}
     try:
         file = SourceFile.at(path)
-        offset = int(place.get("offset") or 0)
-        size = int(place.get("length") or max(0, file.size - offset))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"tensor {proto.name!r}: external data {place['location']!r}: {error}") from None
-    if offset < 0 or size < 0 or offset + size > file.size:
-        where = f"{size} bytes at {offset} of external data {place['location']!r}"
-        raise ModelError(f"tensor {proto.name!r}: {where}: the file has {file.size} bytes")
-    return FilePart(file, offset, size)
+    except OSError as error:
+        raise ModelError(f"{_external(proto)} cannot be read: {error.strerror}") from None
+    found = _range(proto, file.size)
+    if isinstance(found, str):
+        raise ModelError(f"{_external(proto)}: {found}")
+    return FilePart(file, *found)
+
+
+def _external(proto: TensorProto) -> str:
+    return f"tensor {clipped(proto.name)}: external data {clipped(external_location(proto))}"
 
 
 def external_location(proto: TensorProto) -> str:
@@ -139,16 +142,40 @@ def external_location(proto: TensorProto) -> str:
 def check_location(proto: TensorProto, base_dir: Path) -> Path:
     """The file of an external tensor.
 
-    Raises ModelError where it is missing or lies outside the model's folder.
+    Raises ModelError where it is missing, is no regular file or lies outside the model's folder.
     """
     location = external_location(proto)
-    path = base_dir / location
-    root = base_dir.resolve()
-    if not location or Path(location).is_absolute() or root not in path.resolve().parents:
-        raise ModelError(f"tensor {proto.name!r}: external data {location!r} lies outside the model's folder")
-    if not path.is_file():
-        raise ModelError(f"tensor {proto.name!r}: external data {location!r} is missing")
+    if not isinstance(location, str):  # protobuf gives bytes where a string is not UTF-8
+        raise ModelError(f"{_external(proto)} is not UTF-8 text")
+    try:
+        path = base_dir / location
+        inside = base_dir.resolve() in path.resolve().parents and ".." not in Path(location).parts
+        if not location or Path(location).is_absolute() or not inside:
+            raise ModelError(f"{_external(proto)} lies outside the model's folder")
+        if not path.is_file():
+            raise ModelError(f"{_external(proto)} is {'no regular file' if path.exists() else 'missing'}")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{_external(proto)} cannot be read: {why}") from None
     return path
+
+
+def _range(proto: TensorProto, size: int) -> tuple[int, int] | str:
+    """Offset and length of the elements of `proto` in a file of `size` bytes, or why it does not hold them there."""
+    numbers = {"offset": "0"}
+    numbers.update((entry.key, entry.value) for entry in proto.external_data if entry.key in ("offset", "length"))
+    for key, text in numbers.items():
+        if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+            return f"{key} {clipped(text)} is no number of bytes"
+    offset = int(numbers["offset"])
+    length = int(numbers.get("length", max(size - offset, 0)))
+    if offset + length > size:
+        return f"{length} bytes from {offset} on are not in its {size} bytes"
+    dtype = import_dtype(proto.data_type)
+    wanted = (prod(proto.dims) * dtype.bits + 7) // 8
+    if dtype.bits and length != wanted:
+        return f"its {length} bytes are not the {wanted} of the shape {list(proto.dims)[:8]}"
+    return offset, length
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:

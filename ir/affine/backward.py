@@ -301,6 +301,10 @@ def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     return _data(moved)
 
 
+MAX_BLOCKS = 1 << 12
+"""Blocks of DepthToSpace and SpaceToDepth, which are 4 as a rule."""
+
+
 def depth_to_space(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data, B blocks in all."""
     if affine.axis is None or affine.axis == 0:
@@ -308,6 +312,8 @@ def depth_to_space(node: Node, index: int, affine: Affine, params: Parameters) -
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"{node.label} moves channels into axis {affine.axis}")
     blocks = integer(node, "blocksize", 1) ** 2
+    if blocks > MAX_BLOCKS:
+        return unknown_shape(node)
     if text(node, "mode", "DCR") == "DCR":
         return _data(affine.map(1, lambda array: np.tile(array, blocks)))
     return _data(affine.map(1, lambda array: np.repeat(array, blocks)))

@@ -6,6 +6,8 @@ depends on how many taps of a window lie in the padding.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ..graph import Node
@@ -71,6 +73,10 @@ def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
     return found
 
 
+MAX_POSITIONS = 1 << 24
+"""Positions of which each may have a bias of its own."""
+
+
 def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array]:
     """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]."""
     strides, dilations = steps(node, "strides", len(kernel)), steps(node, "dilations", len(kernel))
@@ -78,7 +84,7 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
     for axis, extent in enumerate(kernel):
         begin, end = pads[axis], pads[len(kernel) + axis]
         window = dilations[axis] * (extent - 1) + 1
-        count = (sizes[axis] + begin + end - window) // strides[axis] + 1
+        count = max((sizes[axis] + begin + end - window) // strides[axis] + 1, 0) if strides[axis] > 0 else 0
         place = np.arange(count) * strides[axis] - begin + np.arange(extent)[:, None] * dilations[axis]
         found.append(((place >= 0) & (place < sizes[axis])).astype(np.float64))
     return found
@@ -93,6 +99,8 @@ def bias_map(node: Node, taps: Array) -> Array | Refusal:
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return Refusal("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
+    if prod(sizes) + sum(map(abs, pads)) > MAX_POSITIONS or min(sizes, default=1) < 0:
+        return Refusal("nonzero_padding", f"{node.label} pads with zeros, and a bias for each position is too large")
     result = taps
     for axis, inside in enumerate(_inside(node, kernel, sizes, pads)):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)

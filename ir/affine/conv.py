@@ -31,7 +31,7 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusa
         return found
     weight, bias = found
     shape = weight.shape
-    refusal = _shape_refusal(node, shape, bias, shape[0])
+    refusal = _shape_refusal(node, shape, bias, shape[0] if shape else 0)
     if refusal is not None:
         return refusal
     tail = (1,) * (len(shape) - 1)
@@ -52,7 +52,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
     shape, group = weight.shape, integer(node, "group", 1)
-    refusal = _shape_refusal(node, shape, bias, shape[0])
+    refusal = _shape_refusal(node, shape, bias, shape[0] if shape else 0)
     if refusal is not None:
         return refusal
     if group < 1 or shape[0] % group:

@@ -18,6 +18,7 @@ from ..types import shape_of
 from . import backward
 from .algebra import Affine
 from .backward import (
+    MAX_BLOCKS,
     clip_bounds,
     gathered,
     new_bounds,
@@ -218,6 +219,8 @@ def space_to_depth(node: Node, given: Given, params: Parameters) -> Carry | Refu
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"{node.label} moves axis {affine.axis} into the channels")
     blocks = integer(node, "blocksize", 1) ** 2
+    if blocks > MAX_BLOCKS:
+        return unknown_shape(node)
     return _result(affine.map(1, lambda array: np.tile(array, blocks)))
 
 
@@ -313,6 +316,9 @@ def broadcast_to(node: Node, given: Given, params: Parameters) -> Carry | Refusa
     return _result(affine.at(axis)) if is_extent(after, axis, affine.channels) else unknown_shape(node)
 
 
+MAX_REPEATS = 1 << 16
+
+
 def tile(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     """Tile: the channels are repeated."""
     affine = _only(node, given)
@@ -322,6 +328,8 @@ def tile(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     if repeats is None or len(node.inputs) != 2 or affine.axis >= len(repeats) or repeats[affine.axis] < 1:
         return Refusal("non_constant_params", f"{node.label}: its repeats are not constant")
     count = repeats[affine.axis]
+    if count > MAX_REPEATS:
+        return unknown_shape(node)
 
     def repeated(array: Array) -> Array:
         return np.tile(array, count)

@@ -49,13 +49,14 @@ class Parameters:
             return self.largest(value, elements, axes)
         key = (value, axes, shape, ())
         if key not in self._largest:
-            self._largest[key] = np.concatenate([_magnitude(block, axes) for block in elements.blocks()])
+            found = [_magnitude(block, axes) for block in elements.blocks()]
+            self._largest[key] = np.concatenate(found) if found else np.zeros(shape[0])
         return self._largest[key]
 
 
 def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     wide = array if array.dtype in _COMPARED else array.astype(np.float32)
-    top, bottom = wide.max(axis=axes), wide.min(axis=axes)
+    top, bottom = wide.max(axis=axes, initial=0), wide.min(axis=axes, initial=0)
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest
 

@@ -101,7 +101,8 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
     if s is None or t is None or beta is None or mean is None:
         return None
     axis = node.attrs.get("axis")
-    assert isinstance(axis, int) and add.attrs.get("axis") == axis
+    if not isinstance(axis, int) or add.attrs.get("axis") != axis:
+        return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)
     assert mean is not None and beta is not None
     return Step((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))

@@ -75,7 +75,7 @@ class Linker:
     def __init__(self, module: Module, *, border: str = "keep") -> None:
         self.module = module
         self.rewriter = Rewriter(module)
-        self.params = Parameters(ConstantEvaluator(), border=border)
+        self.params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes), border=border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
         self.statistics = module.ledger.statistics

@@ -24,10 +24,13 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ledger import Refusal
 from ...ir.ops import op_info, reads_elements, sole_reader
 from ...ir.tensor import round_to, to_float64
-from ...ir.types import dtype_of
+from ...ir.types import dtype_of, shape_of
 
 Path = tuple[Node, "Path | None"]
 """The operators that an affine has passed, the last one first."""
+
+MAX_EXTENT = 1 << 24
+"""Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
@@ -155,7 +158,7 @@ class Planner:
         if refusal is None and self.params.evaluator.tensor(value) is not None:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
         if refusal is None and node is not None:
-            refusal = _needs_one_axis(node, affine)
+            refusal = _needs_one_axis(node, affine) or too_wide(node)
         if refusal is not None or node is None:
             return _told(refusal, path)
         fold = self._absorbed(node, affine) if value.index == 0 else None
@@ -251,7 +254,7 @@ class Planner:
             given = {i: pending[v] for i, v in enumerate(node.inputs) if v in pending and _reads(node, i)}
             info = op_info(node.op)
             assert info is not None
-            refusal = next(filter(None, (_needs_one_axis(node, each) for each in given.values())), None)
+            refusal = next(filter(None, (_needs_one_axis(node, each) for each in given.values())), too_wide(node))
             if refusal is not None:
                 continue
             if info.affine.absorb_data is not None:
@@ -311,6 +314,15 @@ class Planner:
         if isinstance(pushed, Refusal):
             return [change]
         return [replace(change, fold=replace(fold, shift=None), lacks=stage), *pushed.changes]
+
+
+def too_wide(node: Node) -> Refusal | None:
+    """Why an operator is not looked through: an affine along one of its axes might not fit into the memory."""
+    for value in (*node.inputs, *node.outputs):
+        shape = None if value is None else shape_of(value.type)
+        if shape is not None and any(isinstance(dim, int) and dim > MAX_EXTENT for dim in shape):
+            return Refusal("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
+    return None
 
 
 def _needs_one_axis(node: Node, affine: Affine) -> Refusal | None:

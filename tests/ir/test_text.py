@@ -364,7 +364,7 @@ def test_every_truncated_text_is_refused() -> None:
 
 def test_deep_nesting_is_an_error_not_a_crash() -> None:
     deep = 'graph() { "F"() { ' * 2000
-    with pytest.raises(ParseError, match="expected less nesting"):
+    with pytest.raises(ParseError, match="at most 64 graphs in each other"):
         parse(deep)
 
 
