@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ..ir.errors import UsageError
@@ -61,12 +61,13 @@ def lookup(name: str) -> type[Pass]:
     """
     if name in PASSES:
         return PASSES[name]
-    near = difflib.get_close_matches(name, PASSES, n=1, cutoff=0.5)
-    hint = _did_you_mean(near)
-    raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(PASSES))})")
+    raise UsageError(f"there is no pass {name!r}{_did_you_mean(name, PASSES)} (passes: {', '.join(sorted(PASSES))})")
 
 
-def _did_you_mean(near: list[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -97,9 +98,8 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
     for item in filter(None, (part.strip() for part in options.split(","))):
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             have = ", ".join(known) or "it has none"
-            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(near)} (options: {have})")
+            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(name, known)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
     return pass_(**values)
 

@@ -9,7 +9,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +250,8 @@ def check_structure(data: Mapping[str, Any]) -> None:
 
     Raises FoldMapError that says what is wrong where.
     """
+    from importlib.resources import files
+
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 

@@ -32,6 +32,8 @@ PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
 INLINE = 64
 """Tensors of so many bytes keep their elements: a digest is no shorter."""
+SMALL = 1024
+"""Messages of so many bytes are copied sooner as they are than field by field."""
 ELEMENTS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
     "external_data",
@@ -95,7 +97,10 @@ def record(
     count = len(before.of_initializers)
     for tensor in before.tensors[:count]:
         bare = skeleton.graph.initializer.add()
-        copy_fields(tensor, bare, ("raw_data",))
+        if tensor.ByteSize() <= SMALL:
+            bare.CopyFrom(tensor)
+        else:
+            copy_fields(tensor, bare, ("raw_data",))
     places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_raw(t)]
     recipes: dict[str, Any] = {}
     for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):

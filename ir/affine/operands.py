@@ -39,7 +39,7 @@ class Parameters:
         key = (value, axes, array.shape, array.strides)
         if key not in self._largest:
             wide = array if array.dtype in _COMPARED else array.astype(np.float32)
-            top, bottom = wide.max(axis=axes), wide.min(axis=axes)
+            top, bottom = np.maximum.reduce(wide, axis=axes), np.minimum.reduce(wide, axis=axes)
             self._largest[key] = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
         return self._largest[key]
 
