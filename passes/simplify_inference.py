@@ -35,6 +35,8 @@ class SimplifyInference(Pass):
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             for node in graph:
+                if node.op not in ("nn.batch_norm", "nn.dropout"):
+                    continue
                 if rewriter.steps.exhausted:
                     break
                 if node.op == "nn.batch_norm":
@@ -45,7 +47,7 @@ class SimplifyInference(Pass):
                                 module.ledger.refusals[origin] = refusal
                     else:
                         rewriter.steps.note("lower_batch_norm", node.label)
-                elif node.op == "nn.dropout" and drop(node, rewriter):
+                elif drop(node, rewriter):
                     rewriter.steps.note("drop", node.label)
         return rewriter.changed
 

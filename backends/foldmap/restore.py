@@ -32,6 +32,8 @@ PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
 INLINE = 64
 """Tensors of so many bytes keep their elements: a digest is no shorter."""
+SMALL = 1024
+"""Messages of so many bytes are copied sooner as they are than field by field."""
 ELEMENTS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
     "external_data",

@@ -56,7 +56,7 @@ class Parameters:
 
 def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     wide = array if array.dtype in _COMPARED else array.astype(np.float32)
-    top, bottom = wide.max(axis=axes, initial=0), wide.min(axis=axes, initial=0)
+    top, bottom = np.maximum.reduce(wide, axis=axes, initial=0), np.minimum.reduce(wide, axis=axes, initial=0)
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest
 
