@@ -160,8 +160,8 @@ def _with_data_file(
             offset = -(-end // ALIGNMENT) * ALIGNMENT
             placed.append(_Placed(tensor, payload, offset))
             end = offset + payload.nbytes
+    hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
     file = files.enter_context(pending(path.with_name(f"{path.name}.data")))
-    hasher = xxh3_128()
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (through or _blocks)(payload):
