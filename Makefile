@@ -9,6 +9,7 @@
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
+# make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
 
 PYTHON ?= python3
@@ -17,6 +18,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
+BENCH := $(VENV)-bench
 QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
@@ -26,7 +28,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := backends/report/vendor
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench-peers lint format clean
+.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -62,6 +64,10 @@ vendor:
 	tar -xzOf $(VENDOR)/dagre.tgz package/LICENSE > $(VENDOR)/dagre.LICENSE
 	rm $(VENDOR)/dagre.tgz
 
+# SPEED takes options, such as SPEED="--folder /dev/shm --only resnet50"
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python benchmarks/speed.py --check --json build/speed.json --plot build/speed.svg $(SPEED)
+
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
 
@@ -79,11 +85,12 @@ format: $(READY)
 $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
+$(BENCH)/.ready: GROUP := bench
 $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -92,4 +99,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.re
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
