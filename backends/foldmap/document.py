@@ -7,7 +7,6 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...frontends.onnx.protos import ModelProto
 from ...ir.errors import FoldMapError, clipped
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.statistics import Statistic
-from ..files import replacing
+from ..files import Together, replacing, writing
 from ..places import path_of, text_of
 from .arrays import Arrays, entries_of
 from .npz import NpzWriter, file_digest
@@ -79,9 +78,12 @@ class FoldMap:
         Raises FoldMapError for another store, or where both files would be one; EmitError where one cannot be written.
         """
         check_store(store)
-        with ExitStack() as stack:
-            target = stack.enter_context(replacing(Path(path)))
-            self.write(target, NpzWriter(Path(path), stack) if store == "npz" else None)
+        path = Path(path)
+        with Together(path) as files:
+            target = files.enter_context(replacing(path))
+            npz = NpzWriter(path, files) if store == "npz" else None
+            with writing(path):
+                self.write(target, npz)
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""

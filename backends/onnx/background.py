@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from errno import EAGAIN
 from queue import Queue
 from types import TracebackType
 from typing import BinaryIO
@@ -23,12 +24,17 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> BackgroundWriter:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(EAGAIN, str(error)) from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._error is None:
+            self._error = error  # what waits is not written any more
         self._blocks.put(None)
         self._thread.join()
         if kind is None:
