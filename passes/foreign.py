@@ -30,7 +30,9 @@ def standard_type(node: Node, module: Module) -> str | None:
     domain, _, op_type = node.op.partition("::")
     if domain not in ("", "ai.onnx") or not op_type or node.overload or node.graph is None:
         return None
-    if node.opset > NEWEST_OPSET or any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
+    if not 0 <= node.opset <= NEWEST_OPSET or any(
+        (known, op_type, "") in module.functions for known in ("", "ai.onnx")
+    ):
         return None
     return op_type if defs.has(op_type, node.graph.opsets.get("", 1), "") else None
 

@@ -273,7 +273,7 @@ class _Copier:
 
 def since(op_type: str, opset: int) -> int:
     """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
-    known = opset <= NEWEST_OPSET and defs.has(op_type, opset, "")
+    known = 0 <= opset <= NEWEST_OPSET and defs.has(op_type, opset, "")
     return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 

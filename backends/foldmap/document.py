@@ -309,7 +309,7 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
                 f"{clipped(name)} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)"
             )
         content = path.read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise FoldMapError(f"its arrays in {clipped(name)} cannot be read: {why}") from None
     if f"sha256:{hashlib.sha256(content).hexdigest()}" != store.get("digest"):

@@ -14,14 +14,14 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 from onnx import IR_VERSION, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, defs
 
-from ...ir.attributes import Attribute, RegionRef, SparseTensor
+from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
 from ...ir.errors import ModelError, clipped
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.rewrite import infer_types
 from ...ir.tensor import Array, ArrayTensor, Tensor
-from ...ir.types import UNKNOWN, TensorType, Type
+from ...ir.types import UNKNOWN, TensorType, Type, is_unknown
 from .attributes import UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, NodeView, lower
@@ -173,10 +173,11 @@ class _Importer:
         if attrs is not None:
             domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
             view = NodeView(graph.opsets.get(domain, 1), attrs, inputs, tuple(proto.output))
+            involved = [value.type for value in inputs if value is not None] + [type_ for _, type_ in outputs]
             constant = self.constant_attrs(proto, attrs)
             if constant is not None:
                 op, attrs = "constant", constant
-            elif not overridden and view.opset <= NEWEST_OPSET:
+            elif not overridden and view.opset <= NEWEST_OPSET and not any(map(is_unknown, involved)):
                 lowered, refusal = lower(proto.domain, proto.op_type, view)
                 op = lowered or op
                 if refusal is not None:
@@ -313,14 +314,14 @@ def constant_payload(form: str, value: Attribute) -> Attribute | None:
     if field is None:
         return None
     single = field if field in kinds else field[0]
-    if field == single:
-        return (
-            ArrayTensor(_array([value], kinds[single]).reshape(()))
-            if isinstance(value, int | float | str | bytes)
-            else None
-        )
-    items = list(value) if isinstance(value, tuple) else []
-    return ArrayTensor(_array(items, kinds[single]))
+    items = () if value == EmptyList(field) else (value,) if field == single else value
+    if not isinstance(items, tuple) or not all(isinstance(item, ELEMENTS[single]) for item in items):
+        return None
+    array = _array(items, kinds[single])
+    return ArrayTensor(array.reshape(()) if field == single else array)
+
+
+ELEMENTS: dict[str, tuple[type, ...]] = {"f": (float,), "i": (int,), "s": (str, bytes)}
 
 
 def _array(items: Sequence[object], dtype: type) -> Array:

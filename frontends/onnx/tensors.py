@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, external_data_helper, numpy_helper
+from onnx.checker import ValidationError
 
 from ...ir.errors import ModelError, clipped
 from ...ir.tensor import Array, Tensor
@@ -45,7 +46,10 @@ class OnnxTensor(Tensor):
             return np.frombuffer(self.proto.raw_data, _PLAIN[self.dtype.name]).reshape(self.shape)
         if self.is_external:
             check_location(self.proto, self.base_dir)
-        array: Array = numpy_helper.to_array(self.proto, str(self.base_dir))
+        try:
+            array: Array = numpy_helper.to_array(self.proto, str(self.base_dir))
+        except ValidationError as error:  # as of a link, of which onnx reads none
+            raise ModelError(f"tensor {clipped(self.proto.name)}: {str(error).splitlines()[0]}") from None
         array.flags.writeable = False
         return array
 
@@ -78,7 +82,7 @@ def check_location(proto: TensorProto, base_dir: Path) -> Path:
         if not path.is_file():
             raise ModelError(f"{who} is {'no regular file' if path.exists() else 'missing'}")
         size = path.stat().st_size
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last of links in a circle, before python 3.13
         raise ModelError(f"{who} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from None
     if (fault := _out_of_range(proto, size)) is not None:
         raise ModelError(f"{who}: {fault}")
@@ -98,7 +102,7 @@ def _out_of_range(proto: TensorProto, size: int) -> str | None:
         return f"{length} bytes from {offset} on are not in its {size} bytes"
     dtype = import_dtype(proto.data_type)
     wanted = (prod(proto.dims) * dtype.bits + 7) // 8
-    if dtype.bits and length != wanted:
+    if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
         return f"its {length} bytes are not the {wanted} of the shape {list(proto.dims)[:8]}"
     return None
 
