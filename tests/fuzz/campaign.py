@@ -158,11 +158,11 @@ def child(target: str, numbers: range, status: Status, folder: Path, out: Path, 
 def run(target: str, numbers: range, *, seconds: float = 1e9, quiet: bool = True) -> Report:
     """Run the cases of a target, one child after the other, for so many seconds at most."""
     report = Report()
-    deadline = time.monotonic() + seconds
     corpus.models()
     if target not in ("importer", "text"):
         for index in range(len(corpus.foldable())):
             corpus.folded(index)
+    deadline = time.monotonic() + seconds
     status = Status()
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
     try:
