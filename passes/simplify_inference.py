@@ -76,7 +76,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> Refusal | None
         array = evaluator.array(value)
         if array is None:
             return not_constant(value)
-        vector = first_of_channel(array.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # NaN of another float
+            vector = first_of_channel(array.astype(np.float64))
         arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
     if any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):

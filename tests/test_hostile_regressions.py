@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import irc
@@ -178,7 +179,40 @@ def test_external_data_out_of_range_is_the_error_of_the_pass_that_reads_it(tmp_p
         irc.compile(from_model(made, tmp_path), QUANTIZERS)
 
 
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum"])
+def test_a_reduction_of_axes_that_a_scalar_does_not_have(op: str) -> None:
+    made = model([node("Mul", ["x", "s"], ["m"]), node(op, ["m"], ["y"], axes=[0, 5])], floats("s"))
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", ()).type.tensor_type.shape)
+    compiled(made)
+
+
+@pytest.mark.parametrize("attribute", ["strides", "dilations", "kernel_shape", "pads"])
+@pytest.mark.parametrize("numbers", [[0, 0], [-1, -1], [1], [2**62, 2**62]])
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "VALID"])
+def test_windows_that_do_not_move(attribute: str, numbers: list[int], auto_pad: str) -> None:
+    made = batch_norm(*(floats(name, 3) for name in "gbmv"))
+    made.graph.initializer[0].CopyFrom(floats("w", 3, 3, 2, 2))
+    for layer in (made.graph.node[0], made.graph.node[3]):
+        layer.attribute.extend([helper.make_attribute(attribute, numbers), helper.make_attribute("auto_pad", auto_pad)])
+    compiled(made)
+    made.graph.node[3].CopyFrom(node("MaxPool", ["r"], ["y"], auto_pad=auto_pad, **{attribute: numbers}))
+    compiled(made)
+
+
+@pytest.mark.parametrize("op", ["Sum", "Max", "Mean", "Concat", "Where"])
+def test_an_absent_operand_among_many(op: str) -> None:
+    compiled(model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3)))
+
+
 # text
+
+
+@pytest.mark.parametrize("form", ["value_floats", "value_nothing", "value", "odd"])
+@pytest.mark.parametrize("payload", ["c64[1] [(1, 2)]", "f32[0] []", "bool[] true", 'str[] "a"', "7"])
+def test_text_of_constants_of_an_odd_form(form: str, payload: str) -> None:
+    module = irc.parse(f'graph() {{\n%k = constant {{value={payload}, form="{form}"}} : f32[*]\nreturn(%k)\n}}')
+    with contextlib.suppress(EmitError):
+        irc.emit(module)
 
 
 def test_text_whose_parameter_does_not_fit_its_axis() -> None:
