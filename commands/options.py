@@ -36,7 +36,7 @@ def add_limits(command: argparse.ArgumentParser) -> None:
     from ..ir.limits import Limits
 
     group = command.add_argument_group("limits", "models come from strangers: what is larger is refused, or left alone")
-    for field in fields(Limits):
+    for field in (field for field in fields(Limits) if field.metadata):
         group.add_argument(
             f"--{field.name.replace('_', '-')}",
             type=_bound,
@@ -59,7 +59,8 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
     from ..ir.limits import Limits
 
-    return Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)})
+    numbers = {field.name: getattr(options, field.name) for field in fields(Limits) if field.metadata}
+    return Limits(**numbers, isolate=True)
 
 
 def read_module(path: str, options: argparse.Namespace) -> Module:

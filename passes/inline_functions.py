@@ -69,7 +69,7 @@ def complete_types(module: Module) -> None:
     """Types of the values of the main graph that are not known yet, by onnx's shape inference of the whole model."""
     from ..backends.onnx.emitter import emit_model  # the backend imports passes
 
-    inferred = infer_shapes(emit_model(module)[0])
+    inferred = infer_shapes(emit_model(module)[0], isolate=module.limits.isolate)
     if inferred is None:
         return
     types = {info.name: import_type(info.type) for info in inferred.graph.value_info}

@@ -101,7 +101,7 @@ class _Importer:
     def run(self) -> Module:
         model, module = self.model, self.module
         given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
-        inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
+        inferred = infer_shapes(model, topological_order(model.graph.node, given.get), isolate=self.limits.isolate)
         opsets = _opsets(model.opset_import)
         module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
         for proto in model.functions:

@@ -61,7 +61,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
-    if node.op not in ARITHMETIC:
+    if node.op not in ARITHMETIC or len(node.outputs) != 1:
         return None
     if dtype_of(node.output.type) is not None and not dtype_of(node.output.type).is_float:  # type: ignore[union-attr]
         return None

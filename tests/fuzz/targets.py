@@ -32,8 +32,10 @@ from irc.backends.foldmap import FoldMap, check, unfold
 from irc.backends.foldmap.show import explain, show
 from irc.backends.quantizers.export import EXPORTERS
 from irc.cli import main
+from irc.frontends import load
 from irc.frontends.onnx import read_model
 from irc.ir.errors import EmitError, IRError
+from irc.ir.limits import Limits
 from irc.ir.verify import verify
 from irc.passes import PassContext, Verify, parse_pipeline
 from onnx import ModelProto
@@ -109,7 +111,7 @@ def importer(box: Box) -> str:
     path = box.write("model.onnx", mutate_model(data, rng, other))
     surroundings(box)
     with refusals() as outcome:
-        module = irc.load(path)
+        module = load(path, Limits(isolate=True))  # as the command line does
         box.phase("identity")
         source = ModelProto.FromString(path.read_bytes())
         if module.source != source:
