@@ -2,6 +2,7 @@
 # make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
+# make fuzz   a minute of the fuzz harness (docs/testing.md): make fuzz MINUTES=60 EXECUTIONS=200000 TARGET=importer SEED=1
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
@@ -23,12 +24,16 @@ QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
+TARGET := all
+EXECUTIONS := 200000
+MINUTES := 1
+SEED := 0
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := backends/report/vendor
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers lint format clean
+.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -38,6 +43,9 @@ demo-quantize: $(EXAMPLES)/.ready
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz --target $(TARGET) --executions $(EXECUTIONS) --minutes $(MINUTES) --seed $(SEED)
 
 test-mutations: $(READY)
 	$(BIN)/python tests/mutation.py

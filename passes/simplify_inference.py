@@ -80,7 +80,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, .
         array = evaluator.array(value)
         if array is None:
             return not_constant(value)
-        vector = first_of_channel(array.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # NaN of another float
+            vector = first_of_channel(array.astype(np.float64))
         arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
     if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:

@@ -354,7 +354,7 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
         if path.stat().st_size > limits.max_fold_map_bytes:
             raise FoldMapError(f"{shown} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)")
         digest = file_digest(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise FoldMapError(f"its arrays in {shown} cannot be read: {why}") from None
     if digest != store.get("digest"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from ...frontends.onnx.external import external_tensors
 from ...frontends.onnx.protos import ModelProto
 from ...frontends.onnx.tensors import check_location, external_location
+from ...ir.errors import EmitError
 from ..files import Together, Turn, pending, replacing, writing
 from ..foldmap.npz import file_digest
 
@@ -21,7 +22,10 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
     `target` and its own content, with `files`, and a copy of the model that points there is returned.
     """
     folder = target.parent
-    if base_dir.resolve() == folder.resolve() or next(external_tensors(model), None) is None:
+    locations = {external_location(tensor) for tensor in external_tensors(model)}
+    if any((base_dir / location).resolve() == target.resolve() for location in locations):
+        raise EmitError(f"{target}: cannot be written: the model reads tensors from it")
+    if base_dir.resolve() == folder.resolve() or not locations:
         return model
     source, model = model, ModelProto()
     model.CopyFrom(source)
@@ -37,23 +41,30 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
 
 
 def _place(source: Path, location: str, target: Path, files: Together) -> str:
-    """Where the content of `source` is: at `location`, if nothing else is there."""
+    """Where the content of `source` is: at `location`, if nothing else is there.
+
+    Raises EmitError where that lies outside the folder of `target`.
+    """
     from filecmp import clear_cache, cmp
     from shutil import copyfile
 
     clear_cache()  # it takes files of one size and time for equal
-    destination = target.parent / location
+    folder = target.parent
+    destination = folder / location
+    if folder.resolve() not in destination.resolve().parents:
+        raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with Turn(destination):  # another compile may bring other data by that name
-            if not destination.exists():
+            taken = destination.exists() or destination.resolve() == target.resolve()
+            if not taken:
                 with replacing(destination) as temporary:
                     copyfile(source, temporary)
-            elif not cmp(source, destination, shallow=False):
+            elif not (destination.is_file() and cmp(source, destination, shallow=False)):
                 digits = file_digest(source).rpartition(":")[2][:DIGITS]
                 destination = destination.with_name(f"{target.name}.{digits}.{destination.name}")
                 file = files.enter_context(pending(target))
                 copyfile(source, file.temporary)
                 file.path = destination
-                return destination.relative_to(target.parent).as_posix()
+                return destination.relative_to(folder).as_posix()
     return location

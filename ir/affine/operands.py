@@ -120,10 +120,13 @@ def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
         if extent == 1:
             continue
         size = before[i + 2] if before is not None and len(before) == rank + 2 else None
+        if i >= min(len(strides), len(dilations)):
+            return True
         stride, dilation = strides[i], dilations[i]
         if not (isinstance(size, int) and isinstance(extent, int)):
             return True
-        assert isinstance(stride, int) and isinstance(dilation, int)
+        if not isinstance(stride, int) or not isinstance(dilation, int) or stride < 1:
+            return True
         if (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 > size:
             return True
     return False
