@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -56,6 +56,12 @@ class SourceFile:
         file = cls(path)
         return _files.setdefault((os.fspath(path), file.stamp), file)
 
+    def __deepcopy__(self, memo: object) -> SourceFile:
+        return self  # there is one descriptor, which goes with its owner
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self.path} is open: what reads it cannot be pickled")
+
     def fileno(self) -> int:
         """The descriptor, to be read by position only."""
         return self._fd
@@ -100,6 +106,9 @@ class FilePart:
     file: SourceFile
     offset: int
     nbytes: int
+
+    def __deepcopy__(self, memo: object) -> FilePart:
+        return self  # what stands for it names this one
 
     def read(self) -> bytes:
         """All of it. Raises ModelError where the file does not have it any more."""

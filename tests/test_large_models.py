@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
+import pickle
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 import test_round_trip
 import zoo
 from graphs import conv_bn
-from irc.backends.foldmap import FoldMap, unfold
+from irc.backends.foldmap import FoldMap, graph_digest, unfold
 from irc.cli import main
 from irc.frontends.onnx import wire
 from irc.ir import payload
@@ -340,3 +343,107 @@ def test_a_model_cannot_bring_a_placeholder_of_its_own(large: Large, tmp_path: P
     onnx.save(model, tmp_path / "i.onnx")
     irc.compile(tmp_path / "i.onnx", "none").save(tmp_path / "o.onnx")
     assert (tmp_path / "o.onnx").read_bytes() == model.SerializeToString(deterministic=True)
+
+
+def placed_everywhere() -> ModelProto:
+    """A model with a tensor wherever ONNX has room for one."""
+    model = network(1)
+    constant = numpy_helper.from_array(np.arange(50, dtype=np.float32), "k")
+    training = model.training_info.add()
+    training.algorithm.name = "step"
+    training.algorithm.initializer.append(constant)
+    function = model.functions.add(domain="d", name="F", output=["y"])
+    function.opset_import.add(domain="", version=17)
+    function.attribute_proto.add(name="k", type=onnx.AttributeProto.TENSOR).t.CopyFrom(constant)
+    function.node.append(helper.make_node("Constant", [], ["y"], value=constant))
+    odd = helper.make_node("Odd", ["x"], ["odd"], domain="com.acme")
+    odd.attribute.add(name="t", type=onnx.AttributeProto.FLOAT, f=1.0).t.CopyFrom(constant)
+    stale = helper.make_node("Odd", ["x"], ["stale"], domain="com.acme")
+    stale.attribute.add(name="t", type=onnx.AttributeProto.TENSOR).t.CopyFrom(constant)
+    stale.attribute[0].t.external_data.add(key="location", value="gone.bin")
+    model.graph.node.extend([odd, stale])
+    model.graph.initializer[1].external_data.add(key="comment", value="not read")
+    model.opset_import.add(domain="com.acme", version=1)
+    return model
+
+
+@pytest.mark.parametrize("threshold", [1, 60])
+def test_tensors_in_training_functions_and_odd_attributes_come_back(
+    large: Large, threshold: int, tmp_path: Path
+) -> None:
+    model = placed_everywhere()
+    (tmp_path / "i.onnx").write_bytes(model.SerializeToString(deterministic=True))
+    large(threshold)
+    result = irc.compile(tmp_path / "i.onnx")
+    result.save(tmp_path / "o.onnx", fold_map=tmp_path / "o.json")
+    assert result.model.SerializeToString(deterministic=True) == (tmp_path / "o.onnx").read_bytes()
+    folded = ModelProto.FromString((tmp_path / "o.onnx").read_bytes())
+    assert unfold(folded, FoldMap.load(tmp_path / "o.json")) == model
+    large(EVERYTHING)
+    irc.compile(tmp_path / "i.onnx").save(tmp_path / "whole.onnx")
+    assert (tmp_path / "whole.onnx").read_bytes() == (tmp_path / "o.onnx").read_bytes()
+
+
+def test_external_data_in_attributes_and_branches_goes_along(large: Large, tmp_path: Path) -> None:
+    large(1024)
+    model = network(2)
+    inner = numpy_helper.from_array(np.ones((32, 1, 1), np.float32), "inner")
+    branch = helper.make_graph(
+        [helper.make_node("Add", ["x", "inner"], ["s"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("s", 1, None)],
+        [inner],
+    )
+    model.graph.node.insert(0, helper.make_node("If", ["yes"], ["chosen"], then_branch=branch, else_branch=branch))
+    model.graph.node[1].input[0] = "chosen"
+    model.graph.node.append(helper.make_node("Constant", [], ["k"], value=inner))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    model.graph.output.append(helper.make_tensor_value_info("k", 1, None))
+    place = tmp_path / "in" / "i.onnx"
+    place.parent.mkdir()
+    onnx.save(model, place, save_as_external_data=True, location="i.bin", size_threshold=64, convert_attribute=True)
+    (tmp_path / "out").mkdir()
+    irc.compile(place).save(tmp_path / "out" / "o.onnx", fold_map=tmp_path / "out" / "o.json")
+    onnx.load(tmp_path / "out" / "o.onnx")
+    assert main(["foldmap", "check", str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json")]) == 0
+    back = str(tmp_path / "out" / "back.onnx")
+    assert main(["unfold", str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json"), "-o", back]) == 0
+    assert graph_digest(onnx.load(back)) == graph_digest(onnx.load(place))
+
+
+def test_weights_that_are_scaled_twice_stay_outside(large: Large, tmp_path: Path) -> None:
+    large(1024)
+    onnx.save(network(), tmp_path / "i.onnx", save_as_external_data=True, location="i.bin", size_threshold=1024)
+    irc.compile(tmp_path / "i.onnx", "default,CrossLayerEqualization,FoldConstant").save(tmp_path / "o.onnx")
+    assert len(external_files(tmp_path / "o.onnx")) == 1
+
+
+def test_a_copied_module_reads_the_same_file(large: Large, source: Path, tmp_path: Path) -> None:
+    large(1024)
+    irc.compile(source).save(tmp_path / "expected.onnx")
+    module = irc.load(source)
+    copied = copy.deepcopy(module)
+    del module
+    gc.collect()
+    irc.compile(copied).save(tmp_path / "o.onnx")
+    assert (tmp_path / "o.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(copied.payloads)
+
+
+def test_a_message_that_outlives_its_module_is_an_error(large: Large, source: Path) -> None:
+    large(1024)
+    message = irc.load(source).source
+    gc.collect()
+    with pytest.raises(irc.ModelError, match="the module that these elements belong to is gone"):
+        irc.compile(message)
+
+
+@pytest.mark.parametrize("wanted", ["model", "fold_map"])
+def test_results_in_memory_are_not_made_of_a_file_that_changed(large: Large, source: Path, wanted: str) -> None:
+    large(1024)
+    result = irc.compile(source)
+    written_to(source)
+    with pytest.raises(irc.ModelError, match="was changed"):
+        getattr(result, wanted)

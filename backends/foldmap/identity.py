@@ -12,11 +12,18 @@ from pathlib import Path
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from ...frontends.onnx.protos import ModelProto, TensorProto
+from ...frontends.onnx.external import all_tensors, fill_all, holds_tensors
+from ...frontends.onnx.placeholders import any_held
+from ...frontends.onnx.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
-from ...frontends.onnx.wire import splice
 from ...ir.payload import raw
 from .readings import Readings, finished
+
+ELEMENTS = (
+    *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
+    "external_data",
+)
+"""The fields of a tensor that hold its elements, or where they are."""
 
 
 def payload(proto: TensorProto, base_dir: Path) -> bytes:
@@ -60,9 +67,9 @@ def _json(document: object) -> bytes:
 
 def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
     """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
-    they are written, and initializers of the main graph by name, type, shape and elements, whatever field or file they
-    are stored in and in whatever order. Documentation and metadata of model and graph do not count, nor do types of
-    other values.
+    they are written, and initializers of the main graph in whatever order. Tensors count by type, shape and elements,
+    whatever field or file these are stored in. Documentation and metadata of model and graph do not count, nor do types
+    of other values.
 
     `base_dir` is the folder of the external data; `digests` are those of the main graph's initializers, if known.
     Raises ModelError where a file cannot be read.
@@ -79,8 +86,30 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
     encode = json.JSONEncoder().encode
     for name, digest in sorted(zip((str(tensor.name) for tensor in graph.initializer), digests, strict=True)):
         hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
-    for message in (*graph.sparse_initializer, *graph.node, *model.functions):
-        for piece in splice(message.SerializeToString(deterministic=True), message.DESCRIPTOR.name):
-            for block in [piece] if isinstance(piece, bytes) else map(raw, piece.blocks()):
-                hasher.update(block)
+    for node in graph.node:
+        plain = not (holds_tensors(node) or any_held())
+        hasher.update(node.SerializeToString(deterministic=True) if plain else _digested(node, base_dir or Path()))
+    for sparse in graph.sparse_initializer:
+        hasher.update(_digested(sparse, base_dir or Path()))
+    for function in model.functions:
+        hasher.update(_digested(function, base_dir or Path()))
     return f"xxh128:{hasher.hexdigest()}"
+
+
+def _digested(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: Path) -> bytes:
+    """A message in which the elements of tensors are replaced by their digests."""
+    model = ModelProto()
+    if isinstance(message, NodeProto):
+        model.graph.node.append(message)
+    elif isinstance(message, SparseTensorProto):
+        model.graph.sparse_initializer.append(message)
+    else:
+        model.functions.append(message)
+    fill_all(model)
+    for tensor in all_tensors(model):
+        digest = tensor_digest(tensor, base_dir)
+        for field in (*ELEMENTS, "data_location"):
+            tensor.ClearField(field)
+        tensor.raw_data = digest.encode()
+    parts = (*model.graph.node, *model.graph.sparse_initializer, *model.functions)
+    return b"".join(part.SerializeToString(deterministic=True) for part in parts)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...frontends.onnx.external import all_tensors, fill
+from ...frontends.onnx.external import all_tensors, fill_all
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
 from ...ir.tensor import Array
 from .arrays import Arrays, Entry
-from .identity import graph_digest, payload, tensor_digest
+from .identity import ELEMENTS, graph_digest, payload, tensor_digest
 from .readings import Readings
 from .residual import Residual
 from .residual import restored as restored_bits
@@ -34,11 +34,6 @@ INLINE = 64
 """Tensors of so many bytes keep their elements: a digest is no shorter."""
 SMALL = 1024
 """Messages of so many bytes are copied sooner as they are than field by field."""
-ELEMENTS = (
-    *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
-    "external_data",
-)
-"""The fields of a tensor that hold its elements, or where they are."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 """The element types that a factor can be taken out of."""
 
@@ -105,6 +100,7 @@ def record(
             recipes[digest] = readings.recipes[digest]
         else:
             recipes[digest] = _recipe(tensor, digest, before, after, factors, readings.arrays)
+    fill_all(skeleton)
     text = skeleton.SerializeToString(deterministic=True)
     return {"skeleton": readings.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
 
@@ -150,8 +146,7 @@ def restored(restore: Mapping[str, Any], after: Payloads, arrays: Arrays) -> Mod
 def _taken_out(tensor: TensorProto, digest: str, base_dir: Path) -> bool:
     """Put the digest of a tensor in the place of its elements, but where those are few or no raw data."""
     outside = tensor.data_location == TensorProto.EXTERNAL
-    if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE):
-        fill(tensor)
+    if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE) or (tensor.external_data and not outside):
         return False
     for name in ELEMENTS:
         tensor.ClearField(name)

@@ -44,7 +44,9 @@ class Result:
     @cached_property
     def model(self) -> ModelProto:
         """The model with all its elements. Raises ModelError where a file of the source does not have them any more."""
-        return complete(self._model)
+        model = complete(self._model)
+        self._check_source()
+        return model
 
     @cached_property
     def fold_map(self) -> FoldMap:
@@ -52,7 +54,9 @@ class Result:
         readings = Readings()
         for tensor in self._folded:
             readings.measure(tensor)
-        return self._fold_map(readings)
+        fold_map = self._fold_map(readings)
+        self._check_source()
+        return fold_map
 
     def _fold_map(self, readings: Readings, *, to_write: bool = False) -> FoldMap:
         return build_fold_map(self.module, self._model, self._layers, self._names.of, readings, to_write=to_write)

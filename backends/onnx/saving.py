@@ -16,7 +16,7 @@ from xxhash import xxh3_128
 
 from ...frontends.onnx.external import all_graphs, external_tensors
 from ...frontends.onnx.placeholders import held
-from ...frontends.onnx.protos import GraphProto, ModelProto, TensorProto
+from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, external_location, external_part
 from ...frontends.onnx.wire import cut, splice
 from ...ir.errors import EmitError, ModelError
@@ -98,6 +98,8 @@ def _is_folded_external(piece: bytes | Payload) -> bool:
     if not isinstance(piece, ScaledTensor):
         return False
     base = piece.base
+    while isinstance(base, ScaledTensor):
+        base = base.base
     return isinstance(base, OnnxTensor) and base.proto.data_location == TensorProto.EXTERNAL
 
 
@@ -151,16 +153,15 @@ class _Placed:
 def _with_data_file(
     model: ModelProto, path: Path, base_dir: Path, files: ExitStack, through: Through | None
 ) -> ModelProto:
-    """`model` with its large initializers in a file of external data beside `path`, which is written."""
+    """`model` with its large tensors in a file of external data beside `path`, which is written."""
     copy = ModelProto()
     copy.CopyFrom(model)
     placed: list[_Placed] = []
     end = 0
-    for graph in all_graphs(copy):
-        for tensor, payload in _large(graph, base_dir):
-            offset = -(-end // ALIGNMENT) * ALIGNMENT
-            placed.append(_Placed(tensor, payload, offset))
-            end = offset + payload.nbytes
+    for tensor, payload in _movable(copy, base_dir):
+        offset = -(-end // ALIGNMENT) * ALIGNMENT
+        placed.append(_Placed(tensor, payload, offset))
+        end = offset + payload.nbytes
     hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
     file = files.enter_context(pending(path))  # a temporary file by the model's name: its next compile finds it
 
@@ -192,13 +193,14 @@ def _laid_out(placed: Iterable[_Placed]) -> Pieces:
     return pieces
 
 
-def _large(graph: GraphProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
-    """The initializers of a graph whose elements are not in the message, with those."""
-    for tensor in graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            yield tensor, external_part(tensor, base_dir)
-        elif (payload := held(tensor.raw_data)) is not None:
-            yield tensor, payload
+def _movable(model: ModelProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
+    """The external tensors, and the initializers that only have placeholders, with their elements."""
+    for tensor in external_tensors(model):
+        yield tensor, external_part(tensor, base_dir)
+    for graph in all_graphs(model):
+        for tensor in graph.initializer:
+            if (payload := held(tensor.raw_data)) is not None:
+                yield tensor, payload
 
 
 class _OldData:

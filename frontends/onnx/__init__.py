@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -13,9 +13,10 @@ from ...ir.errors import ModelError
 from ...ir.graph import Module
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.payload import FilePart, SourceFile
-from .external import external_parts
+from .external import external_parts, external_tensors
 from .importer import import_model
 from .protos import ModelProto
+from .tensors import external_part
 from .wire import cut
 
 LARGE_FILE = 32 << 20
@@ -55,7 +56,11 @@ def from_model(model: ModelProto, base_dir: str | Path = ".", limits: Limits = D
 
     Raises ModelError where the model breaks ONNX's rules for graphs, or is larger than `limits`.
     """
-    return import_model(model, Path(base_dir), limits)
+    module = import_model(model, Path(base_dir), limits)
+    for tensor in external_tensors(model):
+        with suppress(ModelError):  # who reads the elements is told
+            module.payloads.append(external_part(tensor, Path(base_dir)))
+    return module
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...ir.payload import FilePart, raw
@@ -15,21 +15,35 @@ _BARE = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KIND
 """Kinds of attributes that hold neither graphs nor tensors."""
 
 
-def _attributes(nodes: Iterable[NodeProto]) -> Iterator[AttributeProto]:
-    """The attributes of nodes that may hold graphs or tensors; those of old files say nothing of their kind."""
-    for node in nodes:
+def holds_tensors(node: NodeProto) -> bool:
+    """Whether an attribute may hold graphs or tensors; those of old files say nothing of their kind."""
+    return any(attribute.type not in _BARE for attribute in node.attribute)
+
+
+def _attributes(part: GraphProto | FunctionProto, *, odd: bool) -> Iterator[AttributeProto]:
+    """The attributes of nodes, and defaults of functions, that may hold graphs or tensors; with `odd` also those that
+    should not, by their kind.
+    """
+    for node in part.node:
         for attribute in node.attribute:
-            if attribute.type not in _BARE:
+            if odd or attribute.type not in _BARE:
                 yield attribute
+    if isinstance(part, FunctionProto):
+        yield from part.attribute_proto
 
 
-def _parts(model: ModelProto) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Every function, the main graph, and every graph in an attribute, with the attributes of `_attributes`."""
-    pending: list[GraphProto | FunctionProto] = [model.graph, *reversed(model.functions)]
+def _parts(
+    model: ModelProto, *, odd: bool = False
+) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
+    """Every function, the main graph, those of training, and every graph in an attribute, with the attributes of
+    `_attributes`.
+    """
+    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    pending: list[GraphProto | FunctionProto] = [*reversed(training), model.graph, *reversed(model.functions)]
     graphs: list[GraphProto | FunctionProto] = []
     while pending or graphs:
         part = (pending or graphs).pop()
-        attributes = list(_attributes(part.node))
+        attributes = list(_attributes(part, odd=odd))
         yield part, attributes
         for attribute in attributes:
             if attribute.HasField("g"):
@@ -63,10 +77,12 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
             yield tensor
 
 
-def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of the model: the initializers of all graphs, the main graph first, then those in attributes."""
+def all_tensors(model: ModelProto, *, odd: bool = False) -> Iterator[TensorProto]:
+    """Every tensor of the model: the initializers of all graphs, the main graph first, then those in attributes, with
+    `odd` also in those that by their kind should have none.
+    """
     holding: list[AttributeProto] = []
-    for part, attributes in _parts(model):
+    for part, attributes in _parts(model, odd=odd):
         holding.extend(attributes)
         if isinstance(part, GraphProto):
             yield from part.initializer
@@ -93,17 +109,22 @@ def complete(model: ModelProto) -> ModelProto:
 
     Raises ModelError where a file does not have them any more. O(bytes).
     """
-    if not any_held():
+    if not any_held() or all(held(tensor.raw_data) is None for tensor in all_tensors(model, odd=True)):
         return model
     full = ModelProto()
     full.CopyFrom(model)
-    filled = [fill(tensor) for tensor in all_tensors(full)]
-    return full if any(filled) else model
+    fill_all(full)
+    return full
 
 
-def fill(tensor: TensorProto) -> bool:
-    """Put the elements of a tensor in the place of its placeholder, if it has one; whether it had."""
+def fill_all(model: ModelProto) -> None:
+    """`fill` every tensor of `model`."""
+    for tensor in all_tensors(model, odd=True) if any_held() else ():
+        fill(tensor)
+
+
+def fill(tensor: TensorProto) -> None:
+    """Put the elements of a tensor in the place of its placeholder, if it has one."""
     payload = held(tensor.raw_data) if any_held() else None
     if payload is not None:
         tensor.raw_data = b"".join(map(raw, payload.blocks()))
-    return payload is not None

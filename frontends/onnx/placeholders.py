@@ -10,6 +10,7 @@ import os
 import weakref
 from itertools import count
 
+from ...ir.errors import ModelError
 from ...ir.payload import Payload
 
 TOKEN = os.urandom(16)
@@ -17,20 +18,33 @@ LENGTH = len(TOKEN) + 8
 
 _payloads: weakref.WeakValueDictionary[bytes, Payload] = weakref.WeakValueDictionary()
 _numbers = count()
+_made: list[int] = []
+"""The number of the first placeholder."""
 
 
 def placeholder(payload: Payload) -> bytes:
     """The bytes that stand for `payload`, which the caller has to hold."""
-    name = TOKEN + next(_numbers).to_bytes(8, "little")
+    number = next(_numbers)
+    if not _made:
+        _made.append(number)
+    name = TOKEN + number.to_bytes(8, "little")
     _payloads[name] = payload
     return name
 
 
 def held(raw_data: bytes) -> Payload | None:
-    """What `raw_data` stands for; None where it is the elements themselves."""
-    return _payloads[raw_data] if len(raw_data) == LENGTH and raw_data.startswith(TOKEN) else None
+    """What `raw_data` stands for; None where it is the elements themselves.
+
+    Raises ModelError where nobody holds that any more.
+    """
+    if len(raw_data) != LENGTH or not raw_data.startswith(TOKEN):
+        return None
+    payload = _payloads.get(raw_data)
+    if payload is None:
+        raise ModelError("the module that these elements belong to is gone: keep it, or save the model first")
+    return payload
 
 
 def any_held() -> bool:
-    """Whether there is any placeholder."""
-    return bool(_payloads)
+    """Whether a placeholder was ever made."""
+    return bool(_made)

@@ -157,19 +157,19 @@ def _fields(source: _File | _Memory, start: int, end: int) -> Iterator[tuple[int
             key = window[i]
             i += 1
             if key > 127:
-                key, i = _read_varint(window, i - 1)
+                key, i = _read_varint(window, i - 1, 5)
             wire = key & 7
             if wire == 2:
                 length = window[i]
                 i += 1
                 if length > 127:
-                    length, i = _read_varint(window, i - 1)
+                    length, i = _read_varint(window, i - 1, 5)
                 position = base + i + length
                 if position > end:
                     raise _Malformed
                 yield key >> 3, head, base + i, position
             elif wire == 0:
-                position = base + _read_varint(window, i)[1]
+                position = base + _read_varint(window, i, 10)[1]
             elif wire in (1, 5):
                 position = base + i + (8 if wire == 1 else 4)
             else:
@@ -180,18 +180,18 @@ def _fields(source: _File | _Memory, start: int, end: int) -> Iterator[tuple[int
         raise _Malformed
 
 
-def _read_varint(data: bytes, i: int) -> tuple[int, int]:
-    """The varint at `i`, and the index behind it."""
-    value = shift = 0
-    while True:
+def _read_varint(data: bytes, i: int, most: int) -> tuple[int, int]:
+    """The varint at `i` of at most so many bytes, as protobuf reads them, and the index behind it."""
+    value = 0
+    for shift in range(0, 7 * most, 7):
         byte = data[i]
         i += 1
         value |= (byte & 127) << shift
         if byte < 128:
+            if most == 5 and value >> 32:
+                raise _Malformed
             return value, i
-        shift += 7
-        if shift > 63:
-            raise _Malformed
+    raise _Malformed
 
 
 def _varint(value: int) -> bytes:
