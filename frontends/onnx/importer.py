@@ -284,13 +284,13 @@ class _Importer:
 
     def misfit(self, name: str, payload: Attribute) -> bool:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
-        tensors = (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,)
-        for tensor in tensors:
-            fault = misfit(tensor) if isinstance(tensor, OnnxTensor) else None
-            if fault is not None:
-                self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
-                return True
-        return False
+        fault = None
+        for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
+            if isinstance(tensor, OnnxTensor):
+                fault = fault or misfit(tensor)
+        if fault is not None:
+            self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
+        return fault is not None
 
     def function(self, proto: FunctionProto) -> Function:
         scope = _Scope()

@@ -319,9 +319,9 @@ class Planner:
 def too_wide(node: Node) -> Refusal | None:
     """Why an operator is not looked through: an affine along one of its axes might not fit into the memory."""
     for value in (*node.inputs, *node.outputs):
-        shape = None if value is None else shape_of(value.type)
-        if shape is not None and any(isinstance(dim, int) and dim > MAX_EXTENT for dim in shape):
-            return Refusal("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
+        for dim in (None if value is None else shape_of(value.type)) or ():
+            if isinstance(dim, int) and dim > MAX_EXTENT:
+                return Refusal("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
     return None
 
 
