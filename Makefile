@@ -2,6 +2,7 @@
 # make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests
 # make lint   set up, ruff and mypy --strict
+# make fuzz   a minute of the fuzz harness (docs/testing.md): make fuzz MINUTES=60 EXECUTIONS=200000 TARGET=importer SEED=1
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
@@ -9,6 +10,7 @@
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
+# make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
 
 PYTHON ?= python3
@@ -17,16 +19,21 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
+BENCH := $(VENV)-bench
 QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
+TARGET := all
+EXECUTIONS := 200000
+MINUTES := 1
+SEED := 0
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := backends/report/vendor
 PACKAGE := ir ir/affine frontends frontends/onnx passes passes/scale_axis passes/simplify backends backends/foldmap backends/onnx backends/quantizers backends/report backends/verify commands
 
-.PHONY: demo demo-quantize test test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench-peers lint format clean
+.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -36,6 +43,9 @@ demo-quantize: $(EXAMPLES)/.ready
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz --target $(TARGET) --executions $(EXECUTIONS) --minutes $(MINUTES) --seed $(SEED)
 
 test-mutations: $(READY)
 	$(BIN)/python tests/mutation.py
@@ -62,6 +72,10 @@ vendor:
 	tar -xzOf $(VENDOR)/dagre.tgz package/LICENSE > $(VENDOR)/dagre.LICENSE
 	rm $(VENDOR)/dagre.tgz
 
+# SPEED takes options, such as SPEED="--folder /dev/shm --only resnet50"
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python benchmarks/speed.py --check --json build/speed.json --plot build/speed.svg $(SPEED)
+
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
 
@@ -79,11 +93,12 @@ format: $(READY)
 $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
+$(BENCH)/.ready: GROUP := bench
 $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -92,4 +107,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.re
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .frontends import load
     from .ir.errors import EmitError, FoldMapError, IRError, ModelError, ParseError, PassError, UsageError, VerifyError
     from .ir.graph import Module
+    from .ir.limits import Limits
     from .ir.parse import parse
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "FoldMap",
     "FoldMapError",
     "IRError",
+    "Limits",
     "ModelError",
     "Module",
     "Outcome",
@@ -64,6 +66,7 @@ _HOMES = {
         "VerifyError",
     ),
     ".ir.graph": ("Module",),
+    ".ir.limits": ("Limits",),
     ".ir.parse": ("parse",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

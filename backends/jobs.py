@@ -8,7 +8,6 @@ output is that of a compile alone.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import signal
@@ -20,13 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 from ..ir.errors import EmitError
 from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..passes.infra import Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
+from .files import clean
 from .places import Places, places_of
 
 GRACE = 5.0
@@ -202,6 +202,7 @@ class Compiles:
             except subprocess.TimeoutExpired:
                 _signal(compiler, signal.SIGKILL)
                 compiler.wait()
+                _await_copy(compiler)
             if compiler in busy:
                 sweep(busy[compiler])
             else:
@@ -230,6 +231,15 @@ def _signal(compiler: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(compiler.pid, number)
 
 
+def _await_copy(compiler: subprocess.Popen[str]) -> None:
+    """Wait until the copy of a compiler that was killed is gone, too, and its locks with it."""
+    deadline = monotonic() + 1
+    with suppress(OSError):
+        while monotonic() < deadline:
+            os.killpg(compiler.pid, 0)
+            sleep(0.01)
+
+
 def _close_input(compiler: subprocess.Popen[str]) -> None:
     assert compiler.stdin is not None
     with suppress(OSError):
@@ -247,9 +257,7 @@ def _close(compiler: subprocess.Popen[str]) -> None:
 def sweep(job: Job) -> None:
     """Remove the temporary files that a process which was ended left beside its outputs."""
     for path in job.files():
-        for left in path.parent.glob(f".{glob.escape(path.name[:64])}.*.tmp"):
-            with suppress(OSError):
-                left.unlink()
+        clean(path)
 
 
 def _make_folders(jobs: Iterable[Job]) -> None:

@@ -59,7 +59,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     from ..ir.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS}
-    return Limits(**{name: bound for name, bound in given.items() if bound is not None})
+    return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
 
 
 def read_module(path: str, options: argparse.Namespace) -> Module:

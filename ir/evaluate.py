@@ -321,7 +321,7 @@ def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     vectors = [first_of_channel(_data(inputs, i)) for i in range(4)]
     if any(vector is None for vector in vectors):
         raise NotEvaluable("parameters per element")
-    gamma, beta, mean, var = (vector.astype(np.float64) for vector in vectors if vector is not None)
+    gamma, beta, mean, var = [vector.astype(np.float64, copy=False) for vector in vectors if vector is not None]
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     with np.errstate(all="ignore"):

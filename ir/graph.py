@@ -180,8 +180,8 @@ class Node:
     @property
     def label(self) -> str:
         """The node in a sentence: its operator, and its name or that of its first result."""
-        result = f"%{self.outputs[0].name}" if self.outputs else "(nameless)"
-        return f"{self.op.removeprefix('::')} {self.name or result}"
+        name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
+        return f"{self.op.removeprefix('::')} {name}"
 
     def _drop_uses(self) -> None:
         for value in self.inputs:

@@ -39,7 +39,7 @@ from .ops import OPS, odd_attribute
 from .rewrite import infer_types
 from .tensor import ArrayTensor, OpaqueTensor, Tensor
 from .text import DEFAULT_OPSETS, bytes_value, float_value, is_element, pack
-from .types import DTYPES, UNKNOWN, DType, TensorType, Type
+from .types import DTYPES, UNKNOWN, DType, TensorType, Type, is_unknown
 
 _KINDS: tuple[type | tuple[type, ...], ...] = (int, float, (str, bytes), Tensor, SparseTensor, Type, RegionRef)
 _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
@@ -359,6 +359,9 @@ class _Parser(_Literals):
         graph.append(node)
         if types is None and info is not None:
             infer_types(node, self.evaluator)
+        values = [*node.outputs, *(value for value in inputs if value is not None)]
+        if info is not None and info.inputs[1] and any(is_unknown(value.type) for value in values):
+            self.fail("known element types", at)
         for value in node.outputs:
             if value.name:
                 self.scopes[-1][value.name] = value

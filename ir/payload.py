@@ -83,6 +83,15 @@ class SourceFile:
         if _stamp(self._fd) != self.stamp:
             raise ModelError(f"{self.path}: the file was changed while it was in use")
 
+    def check_in_place(self) -> None:
+        """Raises ModelError where another file has its name now."""
+        try:
+            same = os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            same = False
+        if not same:
+            raise ModelError(f"{self.path}: the file was replaced while it was in use")
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class FilePart:

@@ -220,8 +220,10 @@ class Rewriter:
             statistics[new] = known
 
     def _bequeath(self, node: Node, heir: Node | None) -> None:
-        for value in node.outputs:
-            self.module.computed.pop(value, None)
+        computed = self.module.computed
+        if computed:
+            for value in node.outputs:
+                computed.pop(value, None)
         layer = self.module.ledger.layers.pop(node, None)
         if layer is not None and heir is not None:
             layer.node = heir

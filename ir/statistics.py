@@ -60,25 +60,34 @@ class Clue:
 
 def of_data(source: Source) -> Statistic | None:
     """Of the data of a BatchNormalization; None where its parameters are not known or make no affine."""
-    tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]
-    if source.kind != "batch_norm" or source.epsilon is None or source.axis is None:
+    known = _parameters(source)
+    if known is None or source.axis is None:
         return None
-    arrays = [float64(tensor) for tensor in tensors if tensor is not None]
-    if len(arrays) < 4 or any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
-        return None
-    mean, var = arrays[2:]
-    spread = var + source.epsilon
-    if not all(map(all_finite, arrays)) or np.count_nonzero(var < 0) or np.count_nonzero(spread <= 0):
-        return None
+    _, _, mean, var, spread = known
     return Statistic(source.axis, mean, np.sqrt(var), np.sqrt(spread), source.origin)
 
 
 def of_result(source: Source) -> Statistic | None:
     """Of the result of a BatchNormalization; None as for `of_data`."""
-    data = of_data(source)
-    if data is None:
+    known = _parameters(source)
+    if known is None or source.axis is None:
         return None
-    gamma, beta = (float64(source.params[key].tensor) for key in ("gamma", "beta"))  # type: ignore[arg-type]
+    gamma, beta, _, var, spread = known
     with np.errstate(all="ignore"):
-        std = np.abs(gamma) * (data.std / data.gamma)
-    return replace(data, mean=beta, std=std, gamma=gamma)
+        std = np.abs(gamma) * (np.sqrt(var) / np.sqrt(spread))
+    return Statistic(source.axis, beta, std, gamma, source.origin)
+
+
+def _parameters(source: Source) -> tuple[Array, Array, Array, Array, Array] | None:
+    """Gamma, beta, mean, var and var + epsilon in float64, None where they are not known or make no affine."""
+    if source.kind != "batch_norm" or source.epsilon is None:
+        return None
+    tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]
+    arrays = [float64(tensor) for tensor in tensors if tensor is not None]
+    if len(arrays) < 4 or any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+        return None
+    gamma, beta, mean, var = arrays
+    spread = var + source.epsilon
+    if not all(map(all_finite, arrays)) or np.count_nonzero(var < 0) or np.count_nonzero(spread <= 0):
+        return None
+    return gamma, beta, mean, var, spread

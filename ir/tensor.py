@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
 from math import prod
@@ -54,16 +53,18 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return _NUMPY[dtype.name]
 
 
-class Tensor(ABC):
-    """A constant's payload. `shape` is always concrete; `numpy()` reads the elements, `digest()` names them."""
+class Tensor:
+    """A constant's payload. `shape` is always concrete; `numpy()`, which every subclass has, reads the elements, and
+    `digest()` names them. No ABC: `isinstance` asks one of those in Python, and passes ask all the time.
+    """
 
     __slots__ = ()
     dtype: DType
     shape: tuple[int, ...]
 
-    @abstractmethod
     def numpy(self) -> Array:
         """The elements as a read-only array of `shape`."""
+        raise NotImplementedError
 
     @property
     def in_memory(self) -> bool:

@@ -162,6 +162,12 @@ def dtype_of(type_: Type) -> DType | None:
     return type_.dtype if isinstance(type_, TensorType) else None
 
 
+def is_unknown(type_: Type) -> bool:
+    """Whether the elements are of a type that ONNX may have and irc does not know."""
+    dtype = dtype_of(type_)
+    return dtype is not None and dtype.kind == "unknown"
+
+
 def shape_of(type_: Type) -> Shape:
     """The shape of a tensor type, None where the rank is unknown or it is no tensor."""
     return type_.shape if isinstance(type_, TensorType) else None

@@ -28,9 +28,11 @@ class CanonicalizeOps(Pass):
         if self.bias_add:
             for graph in module.graphs():
                 for node in graph:
+                    if node.op != "nn.bias_add":
+                        continue
                     if rewriter.steps.exhausted:
                         break
-                    if node.op == "nn.bias_add" and evaluator.array(node.inputs[1]) is not None:
+                    if evaluator.array(node.inputs[1]) is not None:
                         canonicalize_bias_add(node, rewriter)
                         rewriter.steps.note("canonicalize_bias_add", node.label)
         return rewriter.changed

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..ir.affine.algebra import Affine
 from ..ir.affine.operands import Parameters
-from ..ir.affine.recognise import Step, recognise
+from ..ir.affine.recognise import ARITHMETIC, Step, recognise
 from ..ir.errors import UsageError
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
@@ -153,7 +153,7 @@ class _Folder:
         heads: list[Node] = []
         visited: set[Node] = set()
         for node in graph:
-            if node in visited:
+            if node.op not in ARITHMETIC or node in visited:
                 continue
             first = recognise(node, self.params.evaluator)
             if isinstance(first, Refusal):
@@ -334,19 +334,20 @@ class _Folder:
     def cost(self, choice: _Choice) -> _Choice | Refusal:
         """Rule 7: operators must not rise in number, nor constants beyond the bound."""
         growth, removed = choice.plan.growth(), len(choice.steps)
-        label = choice.steps[0].nodes[0].label
+        first = choice.steps[0].nodes[0]
         if not choice.plan.is_sound:
-            return Refusal("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
+            return Refusal("multi_consumer", f"{first.label}: an operator would have to change on two paths that meet")
         if growth > self.options.max_growth:
             return Refusal(
-                "constant_growth", f"{label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}"
+                "constant_growth",
+                f"{first.label}: constants grow by {growth} bytes, max_growth={self.options.max_growth}",
             )
         if choice.added < removed:
             return choice
         wanted = choice.kept is None and (not choice.stays or self.options.partial == "always")
         if choice.added == removed and wanted and choice.plan.changes and affine_of(choice.steps).has_scale:
             return choice  # a sum in the place of a product and a sum
-        return Refusal("bias_slot", f"{label}: {choice.added} operators would stand in the place of {removed}")
+        return Refusal("bias_slot", f"{first.label}: {choice.added} operators would stand in the place of {removed}")
 
     def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
         """Write the choice; the heads of the chains that are left of this one."""

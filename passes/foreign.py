@@ -30,7 +30,7 @@ def standard_type(node: Node, module: Module) -> str | None:
     from onnx import defs
 
     opset = node.graph.opsets.get("", 1)
-    return op_type if opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "") else None
+    return op_type if 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "") else None
 
 
 def is_deterministic(node: Node, module: Module) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from ..ir.errors import PassError, VerifyError
+from ..ir.errors import ModelError, PassError, VerifyError
 from ..ir.graph import Module
 from .sources import collect_sources
 
@@ -107,7 +107,8 @@ class Sequential:
     def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
         """Run every pass on `module` and return it.
 
-        Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does.
+        Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does;
+        ModelError where external data cannot be read.
         """
         ctx = ctx or PassContext()
         done: list[str] = []
@@ -116,7 +117,7 @@ class Sequential:
                 continue
             try:
                 pass_(module, ctx)
-            except (PassError, VerifyError):
+            except (PassError, VerifyError, ModelError):
                 raise
             except Exception as error:
                 before = ", ".join(done) or "no other pass"

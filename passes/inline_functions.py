@@ -68,7 +68,7 @@ def complete_types(module: Module) -> None:
     """Types of the values of the main graph that are not known yet, by onnx's shape inference of the whole model."""
     from ..backends.onnx.emitter import emit_model  # the backend imports passes
 
-    inferred = infer_shapes(emit_model(module)[0])
+    inferred = infer_shapes(emit_model(module)[0], isolate=module.limits.isolate)
     if inferred is None:
         return
     types = {info.name: import_type(info.type) for info in inferred.graph.value_info}
@@ -272,7 +272,7 @@ class _Copier:
 
 def since(op_type: str, opset: int) -> int:
     """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
-    known = opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
+    known = 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
     return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 

@@ -35,6 +35,8 @@ class SimplifyInference(Pass):
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             for node in graph:
+                if node.op not in ("nn.batch_norm", "nn.dropout"):
+                    continue
                 if rewriter.steps.exhausted:
                     break
                 if node.op == "nn.batch_norm":
@@ -45,7 +47,7 @@ class SimplifyInference(Pass):
                                 module.ledger.refusals[origin] = refusal
                     else:
                         rewriter.steps.note("lower_batch_norm", node.label)
-                elif node.op == "nn.dropout" and drop(node, rewriter):
+                elif drop(node, rewriter):
                     rewriter.steps.note("drop", node.label)
         return rewriter.changed
 
@@ -78,7 +80,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, .
         array = evaluator.array(value)
         if array is None:
             return not_constant(value)
-        vector = first_of_channel(array.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # NaN of another float
+            vector = first_of_channel(array.astype(np.float64))
         arrays.append(array if vector is None else vector)
     label = node.name or f"%{node.output.name}"
     if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:

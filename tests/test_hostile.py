@@ -549,6 +549,38 @@ def test_opsets_below_the_first(version: int) -> None:
     compiled(made)
 
 
+# what crashes the shape inference of onnx
+
+CRASHES: dict[str, ModelProto] = {
+    "an extent below zero": model(
+        [node("Conv", ["x", "w"], ["c"]), node("Slice", ["c", "starts", "ends", "axes"], ["y"])],
+        *(floats("w", 4, 3, 9, 9), ints("starts", 1), ints("ends", 5), ints("axes", 2)),
+    ),
+    "a shape of 2^63 - 1 extents": model([node("Expand", ["x", "s"], ["y"])], inputs=("x", "s")),
+}
+CRASHES["an extent below zero"].graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
+CRASHES["a shape of 2^63 - 1 extents"].graph.input[1].type.CopyFrom(value("s", (2**63 - 1,), I64).type)
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_of_shape_inference_is_not_one_of_the_compiler(name: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(CRASHES[name].SerializeToString())
+    assert not main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")])
+    assert (tmp_path / "o.onnx").exists()
+
+
+def test_shape_inference_on_its_own_finds_the_same() -> None:
+    for made in (nested(3), model([node("Conv", ["x", "w"], ["y"])], floats("w", 4, 3, 1, 1))):
+        assert str(from_model(made, limits=Limits(isolate=True))) == str(from_model(made))
+
+
+def test_an_affine_operator_with_two_results_is_none() -> None:
+    made = model(
+        [node("Conv", ["x", "w"], ["c"]), node("Neg", ["c"], ["y", "z"])], floats("w", 3, 3, 1, 1), outputs=("z",)
+    )
+    compiled(made)
+
+
 # what stands in files
 
 

@@ -7,7 +7,6 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...frontends.onnx.protos import ModelProto
 from ...ir.errors import FoldMapError, clipped
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.statistics import Statistic
-from ..files import replacing
+from ..files import Together, replacing, writing
 from ..places import path_of, text_of
 from .arrays import Arrays, entries_of
 from .npz import NpzWriter, file_digest
@@ -79,9 +78,12 @@ class FoldMap:
         Raises FoldMapError for another store, or where both files would be one; EmitError where one cannot be written.
         """
         check_store(store)
-        with ExitStack() as stack:
-            target = stack.enter_context(replacing(Path(path)))
-            self.write(target, NpzWriter(Path(path), stack) if store == "npz" else None)
+        path = Path(path)
+        with Together(path) as files:
+            target = files.enter_context(replacing(path))
+            npz = NpzWriter(path, files) if store == "npz" else None
+            with writing(path):
+                self.write(target, npz)
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""
@@ -352,7 +354,7 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
         if path.stat().st_size > limits.max_fold_map_bytes:
             raise FoldMapError(f"{shown} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)")
         digest = file_digest(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise FoldMapError(f"its arrays in {shown} cannot be read: {why}") from None
     if digest != store.get("digest"):

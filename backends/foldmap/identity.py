@@ -14,6 +14,7 @@ from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
+from ...frontends.onnx.wire import splice
 from ...ir.payload import raw
 from .readings import Readings, finished
 
@@ -78,10 +79,8 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
     encode = json.JSONEncoder().encode
     for name, digest in sorted(zip((str(tensor.name) for tensor in graph.initializer), digests, strict=True)):
         hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
-    for sparse in graph.sparse_initializer:
-        hasher.update(sparse.SerializeToString(deterministic=True))
-    for node in graph.node:
-        hasher.update(node.SerializeToString(deterministic=True))
-    for function in model.functions:
-        hasher.update(function.SerializeToString(deterministic=True))
+    for message in (*graph.sparse_initializer, *graph.node, *model.functions):
+        for piece in splice(message.SerializeToString(deterministic=True), message.DESCRIPTOR.name):
+            for block in [piece] if isinstance(piece, bytes) else map(raw, piece.blocks()):
+                hasher.update(block)
     return f"xxh128:{hasher.hexdigest()}"

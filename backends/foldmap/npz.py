@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from xxhash import xxh3_128
 from ...ir.errors import FoldMapError
 from ...ir.payload import FilePart, SourceFile, raw
 from ...ir.tensor import Array
-from ..files import replacing
+from ..files import replacing, writing
 from ..places import arrays_of, text_of
 
 COMPRESSED = 1 << 16
@@ -32,21 +32,29 @@ class NpzWriter:
         if self.path == document:
             raise FoldMapError(f"{document}: the arrays of the fold map go to the npz file of that name")
         self._temporary = files.enter_context(replacing(self.path))
-        self._archive = zipfile.ZipFile(self._temporary, "w", allowZip64=True)
-        files.callback(self._archive.close)
+        with writing(self.path):
+            self._archive = zipfile.ZipFile(self._temporary, "w", allowZip64=True)
+        files.push(self._close)
 
     def add(self, name: str, array: Array) -> None:
         """Write an array under `name`, which no other has; bfloat16 as its bits in uint16."""
         member = zipfile.ZipInfo(f"{name}.npy")  # of 1980: a time would make every file another one
         member.compress_type = zipfile.ZIP_DEFLATED if array.nbytes < COMPRESSED else zipfile.ZIP_STORED
         plain = np.ascontiguousarray(array) if array.dtype.kind != "V" else array.view(np.uint16)
-        with self._archive.open(member, "w", force_zip64=array.nbytes > (1 << 30)) as stream:
+        large = array.nbytes > (1 << 30)
+        with writing(self.path), self._archive.open(member, "w", force_zip64=large) as stream:
             np.lib.format.write_array(stream, plain.reshape(array.shape), allow_pickle=False)
 
     def finish(self) -> dict[str, Any]:
         """Close the file; what a document says of it."""
-        self._archive.close()
-        return {"kind": "npz", "path": text_of(self.path.name), "digest": file_digest(self._temporary)}
+        with writing(self.path):
+            self._archive.close()
+            return {"kind": "npz", "path": text_of(self.path.name), "digest": file_digest(self._temporary)}
+
+    def _close(self, *_: object) -> None:
+        """Of an archive that was not finished nothing is left, nor is what it has to say of any use."""
+        with suppress(OSError, ValueError):
+            self._archive.close()
 
 
 def file_digest(path: Path) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...frontends.onnx.external import all_tensors
+from ...frontends.onnx.external import all_tensors, fill
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
@@ -32,6 +32,8 @@ PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
 INLINE = 64
 """Tensors of so many bytes keep their elements: a digest is no shorter."""
+SMALL = 1024
+"""Messages of so many bytes are copied sooner as they are than field by field."""
 ELEMENTS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
     "external_data",
@@ -149,6 +151,7 @@ def _taken_out(tensor: TensorProto, digest: str, base_dir: Path) -> bool:
     """Put the digest of a tensor in the place of its elements, but where those are few or no raw data."""
     outside = tensor.data_location == TensorProto.EXTERNAL
     if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE):
+        fill(tensor)
         return False
     for name in ELEMENTS:
         tensor.ClearField(name)

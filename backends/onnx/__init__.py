@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from ...frontends.onnx.external import all_nodes, complete
+from ...frontends.onnx.external import all_nodes, complete, external_tensors
 from ...frontends.onnx.protos import ModelProto
+from ...frontends.onnx.tensors import external_location
 from ...ir.graph import Module, Value
 from ...ir.payload import FilePart
 from ...ir.tensor import ScaledTensor
-from ..files import replacing
+from ..files import Together, replacing, writing
 from ..foldmap import (
     Arrays,
     FoldMap,
@@ -80,8 +80,9 @@ class Result:
         embed_fold_map: bool = False,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
-        each file is complete or not there. `-` is standard output. With `embed_fold_map` the map stands in the model's
-        metadata too. Large tensors are neither kept nor read twice.
+        each file is complete or not there, and where several processes write to one place, all are of one of them.
+        `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too. Large tensors are
+        neither kept nor read twice.
 
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
         `FoldMap.save`; ModelError where a file of the source was changed or cannot be read.
@@ -90,22 +91,31 @@ class Result:
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
-        with ExitStack() as files:
+        with Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-"))) as files:
             if fold_map is None:
                 save_model(model, path, self.module.base_dir, files)
             else:
                 self._save_both(model, path, Path(fold_map), fold_map_store, files)
-            for file in {part.file for part in self.module.payloads if isinstance(part, FilePart)}:
-                file.check_unchanged()
+            self._check_source()
 
-    def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: ExitStack) -> None:
+    def _check_source(self) -> None:
+        """Raises ModelError where what was read is not what was there, or its external data was replaced since."""
+        locations = set(map(external_location, external_tensors(self._model)))
+        named = {self.module.base_dir / location for location in locations}
+        for file in {part.file for part in self.module.payloads if isinstance(part, FilePart)}:
+            file.check_unchanged()
+            if file.path in named:
+                file.check_in_place()
+
+    def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together) -> None:
         """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
         save_model(model, path, self.module.base_dir, files, readings.through)
-        self._fold_map(readings, to_write=True).write(target, npz)
+        with writing(fold_map):
+            self._fold_map(readings, to_write=True).write(target, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

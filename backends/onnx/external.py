@@ -7,17 +7,25 @@ from pathlib import Path
 from ...frontends.onnx.external import external_tensors
 from ...frontends.onnx.protos import ModelProto
 from ...frontends.onnx.tensors import check_location, external_location
-from ..files import replacing
+from ...ir.errors import EmitError
+from ..files import Together, Turn, pending, replacing, writing
+from ..foldmap.npz import file_digest
+
+DIGITS = 16
+"""Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
 
 
-def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> ModelProto:
+def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: Together) -> ModelProto:
     """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
 
     A file that is already there with the same content stays; beside one with other content the data goes by the name of
-    `target`, and a copy of the model that points there is returned.
+    `target` and its own content, with `files`, and a copy of the model that points there is returned.
     """
     folder = target.parent
-    if base_dir.resolve() == folder.resolve() or next(external_tensors(model), None) is None:
+    locations = {external_location(tensor) for tensor in external_tensors(model)}
+    if any((base_dir / location).resolve() == target.resolve() for location in locations):
+        raise EmitError(f"{target}: cannot be written: the model reads tensors from it")
+    if base_dir.resolve() == folder.resolve() or not locations:
         return model
     source, model = model, ModelProto()
     model.CopyFrom(source)
@@ -25,24 +33,38 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path) -> Mode
     for tensor in external_tensors(model):
         location = external_location(tensor)
         if location not in moved:
-            moved[location] = _place(check_location(tensor, base_dir), folder, location, target.stem)
-        if moved[location] != location:
-            for entry in tensor.external_data:
-                if entry.key == "location":
-                    entry.value = moved[location]
+            moved[location] = _place(check_location(tensor, base_dir), location, target, files)
+        for entry in tensor.external_data:
+            if entry.key == "location" and moved[location] != location:
+                entry.value = moved[location]
     return model
 
 
-def _place(source: Path, folder: Path, location: str, stem: str) -> str:
-    from filecmp import cmp
+def _place(source: Path, location: str, target: Path, files: Together) -> str:
+    """Where the content of `source` is: at `location`, if nothing else is there.
+
+    Raises EmitError where that lies outside the folder of `target`.
+    """
+    from filecmp import clear_cache, cmp
     from shutil import copyfile
 
+    clear_cache()  # it takes files of one size and time for equal
+    folder = target.parent
     destination = folder / location
-    if destination.exists() and not cmp(source, destination, shallow=False):
-        destination = destination.with_name(f"{stem}.{destination.name}")
-        location = destination.relative_to(folder).as_posix()
-    if not destination.exists() or not cmp(source, destination, shallow=False):
+    if folder.resolve() not in destination.resolve().parents:
+        raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
+    with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(destination) as temporary:
-            copyfile(source, temporary)
+        with Turn(destination):  # another compile may bring other data by that name
+            taken = destination.exists() or destination.resolve() == target.resolve()
+            if not taken:
+                with replacing(destination) as temporary:
+                    copyfile(source, temporary)
+            elif not (destination.is_file() and cmp(source, destination, shallow=False)):
+                digits = file_digest(source).rpartition(":")[2][:DIGITS]
+                destination = destination.with_name(f"{target.name}.{digits}.{destination.name}")
+                file = files.enter_context(pending(target))
+                copyfile(source, file.temporary)
+                file.path = destination
+                return destination.relative_to(folder).as_posix()
     return location

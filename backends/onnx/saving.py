@@ -5,26 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from google.protobuf.message import EncodeError
+from google.protobuf.message import DecodeError, EncodeError
 from xxhash import xxh3_128
 
-from ...frontends.onnx import read_model
 from ...frontends.onnx.external import all_graphs, external_tensors
 from ...frontends.onnx.placeholders import held
 from ...frontends.onnx.protos import GraphProto, ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, external_location, external_part
-from ...frontends.onnx.wire import splice
+from ...frontends.onnx.wire import cut, splice
 from ...ir.errors import EmitError, ModelError
-from ...ir.payload import Block, FilePart, Payload, raw
+from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
 from ...ir.tensor import ScaledTensor
-from ..files import pending, replacing
-from .external import place_external_data
+from ..files import Together, pending, replacing, writing
+from .external import DIGITS, place_external_data
 
 MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
@@ -32,45 +31,47 @@ MAX_FILE = (1 << 31) - 1
 ALIGNMENT = 4096
 """Tensors in a file of external data start at multiples of this, so that they can be mapped."""
 
-DIGITS = 16
-"""Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
-
 Pieces = list[bytes | Payload]
 Through = Callable[[Payload], Iterator[Block]]
 """Yields the blocks of a payload on their way to a file, and may look at them."""
 
 
 def save_model(
-    model: ModelProto, path: str | Path, base_dir: Path, files: ExitStack | None = None, through: Through | None = None
+    model: ModelProto, path: str | Path, base_dir: Path, files: Together | None = None, through: Through | None = None
 ) -> None:
     """Write `model`, whose external data stands below `base_dir`, to a file, which is complete or not there; `-` is
     standard output. With `files`, it is there when those are closed.
 
     External data stays where it is, or goes beside the model. Where some of it was folded, and where the model would
     be larger than protobuf's 2 GiB, all large tensors go to a file of external data that is named after the model and
-    its own content. Raises EmitError where a file cannot be written or the model cannot stand in it; ModelError where a
-    file of the source does not have its elements any more.
+    its own content, and in place before the model. Raises EmitError where a file cannot be written or the model cannot
+    stand in it; ModelError where a file of the source does not have its elements any more.
     """
     if str(path) == "-":
-        for piece in _pieces(model, "standard output"):
-            for block in [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece)):
-                sys.stdout.buffer.write(block)
+        with writing("standard output"):
+            for piece in _pieces(model, "standard output"):
+                for block in [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece)):
+                    sys.stdout.buffer.write(block)
+            sys.stdout.buffer.flush()
         return
     if files is None:
-        with ExitStack() as own:
+        with Together(Path(path)) as own:
             save_model(model, path, base_dir, own, through)
         return
     path = Path(path)
-    files.push(_forgetting(path))
+    old = _OldData(path, files)
     target = files.enter_context(replacing(path))
     pieces = splice(_serialized(model, str(path)))
     if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = _with_data_file(model, path, base_dir, files, through)
         pieces, through = _pieces(model, str(path)), None
     elif next(external_tensors(model), None) is not None:
-        pieces = _pieces(place_external_data(model, base_dir, path), str(path))
-    with target.open("wb") as stream:
+        model = place_external_data(model, base_dir, path, files)
+        pieces = _pieces(model, str(path))
+    with writing(path), target.open("wb") as stream:
         _write(stream, pieces, through)
+    old.read = set(map(external_location, external_tensors(model)))
+    files.push(old.look)
 
 
 def _pieces(model: ModelProto, name: str) -> Pieces:
@@ -104,15 +105,22 @@ def _blocks(payload: Payload) -> Iterator[Block]:
     return payload.blocks()
 
 
-def _write(stream: BinaryIO, pieces: Iterable[bytes | Payload], through: Through | None) -> None:
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            stream.write(piece)
-        elif through is None and isinstance(piece, FilePart):
-            _copy(piece, stream)
-        else:
-            for block in (through or _blocks)(piece):
-                stream.write(raw(block))
+def _write(stream: BinaryIO, pieces: Sequence[bytes | Payload], through: Through | None) -> None:
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+        stream.write(pieces[0])
+        return
+    from .background import BackgroundWriter
+
+    with BackgroundWriter(stream) as background:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                background.write(piece)
+            elif through is None and isinstance(piece, FilePart):
+                background.drain()
+                _copy(piece, stream)
+            else:
+                for block in (through or _blocks)(piece):
+                    background.write(raw(block))
 
 
 def _copy(part: FilePart, stream: BinaryIO) -> None:
@@ -153,18 +161,16 @@ def _with_data_file(
             offset = -(-end // ALIGNMENT) * ALIGNMENT
             placed.append(_Placed(tensor, payload, offset))
             end = offset + payload.nbytes
-    file = files.enter_context(pending(path.with_name(f"{path.name}.data")))
-    hasher = xxh3_128()
+    hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
+    file = files.enter_context(pending(path))  # a temporary file by the model's name: its next compile finds it
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (through or _blocks)(payload):
             hasher.update(raw(block))
             yield block
 
-    with file.temporary.open("wb") as stream:
-        for each in placed:
-            stream.seek(each.offset)
-            _write(stream, [each.payload], hashed)
+    with writing(path.with_name(f"{path.name}.data")), file.temporary.open("wb") as stream:
+        _write(stream, _laid_out(placed), hashed)
     file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
     for each in placed:
         each.tensor.ClearField("raw_data")
@@ -176,6 +182,16 @@ def _with_data_file(
     return copy
 
 
+def _laid_out(placed: Iterable[_Placed]) -> Pieces:
+    """The payloads in their order, each moved by zeros to its offset."""
+    pieces: Pieces = []
+    end = 0
+    for each in placed:
+        pieces += (bytes(each.offset - end), each.payload)
+        end = each.offset + each.payload.nbytes
+    return pieces
+
+
 def _large(graph: GraphProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
     """The initializers of a graph whose elements are not in the message, with those."""
     for tensor in graph.initializer:
@@ -185,28 +201,54 @@ def _large(graph: GraphProto, base_dir: Path) -> Iterator[tuple[TensorProto, Pay
             yield tensor, payload
 
 
-def _forgetting(path: Path) -> Callable[..., None]:
-    """What, called when `path` was replaced without an error, removes the data file that only the old model read."""
-    old = _data_files(path)
+class _OldData:
+    """Files of external data that are named after the model at `path` and their own content, while it is replaced:
+    those that only the old model read go; where it stays, new ones. If the process is killed, the next one does it.
+    """
 
-    def forget(kind: type[BaseException] | None, *_: object) -> None:
-        for name in old - _data_files(path) if kind is None and old else ():
+    def __init__(self, path: Path, files: Together) -> None:
+        """To be made before the model is entered in `files`: what is entered first is left last."""
+        self.read: set[str] = set()
+        """What the new model reads."""
+        self._path = path
+        self._turn = files.turns[path]
+        self._name = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.[^/\0]+")
+        self._new: set[str] = set()
+        self._doubtful: set[str] = set()
+        files.push(self._forget)
+
+    def look(self, kind: type[BaseException] | None, *_: object) -> None:
+        """See what is there. To be called when everything is written, and nothing in place."""
+        if kind is not None:
+            return
+        with writing(self._path):
+            there = set(filter(self._name.fullmatch, _listed(self._path.parent)))
+            self._new = set(filter(self._name.fullmatch, self.read)) - there
+            if there:
+                old = self._read_now()
+                left = set(self._turn.notes()) if old is not None else set()
+                self._doubtful = ((old or set()) | left) & there
+            self._doubtful |= self._new
+            if self._doubtful:
+                self._turn.note(sorted(self._doubtful))
+
+    def _forget(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._doubtful:
+            return
+        read = self.read if kind is None else self._read_now()
+        for name in self._new if read is None else self._doubtful - read:
             with suppress(OSError):
-                path.with_name(name).unlink()
+                self._path.with_name(name).unlink()
 
-    return forget
-
-
-def _data_files(path: Path) -> set[str]:
-    """The files named after the model at `path` and their own content to which it refers."""
-    pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.data")
-    if not any(pattern.fullmatch(name) for name in _listed(path.parent)):
-        return set()
-    try:
-        model, _ = read_model(path)
-    except ModelError:
-        return set()
-    return {name for name in map(external_location, external_tensors(model)) if pattern.fullmatch(name)}
+    def _read_now(self) -> set[str] | None:
+        """What the model that is there reads; None where there is none."""
+        try:
+            if not self._path.is_file():
+                return None
+            data, _parts = cut(SourceFile(self._path), 1 << 10)
+            return set(map(external_location, external_tensors(ModelProto.FromString(data))))
+        except (OSError, ModelError, DecodeError):
+            return None
 
 
 def _listed(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ Feeds = dict[str, Array]
 
 SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4), (1, 1))
 """What open dimensions are tried at: the first one, and all others."""
+
+MOST_ELEMENTS = 1 << 30
+"""Of an input that is made."""
 
 MOST_INDEX = 8
 """Integers below this are taken where nothing says what an index may be."""
@@ -99,10 +103,13 @@ def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
     if not info.type.HasField("tensor_type"):
         raise VerifyError(f"the input {info.name!r} is no tensor: none can be made, nor given")
     dims = info.type.tensor_type.shape.dim
-    return tuple(
+    shape = tuple(
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
         for i, dim in enumerate(dims)
     )
+    if prod(shape) > MOST_ELEMENTS:
+        raise VerifyError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
+    return shape
 
 
 def _feeds(
@@ -191,6 +198,8 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
         proto.ParseFromString(path.read_bytes())
     except Exception as error:
         raise ValueError(f"this is neither .npz, .npy nor a TensorProto: {error}") from None
+    if proto.external_data or proto.data_location == TensorProto.EXTERNAL:
+        raise ValueError("its elements stand in another file")
     return proto.name, numpy_helper.to_array(proto)
 
 

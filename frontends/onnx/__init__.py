@@ -73,6 +73,7 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     if str(path) == "-":
         return _parsed(sys.stdin.buffer.read()), []
     place = Path(path)
+    parts: list[FilePart] = []
     try:
         if not place.is_file():  # what is no regular file can be read once, from its beginning to its end
             return _parsed(place.read_bytes()), []
@@ -84,8 +85,10 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}") from None
     if whole or file.size < LARGE_FILE:
-        return _parsed(file.read(0, file.size)), []
-    data, parts = cut(file, LARGE_PAYLOAD)
+        data = file.read(0, file.size)
+    else:
+        data, parts = cut(file, LARGE_PAYLOAD)
+    file.check_unchanged()
     return _parsed(data), parts
 
 

@@ -113,13 +113,18 @@ def export_sparse(sparse: SparseTensor, name: str = "") -> SparseTensorProto:
 
 
 def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto]) -> AttributeProto:
-    """The ONNX attribute of a value; `regions` are the node's, already exported."""
+    """The ONNX attribute of a value; `regions` are the node's, already exported.
+
+    Raises ValueError where it has none.
+    """
     proto = AttributeProto(name=name)
     if isinstance(value, AttributeRef):
         proto.ref_attr_name = value.name
         proto.type = AttributeProto.AttributeType.Value(value.kind)  # type: ignore[assignment]
         return proto
     if isinstance(value, EmptyList):
+        if value.kind not in _KIND_OF_FIELD:
+            raise ValueError(f"{value.kind} is no kind of list")
         proto.type = _KIND_OF_FIELD[value.kind]
         return proto
     if not isinstance(value, tuple):
@@ -157,6 +162,7 @@ def _export_scalar(value: Scalar, regions: Sequence[GraphProto]) -> tuple[str, o
             return "tp", export_type(value)
         case RegionRef():
             return "g", regions[value.index]
+    raise ValueError(f"{type(value).__name__} is no attribute value of ONNX")
 
 
 def _own_name(tensor: Tensor) -> str:

@@ -97,10 +97,13 @@ def complete(model: ModelProto) -> ModelProto:
         return model
     full = ModelProto()
     full.CopyFrom(model)
-    found = False
-    for tensor in all_tensors(full):
-        payload = held(tensor.raw_data)
-        if payload is not None:
-            tensor.raw_data = b"".join(map(raw, payload.blocks()))
-            found = True
-    return full if found else model
+    filled = [fill(tensor) for tensor in all_tensors(full)]
+    return full if any(filled) else model
+
+
+def fill(tensor: TensorProto) -> bool:
+    """Put the elements of a tensor in the place of its placeholder, if it has one; whether it had."""
+    payload = held(tensor.raw_data) if any_held() else None
+    if payload is not None:
+        tensor.raw_data = b"".join(map(raw, payload.blocks()))
+    return payload is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from ...ir.attributes import Attribute, RegionRef, SparseTensor
+from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
 from ...ir.errors import ModelError, clipped
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
@@ -21,7 +21,7 @@ from ...ir.infer import TYPE_OF_DATA
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.rewrite import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
-from ...ir.types import UNKNOWN, TensorType, Type
+from ...ir.types import UNKNOWN, TensorType, Type, is_unknown
 from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
@@ -128,7 +128,8 @@ class _Importer:
         inferred = None
         if not self.by_itself:
             given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
-            inferred = infer_shapes(model, topological_order(model.graph.node, given.get))
+            order = topological_order(model.graph.node, given.get)
+            inferred = infer_shapes(model, order, isolate=self.limits.isolate)
         opsets = _opsets(model.opset_import)
         module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
         for proto in model.functions:
@@ -210,9 +211,16 @@ class _Importer:
         overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:
             constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
+            involved = [value.type for value in inputs if value is not None]
+            involved += [types[name] for name in results if name in types]
             if constant is not None:
                 op, attrs = "constant", constant
-            elif not overridden and domain in DEFAULT_DOMAINS and not is_newer(opset := graph.opsets.get("", 1)):
+            elif (
+                not overridden
+                and domain in DEFAULT_DOMAINS
+                and not is_newer(opset := graph.opsets.get("", 1))
+                and not any(map(is_unknown, involved))
+            ):
                 lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
                 if refusal is not None:
@@ -362,14 +370,14 @@ def constant_payload(form: str, value: Attribute) -> Attribute | None:
     if field is None:
         return None
     single = field if field in kinds else field[0]
-    if field == single:
-        return (
-            ArrayTensor(_array([value], kinds[single]).reshape(()))
-            if isinstance(value, int | float | str | bytes)
-            else None
-        )
-    items = list(value) if isinstance(value, tuple) else []
-    return ArrayTensor(_array(items, kinds[single]))
+    items = () if value == EmptyList(field) else (value,) if field == single else value
+    if not isinstance(items, tuple) or not all(isinstance(item, ELEMENTS[single]) for item in items):
+        return None
+    array = _array(items, kinds[single])
+    return ArrayTensor(array.reshape(()) if field == single else array)
+
+
+ELEMENTS: dict[str, tuple[type, ...]] = {"f": (float,), "i": (int,), "s": (str, bytes)}
 
 
 def _array(items: Sequence[object], dtype: type) -> Array:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from onnx import defs
+
 from ...ir.attributes import Attribute, AttributeRef
 from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
@@ -206,6 +208,12 @@ OP_TYPES: dict[str, str] = {lowering.op: op_type for op_type, lowering in LOWERI
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
+def has_too_many_results(op_type: str, node: NodeView) -> bool:
+    """Whether a node has more results than its operator."""
+    known = node.opset > 0 and defs.has(op_type, node.opset, "")
+    return not known or len(node.outputs) > int(defs.get_schema(op_type, node.opset, "").max_output)
+
+
 def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusal | None]:
     """The in-house operator of a node, or None and, for an affine, why it has none."""
     lowering = LOWERINGS.get(op_type)
@@ -218,6 +226,8 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
     low, high = OPS[lowering.op].inputs
     if not low <= len(node.inputs) <= high or None in node.inputs[:low]:
         refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    if len(node.outputs) > 1 and has_too_many_results(op_type, node):
+        refusal = refusal or Refusal("unsupported_op", f"{len(node.outputs)} results")
     if (name := odd_attribute(node.attrs)) is not None:
         refusal = refusal or Refusal("unsupported_attr", f"{name} is of another kind")
     if not node.outputs or not node.outputs[0]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from .calls import expands_little
+from .external import fill
+from .placeholders import any_held, held
 from .protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
 
 
-def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> ModelProto | None:
+def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isolate: bool = False) -> ModelProto | None:
     """A model of the same graphs as `model` in which value_info is complete as far as onnx can tell.
 
     The nodes of the main graph come in `order`, if given: onnx wants them sorted. None where inference fails, which an
-    invalid model or an unknown operator version may cause.
+    invalid model or an unknown operator version may cause. With `isolate` a process of its own does it.
     """
-    from onnx import shape_inference
-
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
     light.opset_import.extend(model.opset_import)
     if expands_little(model):
@@ -30,6 +31,12 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None) -> Model
         del light.graph.input[:]
         light.graph.input.extend(inputs)
     try:
+        if isolate and os.name == "posix":
+            from .isolation import isolated
+
+            return isolated(light)
+        from onnx import shape_inference
+
         return shape_inference.infer_shapes(light)
     except Exception:  # whatever onnx raises, the model is imported without these types
         return None
@@ -67,8 +74,11 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
 
 
 def _strip_tensor(source: TensorProto, target: TensorProto) -> None:
-    if source.ByteSize() <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
+    payload = held(source.raw_data) if any_held() else None
+    size = source.ByteSize() + (0 if payload is None else payload.nbytes)
+    if size <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
         target.CopyFrom(source)
+        fill(target)
         return
     target.name, target.data_type = source.name, source.data_type
     target.dims.extend(source.dims)

@@ -154,7 +154,7 @@ def check_location(proto: TensorProto, base_dir: Path) -> Path:
             raise ModelError(f"{_external(proto)} lies outside the model's folder")
         if not path.is_file():
             raise ModelError(f"{_external(proto)} is {'no regular file' if path.exists() else 'missing'}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last of links in a circle, before python 3.13
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{_external(proto)} cannot be read: {why}") from None
     return path
@@ -173,7 +173,7 @@ def _range(proto: TensorProto, size: int) -> tuple[int, int] | str:
         return f"{length} bytes from {offset} on are not in its {size} bytes"
     dtype = import_dtype(proto.data_type)
     wanted = (prod(proto.dims) * dtype.bits + 7) // 8
-    if dtype.bits and length != wanted:
+    if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
         return f"its {length} bytes are not the {wanted} of the shape {list(proto.dims)[:8]}"
     return offset, length
 

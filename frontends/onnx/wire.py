@@ -11,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from ...ir.payload import FilePart, Payload, SourceFile
-from .placeholders import LENGTH, TOKEN, held, placeholder
+from .placeholders import LENGTH, TOKEN, any_held, held, placeholder
 
-_RAW = "raw_data"
-_CHILDREN: dict[str, dict[int, str]] = {
+RAW = "raw_data"
+CHILDREN: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
     "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
@@ -29,7 +29,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
         23: "SparseTensorProto",
     },
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
-    "TensorProto": {9: _RAW},
+    "TensorProto": {9: RAW},
 }
 """By message the fields that may hold a tensor, and what they are (onnx.proto)."""
 
@@ -81,12 +81,12 @@ def cut(file: SourceFile, threshold: int) -> tuple[bytes, list[FilePart]]:
         """The message from `start` to `end` without its payloads, None where it has none."""
         pieces: list[bytes] = []
         done = start
-        children = _CHILDREN[kind]
+        children = CHILDREN[kind]
         for number, head, body, stop in _fields(source, start, end):
             child = children.get(number) if stop - body >= threshold else None
             if child is None:
                 continue
-            if child == _RAW:
+            if child == RAW:
                 parts.append(FilePart(file, body, stop - body))
                 inner: bytes | None = placeholder(parts[-1])
             else:
@@ -103,10 +103,10 @@ def cut(file: SourceFile, threshold: int) -> tuple[bytes, list[FilePart]]:
     return (file.read(0, file.size), []) if found is None else (found, parts)
 
 
-def splice(data: bytes) -> list[bytes | Payload]:
-    """The pieces of a serialized model in which every placeholder in `data` is replaced by what it stands for."""
+def splice(data: bytes, kind: str = "ModelProto") -> list[bytes | Payload]:
+    """The pieces of a serialized message in which every placeholder in `data` is replaced by what it stands for."""
     places: list[int] = []
-    at = data.find(TOKEN)
+    at = data.find(TOKEN) if any_held() else -1
     while at >= 0:
         places.append(at)
         at = data.find(TOKEN, at + LENGTH)
@@ -118,13 +118,13 @@ def splice(data: bytes) -> list[bytes | Payload]:
         """The pieces of the message from `start` to `end`, and how many bytes they have together."""
         pieces: list[bytes | Payload] = []
         done, size = start, 0
-        children = _CHILDREN[kind]
+        children = CHILDREN[kind]
         for number, head, body, stop in _fields(source, start, end):
             child = children.get(number)
             first = bisect_left(places, body) if child is not None else len(places)
             if child is None or first == len(places) or places[first] >= stop:
                 continue
-            if child == _RAW:
+            if child == RAW:
                 payload = held(data[body:stop])
                 assert payload is not None
                 inner: list[bytes | Payload] = [payload]
@@ -138,7 +138,7 @@ def splice(data: bytes) -> list[bytes | Payload]:
         pieces.append(data[done:end])
         return pieces, size + end - done
 
-    return whole(0, len(data), "ModelProto")[0]
+    return whole(0, len(data), kind)[0]
 
 
 def _fields(source: _File | _Memory, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -64,6 +64,8 @@ def reduced_axes(node: Node, params: Parameters) -> tuple[tuple[int, ...], int] 
     rank = len(before)
     if not axes and not node.attrs.get("noop_with_empty_axes", 0):
         axes = tuple(range(rank))
+    if not all(-rank <= axis < rank for axis in axes):
+        return Refusal("non_constant_params", f"{node.label}: its data has no such axes")
     return tuple(sorted(axis % rank for axis in axes)), rank
 
 

@@ -35,7 +35,8 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
     constants: list[tuple[int, Array]] = []
     axis = parameter_axis(node)
     for i, value in enumerate(node.inputs[first:], start=first):
-        assert value is not None
+        if value is None:
+            return Refusal("unsupported_op", f"{node.label}: operand {i} is absent")
         array = params.evaluator.exact(value)
         rank = None if shape is None else len(shape)
         if array is not None:

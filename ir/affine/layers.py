@@ -58,6 +58,13 @@ class Fold:
     bias_index: int = 2
     padding: tuple[tuple[int, ...], float] | None = None
 
+    def writing(self, factor: Array | None, bias: Array | None) -> Fold:
+        """The fold of the same affine into the same layer that writes these."""
+        return Fold(
+            self.node, self.affine, self.index, self.weight_axis, self.axis, self.dtype, factor, bias,
+            beta=self.beta, bias_index=self.bias_index, padding=self.padding,
+        )  # fmt: skip
+
     @property
     def weight(self) -> Value:
         """The weight as it is now."""
@@ -180,19 +187,18 @@ def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, 
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
-    label = node.label
     if not (all_finite(scale) and all_finite(largest)):
-        return Refusal("nonfinite", f"{label}: a scale or weight is infinite or not a number")
+        return Refusal("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
     with np.errstate(all="ignore"):
         top = largest * np.abs(scale)
     if not fits(top, dtype):
-        return Refusal("overflow", f"{label}: a folded weight exceeds {dtype}")
+        return Refusal("overflow", f"{node.label}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
-        return Refusal("overflow", f"{label}: the folded bias exceeds {dtype}")
+        return Refusal("overflow", f"{node.label}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
     low = top < tiny
     if low.any() and (low & (largest >= tiny) & (scale != 0)).any():
-        return Refusal("underflow", f"{label}: a channel of folded weights vanishes in {dtype}")
+        return Refusal("underflow", f"{node.label}: a channel of folded weights vanishes in {dtype}")
     return None
 
 
@@ -270,7 +276,7 @@ def checked(
     changed = new.any() if old is None else not np.array_equal(new, old)
     bias = written if changed else None
     if weight.dequantize is None or factor is None:
-        return replace(fold, factor=factor, bias=bias)
+        return fold.writing(factor, bias)
     rescale = _rescale(fold, weight, weight.dequantize, scale)
     return rescale if isinstance(rescale, Refusal) else replace(fold, bias=bias, rescale=rescale)
 

@@ -56,7 +56,7 @@ class Parameters:
 
 def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     wide = array if array.dtype in _COMPARED else array.astype(np.float32)
-    top, bottom = wide.max(axis=axes, initial=0), wide.min(axis=axes, initial=0)
+    top, bottom = np.maximum.reduce(wide, axis=axes, initial=0), np.minimum.reduce(wide, axis=axes, initial=0)
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest
 
@@ -120,10 +120,13 @@ def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
         if extent == 1:
             continue
         size = before[i + 2] if before is not None and len(before) == rank + 2 else None
+        if i >= min(len(strides), len(dilations)):
+            return True
         stride, dilation = strides[i], dilations[i]
         if not (isinstance(size, int) and isinstance(extent, int)):
             return True
-        assert isinstance(stride, int) and isinstance(dilation, int)
+        if not isinstance(stride, int) or not isinstance(dilation, int) or stride < 1:
+            return True
         if (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 > size:
             return True
     return False

@@ -72,7 +72,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
-    if node.op not in ARITHMETIC:
+    if node.op not in ARITHMETIC or len(node.outputs) != 1:
         return None
     dtype = dtype_of(node.output.type)
     if dtype is not None and not dtype.is_float:

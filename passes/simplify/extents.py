@@ -11,7 +11,7 @@ from ...ir.graph import Node, Value
 from ...ir.movement import integer
 from ...ir.ops import op_info
 from ...ir.tensor import Array
-from ...ir.types import DTYPES, Dim, dtype_of, shape_of
+from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
 
 _MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
 """Operators that hand elements on unseen."""
@@ -107,8 +107,8 @@ def _cast(value: Value, pieces: Array | None) -> Array | None:
 
 
 def _may_be_shape(value: Value) -> bool:
-    shape = shape_of(value.type)
-    return dtype_of(value.type) in (DTYPES["i64"], DTYPES["i32"]) and (shape is None or len(shape) <= 1)
+    dtype, shape = dtype_of(value.type), shape_of(value.type)
+    return (dtype is I64 or dtype is DTYPES["i32"]) and (shape is None or len(shape) <= 1)
 
 
 def shape_pieces(node: Node) -> Array | None:

@@ -26,10 +26,10 @@ MAX_BYTES = 64 << 10
 
 def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
     """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
-    steps = rewriter.steps
-    if steps.exhausted:
+    steps, read = rewriter.steps, node.is_read
+    if (read and node.op not in rules) or steps.exhausted:
         return False
-    if not node.is_read and drop_unread(node, rewriter):
+    if not read and drop_unread(node, rewriter):
         steps.note(drop_unread.__name__, node.label)
         return True
     if node.op not in rules:

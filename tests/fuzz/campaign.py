@@ -7,7 +7,9 @@ behind a case that raised, the parent starts another one behind a case that kill
 
 from __future__ import annotations
 
+import ast
 import faulthandler
+import gc
 import mmap
 import os
 import resource
@@ -26,8 +28,10 @@ from random import Random
 from . import corpus
 from .targets import TARGETS, Box
 
-HANG = 10.0
-"""Seconds that a case may take."""
+SLOW = 10.0
+"""Seconds of a processor that a case may take."""
+HANG = 60.0
+"""Seconds after which a case is ended, on a machine that has other things to do."""
 MEMORY_BASE, MEMORY_TIMES = 512 << 20, 256
 """A case may take so many bytes, and as many more for each byte of its files."""
 ADDRESS_SPACE = 8 << 30
@@ -121,8 +125,6 @@ def child(target: str, numbers: range, status: Status, folder: Path, out: Path, 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     stack = open(out.with_suffix(".stack"), "w")  # noqa: SIM115
     faulthandler.enable(stack)
-    import gc
-
     gc.set_threshold(100_000, 50, 50)
     gc.freeze()
     with open(out, "a") as log:
@@ -133,7 +135,7 @@ def child(target: str, numbers: range, status: Status, folder: Path, out: Path, 
             forget_peak()
             before = peak()
             faulthandler.dump_traceback_later(HANG, exit=True, file=stack)
-            start = time.perf_counter()
+            start = time.process_time()
             try:
                 outcome, box = execute(target, number, folder, status)
             except BaseException as error:
@@ -141,7 +143,10 @@ def child(target: str, numbers: range, status: Status, folder: Path, out: Path, 
                 text = traceback.format_exc()[-6000:]
                 log.write(f"F\t{number}\t{key_of(error)!r}\t{text!r}\n")
             faulthandler.cancel_dump_traceback_later()
-            seconds, grown = time.perf_counter() - start, peak() - before
+            seconds, grown = time.process_time() - start, peak() - before
+            if seconds > SLOW:
+                text = f"{seconds:.1f} s for {box.size} bytes, in phase {status.read()[1]}"
+                log.write(f"F\t{number}\t{'slow'!r}\t{text!r}\n")
             if grown > MEMORY_BASE + MEMORY_TIMES * box.size:
                 text = f"{grown >> 20} MiB for {box.size} bytes, in phase {status.read()[1]}"
                 log.write(f"F\t{number}\t{'memory'!r}\t{text!r}\n")
@@ -151,13 +156,13 @@ def child(target: str, numbers: range, status: Status, folder: Path, out: Path, 
 
 
 def run(target: str, numbers: range, *, seconds: float = 1e9, quiet: bool = True) -> Report:
-    """Run the cases of a target, one child after the other."""
+    """Run the cases of a target, one child after the other, for so many seconds at most."""
     report = Report()
-    deadline = time.monotonic() + seconds
     corpus.models()
     if target not in ("importer", "text"):
         for index in range(len(corpus.foldable())):
             corpus.folded(index)
+    deadline = time.monotonic() + seconds
     status = Status()
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
     try:
@@ -191,8 +196,6 @@ def batch(target: str, numbers: range, status: Status, place: Path, report: Repo
     for line in out.read_text().splitlines():
         kind, number, *rest = line.split("\t")
         if kind == "F":
-            import ast
-
             report.found(ast.literal_eval(rest[0]), int(number), ast.literal_eval(rest[1]))
         else:
             last = int(number)

@@ -32,7 +32,7 @@ def models() -> tuple[bytes, ...]:
 @cache
 def foldable() -> tuple[bytes, ...]:
     """Models of which the default pipeline folds something."""
-    made = [case.model(F32) for case in scale_axis.CASES[::6]]
+    made = [case.model(F32) for case in scale_axis.CASES[::10]]
     return tuple(model.SerializeToString(deterministic=True) for model in made if model.ByteSize() <= LARGEST)
 
 

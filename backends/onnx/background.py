@@ -1,0 +1,64 @@
+"""Blocks to a file while the next ones are made: writing large files is half of a compile, and keeps no interpreter."""
+
+from __future__ import annotations
+
+import threading
+from errno import EAGAIN
+from queue import Queue
+from types import TracebackType
+from typing import BinaryIO
+
+DEPTH = 4
+"""Blocks that wait to be written: few, as they are large."""
+
+
+class BackgroundWriter:
+    """Writes to a stream in a thread of its own, in order; an error is raised by the next call, at the latest by the
+    end of the block.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._blocks: Queue[bytes | memoryview | None] = Queue(DEPTH)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> BackgroundWriter:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(EAGAIN, str(error)) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._error is None:
+            self._error = error  # what waits is not written any more
+        self._blocks.put(None)
+        self._thread.join()
+        if kind is None:
+            self._check()
+
+    def write(self, block: bytes | memoryview) -> None:
+        """Write `block`, which must not be changed any more. Raises OSError where an earlier one was not written."""
+        self._check()
+        self._blocks.put(block)
+
+    def drain(self) -> None:
+        """Wait until everything is written. Raises OSError as `write`."""
+        self._blocks.join()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while (block := self._blocks.get()) is not None:
+            try:
+                if self._error is None:
+                    self._stream.write(block)
+            except BaseException as error:
+                self._error = error
+            self._blocks.task_done()

@@ -1,0 +1,108 @@
+"""What is timed, each in a process of its own: `python benchmarks/contestants.py NAME SOURCE OUT`.
+
+Nothing is imported but what the named one needs. A model with external data is written with external data.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def is_external(source: str) -> bool:
+    """Whether there is a file with tensors beside the model."""
+    import os
+
+    return os.path.exists(f"{source}.data")
+
+
+def save(model, source: str, out: str) -> None:
+    """onnx.save, which has to be told of external data."""
+    import onnx
+
+    if is_external(source):
+        onnx.save(model, out, save_as_external_data=True, location=f"{out.rpartition('/')[2]}.data")
+    else:
+        onnx.save(model, out)
+
+
+def with_onnx(source: str, out: str) -> None:
+    import onnx
+
+    save(onnx.load(source), source, out)
+
+
+def with_onnxruntime(source: str, out: str) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = out
+    options.log_severity_level = 4
+    if is_external(source):
+        name = f"{out.rpartition('/')[2]}.data"
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", name)
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def save_ir(model, source: str, out: str) -> None:
+    """onnx_ir.save, likewise."""
+    import onnx_ir
+
+    onnx_ir.save(model, out, external_data=f"{out.rpartition('/')[2]}.data" if is_external(source) else None)
+
+
+def with_onnx_ir(source: str, out: str) -> None:
+    import onnx_ir
+
+    save_ir(onnx_ir.load(source), source, out)
+
+
+def with_onnxscript_rules(source: str, out: str) -> None:
+    import onnx_ir
+    from onnxscript.rewriter import rewrite
+    from onnxscript.rewriter.rules.common import fuse_batchnorm_into_conv_rule
+
+    save_ir(rewrite(onnx_ir.load(source), [fuse_batchnorm_into_conv_rule]), source, out)
+
+
+def with_onnxscript(source: str, out: str) -> None:
+    import onnx_ir
+    import onnxscript.optimizer
+
+    save_ir(onnxscript.optimizer.optimize(onnx_ir.load(source)), source, out)
+
+
+def with_onnxslim(source: str, out: str) -> None:
+    import onnxslim
+
+    onnxslim.slim(source, out, save_as_external_data=is_external(source))
+
+
+def with_onnxsim(source: str, out: str) -> None:
+    import onnxsim
+
+    onnxsim.simplify(source, output_path=out)
+
+
+def with_onnxoptimizer(source: str, out: str) -> None:
+    import onnx
+    import onnxoptimizer
+
+    save(onnxoptimizer.optimize(onnx.load(source), ["fuse_bn_into_conv"]), source, out)
+
+
+CONTESTANTS = {
+    "onnx": ("onnx", with_onnx),
+    "onnxruntime": ("onnxruntime", with_onnxruntime),
+    "onnx_ir": ("onnx_ir", with_onnx_ir),
+    "onnxscript rules": ("onnxscript", with_onnxscript_rules),
+    "onnxscript": ("onnxscript", with_onnxscript),
+    "onnxslim": ("onnxslim", with_onnxslim),
+    "onnxsim": ("onnxsim", with_onnxsim),
+    "onnxoptimizer": ("onnxoptimizer", with_onnxoptimizer),
+}
+"""By name, each with the module that it needs, and the function that takes a file to a file."""
+
+if __name__ == "__main__":
+    CONTESTANTS[sys.argv[1]][1](*sys.argv[2:])

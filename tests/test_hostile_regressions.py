@@ -1,0 +1,255 @@
+"""What the fuzz harness found, each made small and named for what broke."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import irc
+import numpy as np
+import pytest
+from irc.backends.foldmap import unfold
+from irc.frontends.onnx import from_model
+from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
+from irc.ir.graph import Graph, Module, Node
+from irc.ir.types import F32 as SINGLE
+from irc.ir.types import TensorType
+from irc.ir.verify import check
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from test_hostile import MARK, NOT_UTF8, compiled, floats, ints, model, node, value
+
+QUANTIZERS = "SimplifyInference,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection"
+"""Passes that read more of the parameters than the default pipeline does."""
+
+
+def batch_norm(*parameters: TensorProto, shape: tuple[int | str, ...] = (1, 3, 4, 4)) -> ModelProto:
+    """Conv, BatchNormalization, Relu, Conv."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("BatchNormalization", ["c", *[tensor.name for tensor in parameters]], ["n"]),
+        node("Relu", ["n"], ["r"]),
+        node("Conv", ["r", "w"], ["y"]),
+    ]
+    made = model(nodes, floats("w", 3, 3, 1, 1), *parameters)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", shape).type.tensor_type.shape)
+    return made
+
+
+@pytest.mark.parametrize("passes", ["default", QUANTIZERS])
+def test_statistics_of_a_parameter_that_holds_too_few_bytes(passes: str) -> None:
+    short = TensorProto(name="g", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(11))
+    made = batch_norm(short, *(floats(name, 3) for name in "bmv"))
+    assert compiled(made, passes).fold_map.to_json()
+
+
+@pytest.mark.parametrize(
+    "dtype", [TensorProto.INT4, TensorProto.UINT64, TensorProto.BOOL, TensorProto.FLOAT8E4M3FN, 99, -2]
+)
+@pytest.mark.parametrize("passes", ["default", QUANTIZERS])
+def test_parameters_of_element_types_that_a_fold_map_does_not_hold(dtype: int, passes: str) -> None:
+    odd = TensorProto(name="g", dims=[3], raw_data=bytes(24))
+    odd.data_type = dtype
+    made = batch_norm(odd, *(floats(name, 3) for name in "bmv"))
+    assert compiled(made, passes).fold_map.to_json()
+
+
+@pytest.mark.parametrize("dtype", [99, -2, 65535, TensorProto.INT4])
+def test_data_of_element_types_that_are_not_known(dtype: int) -> None:
+    made = model(
+        [node("Mul", ["x", "s"], ["m"]), node("Add", ["m", "s"], ["y"])], numpy_helper.from_array(np.ones(3), "s")
+    )
+    made.graph.input[0].type.tensor_type.elem_type = dtype
+    compiled(made)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
+@pytest.mark.parametrize("dims", [(), (3,), (0,), (4, 0, 1, 1), (0, 3, 1, 1), (3, 3, 0, 1), (3, 3, 1)])
+@pytest.mark.parametrize("passes", ["default", QUANTIZERS])
+def test_weights_of_odd_ranks_and_without_elements(op: str, dims: tuple[int, ...], passes: str) -> None:
+    nodes = [node(op, ["x", "w"], ["c"]), node("BatchNormalization", ["c", *"gbmv"], ["y"])]
+    made = model(nodes, floats("w", *dims), *(floats(name, 3) for name in "gbmv"))
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 4, 4)).type.tensor_type.shape)
+    compiled(made, passes)
+
+
+def test_a_graph_under_an_attribute_that_is_none() -> None:
+    inner = helper.make_graph([node("Neg", ["x"], ["o"])], "b", [], [value("o")])
+    branch = node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)
+    branch.attribute[0].type = AttributeProto.INT
+    compiled(
+        model(
+            [node("Loop", ["x", "x"], ["z"], body=helper.make_graph([branch], "l", [], [value("y")]))], outputs=("z",)
+        )
+    )
+
+
+def test_a_branch_that_is_said_to_be_there_and_is_not() -> None:
+    branch = node("If", ["x"], ["y"])
+    branch.attribute.add(name="then_branch", type="GRAPH")
+    other = branch.attribute.add(name="else_branch", type="GRAPH")
+    other.g.CopyFrom(helper.make_graph([node("Neg", ["x"], ["o"])], "b", [], [value("o")]))
+    compiled(model([branch]))
+
+
+def test_an_initializer_that_is_listed_with_another_shape() -> None:
+    made = model([node("Mul", ["x", "w"], ["m"]), node("Mul", ["m", "v"], ["y"])], floats("v", 3), floats("w", 3))
+    made.ir_version = 3
+    made.graph.input.extend([value("w", (4,)), value("v", (3,))])
+    compiled(made)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Conv"])
+def test_a_float64_parameter_beside_narrower_data_stays_as_it_was(op: str) -> None:
+    wide = numpy_helper.from_array(np.ones(3), "w")
+    operands = ["x", "k", "w"] if op == "Conv" else ["x", "w"]
+    compiled(model([node(op, operands, ["y"])], wide, floats("k", 3, 3, 1, 1)))
+
+
+def test_a_range_beside_a_float64_parameter_stays_as_it_was() -> None:
+    nodes = [node("Range", ["a", "b", "c"], ["r"]), node("Mul", ["r", "w"], ["m"]), node("Add", ["x", "m"], ["y"])]
+    scalars = [
+        helper.make_tensor(name, TensorProto.INT64, [], [number]) for name, number in (("a", 0), ("b", 3), ("c", 1))
+    ]
+    compiled(model(nodes, *scalars, numpy_helper.from_array(np.ones(3), "w")))
+
+
+@pytest.mark.parametrize("op", ["Sigmoid", "Exp", "Softplus", "Relu"])
+def test_an_operator_on_each_element_of_nothing(op: str) -> None:
+    compiled(model([node(op, [], ["s"]), node("Add", ["x", "s"], ["y"])]))
+
+
+@pytest.mark.parametrize("version", [2**62, -(2**63), -1])
+def test_functions_in_opsets_that_no_schema_has(version: int) -> None:
+    inner = helper.make_function(
+        "d", "f", ["x"], ["y"], [node("Relu", ["x"], ["y"])], [helper.make_opsetid("", version)]
+    )
+    compiled(model([node("f", ["x"], ["y"], domain="d")], functions=[inner]), "InlineFunctions,default")
+    text = f'module {{opsets={{"": {version}}}}}\ngraph(%x: f32[3]) {{\n%y = "Abs"(%x)\nreturn(%y)\n}}'
+    irc.compile(irc.parse(text))
+
+
+def test_a_reshape_to_channels_that_no_memory_holds() -> None:
+    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node("Reshape", ["n", "shape"], ["y"])]
+    made = model(nodes, *(floats(name, 3) for name in "gbmv"), ints("shape", 3 * 2**34))
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 2**17, 2**17)).type.tensor_type.shape)
+    compiled(made)
+
+
+@pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
+def test_blocks_that_no_memory_holds(op: str) -> None:
+    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node(op, ["n"], ["s"], blocksize=2**20)]
+    back = [node(op, ["x"], ["s"], blocksize=2**20), node("BatchNormalization", ["s", *"gbmv"], ["y"])]
+    for made in (model(nodes, outputs=("s",)), model(back)):
+        made.graph.initializer.extend(floats(name, 3) for name in "gbmv")
+        made.graph.input[0].type.tensor_type.ClearField("shape")
+        compiled(made)
+
+
+def test_repeats_that_no_memory_holds() -> None:
+    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node("Tile", ["n", "r"], ["y"])]
+    made = model(nodes, *(floats(name, 3) for name in "gbmv"), ints("r", 1, 2**40, 1, 1))
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", ("N", 3, "H", "W")).type.tensor_type.shape)
+    compiled(made)
+
+
+@pytest.mark.parametrize("attribute", ["value_floats", "value_ints", "value_float", "value_int", "value_string"])
+@pytest.mark.parametrize("wrong", ["a", ["a"], [1.5], 7, 2.5, [3]])
+def test_a_constant_of_another_kind_than_its_name_says(attribute: str, wrong: object) -> None:
+    compiled(model([node("Constant", [], ["k"], **{attribute: wrong}), node("Identity", ["k"], ["y"])]))
+
+
+def test_unfolding_a_model_with_a_domain_that_is_no_text() -> None:
+    made = batch_norm(*(floats(name, 3) for name in "gbmv"))
+    result = irc.compile(made)
+    odd = ModelProto()
+    odd.CopyFrom(result.model)
+    odd.opset_import.add(domain=MARK, version=1)
+    odd = ModelProto.FromString(odd.SerializeToString().replace(MARK.encode(), NOT_UTF8))
+    with pytest.raises(FoldMapError, match="another model"):
+        unfold(odd, result.fold_map)
+
+
+def test_external_data_out_of_range_is_the_error_of_the_pass_that_reads_it(tmp_path: Path) -> None:
+    tensor = TensorProto(name="g", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="data")
+    tensor.external_data.add(key="length", value="4096")
+    (tmp_path / "data").write_bytes(bytes(64))
+    made = batch_norm(tensor, *(floats(name, 3) for name in "bmv"))
+    with pytest.raises(ModelError, match="not in its 64 bytes"):
+        irc.compile(from_model(made, tmp_path), QUANTIZERS)
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum"])
+def test_a_reduction_of_axes_that_a_scalar_does_not_have(op: str) -> None:
+    made = model([node("Mul", ["x", "s"], ["m"]), node(op, ["m"], ["y"], axes=[0, 5])], floats("s"))
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", ()).type.tensor_type.shape)
+    compiled(made)
+
+
+@pytest.mark.parametrize("attribute", ["strides", "dilations", "kernel_shape", "pads"])
+@pytest.mark.parametrize("numbers", [[0, 0], [-1, -1], [1], [2**62, 2**62]])
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "VALID"])
+def test_windows_that_do_not_move(attribute: str, numbers: list[int], auto_pad: str) -> None:
+    made = batch_norm(*(floats(name, 3) for name in "gbmv"))
+    made.graph.initializer[0].CopyFrom(floats("w", 3, 3, 2, 2))
+    for layer in (made.graph.node[0], made.graph.node[3]):
+        layer.attribute.extend([helper.make_attribute(attribute, numbers), helper.make_attribute("auto_pad", auto_pad)])
+    compiled(made)
+    made.graph.node[3].CopyFrom(node("MaxPool", ["r"], ["y"], auto_pad=auto_pad, **{attribute: numbers}))
+    compiled(made)
+
+
+@pytest.mark.parametrize("op", ["Sum", "Max", "Mean", "Concat", "Where"])
+def test_an_absent_operand_among_many(op: str) -> None:
+    compiled(model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3)))
+
+
+# text
+
+
+@pytest.mark.parametrize("form", ["value_floats", "value_nothing", "value", "odd"])
+@pytest.mark.parametrize("payload", ["c64[1] [(1, 2)]", "f32[0] []", "bool[] true", 'str[] "a"', "7"])
+def test_text_of_constants_of_an_odd_form(form: str, payload: str) -> None:
+    module = irc.parse(f'graph() {{\n%k = constant {{value={payload}, form="{form}"}} : f32[*]\nreturn(%k)\n}}')
+    with contextlib.suppress(EmitError):
+        irc.emit(module)
+
+
+def test_text_whose_parameter_does_not_fit_its_axis() -> None:
+    text = "graph(%x: f32[2,3]) {\n%w = constant {value=f64[3] [1, 2, 3]}\n"
+    text += "%y = add(%x, %w) {axis=7} : f32[2,3]\nreturn(%y)\n}"
+    with pytest.raises(EmitError, match="does not fit at axis 7"):
+        irc.emit(irc.parse(text))
+
+
+def test_text_with_half_a_batch_normalization_without_an_axis() -> None:
+    vector = "f32[3] [1, 1, 1]"
+    text = (
+        "graph(%x: f32[2,3]) {\n"
+        + "".join(f"%{name} = constant {{value={vector}}}\n" for name in "gbmv")
+        + "%s, %t = nn.batch_norm_to_affine(%g, %b, %m, %v)\n"
+        "%p = multiply(%x, %s) : f32[2,3]\n%y = add(%p, %t) : f32[2,3]\nreturn(%y)\n}"
+    )
+    irc.compile(irc.parse(text))
+
+
+@pytest.mark.parametrize("payload", ["f32[3] #0123456789abcdef", "sparse[3](f32[1] #0123456789abcdef, i64[1] [0])"])
+@pytest.mark.parametrize("where", ['%k = "F"(%x) {a=@}', "%k = constant {value=@}"])
+def test_text_whose_elements_were_not_given_cannot_be_emitted(payload: str, where: str) -> None:
+    module = irc.parse(f"graph(%x: f32[3]) {{\n{where.replace('@', payload)} : f32[3]\nreturn(%k)\n}}")
+    with pytest.raises(EmitError):
+        irc.emit(module)
+
+
+def test_a_variable_without_a_payload_breaks_an_invariant() -> None:
+    graph = Graph("g")
+    variable = graph.append(Node("variable", outputs=[("v", TensorType(SINGLE, (1,)))]))
+    graph.set_outputs([variable.output])
+    assert any("has no payload" in problem for problem in check(Module(graph)))
+
+
+def test_a_line_of_text_that_is_no_good_is_shown_in_part() -> None:
+    with pytest.raises(ParseError) as error:
+        irc.parse("graph(%x: f32[3]) { " + "%y " * 100_000)
+    assert len(str(error.value)) < 1000
+    assert str(error.value).splitlines()[2].endswith("^")
