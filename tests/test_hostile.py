@@ -26,6 +26,7 @@ from irc.commands.options import LIMITS
 from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.importer import SURE_OPSET
+from irc.frontends.onnx.lowering import SURE_RESULTS
 from irc.ir.errors import FoldMapError, ModelError, ParseError
 from irc.ir.limits import DEFAULT_LIMITS, Limits
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
@@ -716,7 +717,8 @@ def test_arrays_of_a_fold_map_that_stand_nowhere(name: str, tmp_path: Path) -> N
 
 
 def test_the_command_line_has_every_limit_with_its_default() -> None:
-    assert {name: default for name, (default, _) in LIMITS.items()} == asdict(DEFAULT_LIMITS)
+    defaults = {name: default for name, (default, _) in LIMITS.items()}
+    assert asdict(DEFAULT_LIMITS) == {"isolate": False, **defaults}
 
 
 def test_limits_hold_for_each_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -727,8 +729,14 @@ def test_limits_hold_for_each_of_several_models(tmp_path: Path, capsys: pytest.C
     assert main(["compile", *map(str, paths), "--max-nodes", "1", "-o", str(tmp_path / "out")]) == 1
     assert "m2.onnx: the model has more than 1 nodes" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["m1.irc.onnx"]
-    outcomes = irc.compile_many(paths, tmp_path / "again", limits=Limits(max_nodes=1))
+    outcomes = irc.compile_many(paths, tmp_path / "again", limits=Limits(max_nodes=1, isolate=True))
     assert [outcome.error is None for outcome in outcomes] == [True, False]
+
+
+@pytest.mark.parametrize("op_type", SURE_RESULTS)
+def test_results_that_operators_surely_may_have(op_type: str) -> None:
+    for opset in range(1, defs.onnx_opset_version() + 1):
+        assert defs.get_schema(op_type, opset, "").max_output >= min(SURE_RESULTS[op_type], 2**31 - 1)
 
 
 def test_no_opset_that_is_surely_known_is_newer_than_the_onnx_package() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap
+from irc.backends.foldmap.npz import file_digest
 from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir.errors import EmitError, FoldMapError, IRError, ModelError
@@ -217,7 +217,7 @@ def test_the_arrays_of_a_fold_map_are_a_file_beside_it(mapped: Path, path: objec
 
 def with_npz(folder: Path, content: bytes) -> Path:
     (folder / "map.npz").write_bytes(content)
-    return rewritten(folder, digest=f"sha256:{hashlib.sha256(content).hexdigest()}")
+    return rewritten(folder, digest=file_digest(folder / "map.npz"))
 
 
 def bomb(size: int) -> bytes:
