@@ -88,6 +88,7 @@ def compile_many(
     pipeline = default_pipeline() if passes is None else parse_pipeline(str(passes))
     options = ("--passes", str(pipeline) or "none", *(["--freeze-initializers"] if freeze_initializers else []))
     bounds = {name: bound for name, bound in asdict(limits).items() if bound != getattr(DEFAULT_LIMITS, name)}
+    bounds.pop("isolate", None)  # as every process of the command line does
     options += tuple(f"--{name.replace('_', '-')}={bound}" for name, bound in bounds.items())
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
     found = places_of([str(model) for model in models], *folders)

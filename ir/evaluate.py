@@ -71,7 +71,7 @@ def is_wide(node: Node) -> bool:
 def align(parameter: Array, axis: int, rank: int) -> Array:
     """`parameter` viewed so that its first axis broadcasts against axis `axis` (counted from the left) of `rank`."""
     axis += rank if axis < 0 else 0
-    if axis + parameter.ndim > rank:
+    if axis < 0 or axis + parameter.ndim > rank:
         raise NotEvaluable(f"a parameter of rank {parameter.ndim} does not fit at axis {axis} of rank {rank}")
     return parameter.reshape(parameter.shape + (1,) * (rank - axis - parameter.ndim))
 

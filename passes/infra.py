@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from ..ir.errors import ModelError, PassError, VerifyError
 from ..ir.graph import Module
 from .sources import collect_sources
@@ -71,7 +73,8 @@ class Pass:
             return module
         for instrument in ctx.instruments:
             instrument.before(self, module)
-        changed = self.run(module, ctx)
+        with np.errstate(all="ignore"):  # of numbers that a model may hold; results are judged as they are
+            changed = self.run(module, ctx)
         module.changed |= changed
         module.ledger.passes.append(str(self))
         for instrument in ctx.instruments:

@@ -78,7 +78,7 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, .
     arrays = []
     for value in node.inputs[1:]:
         array = evaluator.array(value)
-        if array is None:
+        if array is None or array.dtype.kind in "cO":
             return not_constant(value)
         with np.errstate(invalid="ignore"):  # NaN of another float
             vector = first_of_channel(array.astype(np.float64))

@@ -10,8 +10,11 @@ from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ledger import Param, Refusal, Scope, Source
 from ..ir.statistics import Clue
-from ..ir.tensor import Tensor
+from ..ir.tensor import OpaqueTensor, Tensor
 from ..ir.types import shape_of
+
+USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
+"""Element types of parameters that an imported tensor certainly can be read in."""
 
 KINDS = {
     "multiply": "mul",
@@ -126,11 +129,13 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
-    """A parameter whose elements can be read as numbers."""
+    """A parameter whose elements can be read as numbers; those of the usual types are not read for it."""
     tensor = evaluator.tensor(value)
-    if tensor is None or not (tensor.dtype.is_float or tensor.dtype.name in ("u8", "i8", "i16", "i32", "i64")):
+    if tensor is None or isinstance(tensor, OpaqueTensor):
         return None
-    return tensor if evaluator.array(value) is not None else None
+    if tensor.dtype.name in USUAL:
+        return tensor
+    return tensor if tensor.dtype.is_float and evaluator.array(value) is not None else None
 
 
 def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:

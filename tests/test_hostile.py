@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import resource
 import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +20,15 @@ import irc
 import numpy as np
 import pytest
 from harness import run
+from irc.backends.foldmap.npz import file_digest
 from irc.cli import main
+from irc.commands.options import LIMITS
+from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
-from irc.ir.errors import ModelError, ParseError
-from irc.ir.limits import Limits
+from irc.frontends.onnx.importer import SURE_OPSET
+from irc.frontends.onnx.lowering import SURE_RESULTS
+from irc.ir.errors import FoldMapError, ModelError, ParseError
+from irc.ir.limits import DEFAULT_LIMITS, Limits
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -570,3 +580,164 @@ def test_an_affine_operator_with_two_results_is_none() -> None:
         [node("Conv", ["x", "w"], ["c"]), node("Neg", ["c"], ["y", "z"])], floats("w", 3, 3, 1, 1), outputs=("z",)
     )
     compiled(made)
+
+
+# what stands in files
+
+
+def with_large_tensors(patch: pytest.MonkeyPatch, path: Path, made: ModelProto) -> Path:
+    """`made` at `path`, of which every tensor is left in the file."""
+    patch.setattr(frontend, "LARGE_FILE", 0)
+    patch.setattr(frontend, "LARGE_PAYLOAD", 1)
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(("dims", "held"), [([4], 12), ([4], 20), ([2**40], 4), ([-1], 4), ([2**63 - 1] * 8, 4)])
+def test_a_tensor_that_is_left_in_its_file_may_not_lie_either(
+    dims: list[int], held: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = model([node("Neg", ["w"], ["n"]), node("Add", ["x", "n"], ["y"])], lying(dims, bytes(held)))
+    module = irc.load(with_large_tensors(monkeypatch, tmp_path / "m.onnx", made))
+    result = irc.compile(module)
+    assert result.warnings[0].startswith("the tensor 'w' h")
+    result.save(tmp_path / "out.onnx")
+    assert ModelProto.FromString((tmp_path / "out.onnx").read_bytes()) == made
+
+
+@pytest.mark.parametrize("dims", [[0, 3, 1, 1], [4, 0, 1, 1], [4, 3, 0, 0]])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_weights_without_elements_in_another_file(op: str, dims: list[int], tmp_path: Path) -> None:
+    w = TensorProto(name="w", data_type=F32, dims=dims, data_location=TensorProto.EXTERNAL)
+    w.external_data.add(key="location", value="empty.bin")
+    (tmp_path / "empty.bin").write_bytes(b"")
+    scale = floats("s", 1, 4, 1, 1) if dims[0] else floats("s", 1, 0, 1, 1)
+    made = model([node(op, ["x", "w"], ["c"]), node("Mul", ["c", "s"], ["y"])], w, scale)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 4, 4)).type.tensor_type.shape)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert irc.compile(tmp_path / "m.onnx").fold_map.to_json()
+
+
+@pytest.mark.parametrize("key", ["location", "offset", "length"])
+@pytest.mark.parametrize("wrong", ["-1", "1e3", "\u0663", "9" * 30, "12", "\0", MARK])
+def test_places_in_other_files_that_are_none(key: str, wrong: str, tmp_path: Path) -> None:
+    w = TensorProto(name="w", data_type=F32, dims=[3], data_location=TensorProto.EXTERNAL)
+    for name, text in {"location": "w.bin", "offset": "0", "length": "12", key: wrong}.items():
+        w.external_data.add(key=name, value=text)
+    (tmp_path / "w.bin").write_bytes(bytes(12))
+    data = model([node("Add", ["x", "w"], ["y"])], w).SerializeToString().replace(MARK.encode(), NOT_UTF8)
+    (tmp_path / "m.onnx").write_bytes(data)
+    if (key, wrong) == ("length", "12"):
+        irc.load(tmp_path / "m.onnx")
+        return
+    with pytest.raises(ModelError, match="tensor 'w': external data "):
+        irc.load(tmp_path / "m.onnx")
+
+
+# fold maps
+
+
+def fold_map_of(folder: Path) -> Path:
+    """A fold map with arrays beside it."""
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("BatchNormalization", ["c", *"gbmv"], ["y"])]
+    made = model(nodes, floats("w", 4, 3, 1, 1), *(floats(name, 4) for name in "gbmv"))
+    irc.compile(made).fold_map.save(folder / "map.json")
+    return folder / "map.json"
+
+
+def replace_arrays(path: Path, members: dict[str, bytes]) -> None:
+    """Let other arrays stand beside a fold map, which names them by their digest."""
+    arrays = path.with_suffix(".npz")
+    with zipfile.ZipFile(arrays, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    document = json.loads(path.read_text())
+    document["tensor_store"]["digest"] = file_digest(arrays)
+    path.write_text(json.dumps(document))
+
+
+def npy(array: np.ndarray[Any, Any], shape: Sequence[int] | None = None) -> bytes:
+    """A member with `array`, of which the header says that it has another shape."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream,
+        {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": shape or array.shape},
+    )
+    return stream.getvalue() + array.tobytes()
+
+
+def test_arrays_of_a_fold_map_that_unpack_to_more_than_the_limit(tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    zeros = npy(np.zeros(1 << 17))
+    replace_arrays(path, {f"a{i}.npy": zeros for i in range(20)})
+    with pytest.raises(FoldMapError, match="--max-fold-map-bytes"):
+        irc.FoldMap.load(path, Limits(max_fold_map_bytes=10 << 20))
+    assert irc.FoldMap.load(path)
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (3,), (-1,), (2**62, 4)])
+def test_arrays_of_a_fold_map_that_lie_about_their_size(shape: tuple[int, ...], tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    replace_arrays(path, {"a.npy": npy(np.zeros(4), shape)})
+    with pytest.raises(FoldMapError, match="does not have the shape"):
+        irc.FoldMap.load(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"no npy", npy(np.zeros(4))[:-1], npy(np.array([None]))])
+def test_arrays_of_a_fold_map_that_are_none(data: bytes, tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    replace_arrays(path, {"a.npy": data})
+    with pytest.raises(FoldMapError, match="the arrays cannot be read"):
+        irc.FoldMap.load(path)
+
+
+def test_arrays_in_a_fold_map_that_unpack_to_more_than_the_limit(tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    irc.FoldMap.load(path).save(path, store="inline")
+    document = json.loads(path.read_text())
+    document["layers"][0]["folds"][0]["scale"]["offset"] = 2**40
+    path.write_text(json.dumps(document))
+    with pytest.raises(FoldMapError, match="--max-fold-map-bytes"):
+        irc.FoldMap.load(path)
+
+
+@pytest.mark.parametrize("name", ["../map.npz", "/dev/zero", "pipe", "", "n" * 5000, "\0", "."])
+def test_arrays_of_a_fold_map_that_stand_nowhere(name: str, tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    document = json.loads(path.read_text())
+    document["tensor_store"]["path"] = name
+    path.write_text(json.dumps(document))
+    with pytest.raises(FoldMapError) as error:
+        irc.FoldMap.load(path)
+    assert len(str(error.value)) < 1000
+
+
+# limits of the command line
+
+
+def test_the_command_line_has_every_limit_with_its_default() -> None:
+    defaults = {name: default for name, (default, _) in LIMITS.items()}
+    assert asdict(DEFAULT_LIMITS) == {"isolate": False, **defaults}
+
+
+def test_limits_hold_for_each_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / f"m{count}.onnx" for count in (1, 2)]
+    for count, path in enumerate(paths, 1):
+        chain = [node("Exp", [f"t{i}" if i else "x"], [f"t{i + 1}" if i + 1 < count else "y"]) for i in range(count)]
+        path.write_bytes(model(chain).SerializeToString())
+    assert main(["compile", *map(str, paths), "--max-nodes", "1", "-o", str(tmp_path / "out")]) == 1
+    assert "m2.onnx: the model has more than 1 nodes" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["m1.irc.onnx"]
+    outcomes = irc.compile_many(paths, tmp_path / "again", limits=Limits(max_nodes=1, isolate=True))
+    assert [outcome.error is None for outcome in outcomes] == [True, False]
+
+
+@pytest.mark.parametrize("op_type", SURE_RESULTS)
+def test_results_that_operators_surely_may_have(op_type: str) -> None:
+    for opset in range(1, defs.onnx_opset_version() + 1):
+        assert defs.get_schema(op_type, opset, "").max_output >= min(SURE_RESULTS[op_type], 2**31 - 1)
+
+
+def test_no_opset_that_is_surely_known_is_newer_than_the_onnx_package() -> None:
+    assert defs.onnx_opset_version() >= SURE_OPSET

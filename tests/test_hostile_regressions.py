@@ -253,3 +253,23 @@ def test_a_line_of_text_that_is_no_good_is_shown_in_part() -> None:
         irc.parse("graph(%x: f32[3]) { " + "%y " * 100_000)
     assert len(str(error.value)) < 1000
     assert str(error.value).splitlines()[2].endswith("^")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%y = add(%x, %k) {axis=-1000000000000} : f32[2,3]",
+        "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = sum(%z) {axes=[0], keepdims=0} : f32[7,7,7]",
+        "%z = sum(%x) {axes=[0], keepdims=0} : f32[2,3,4]\n%y = multiply(%z, %k) {axis=1} : f32[2,3,4]",
+        "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = concatenate(%z, %z) {axis=1} : f32[2,9]",
+        '%y = "F"(%x) {a=[]}',
+        "%y = identity(%x) : f32[99999999999999999999]",
+        "%a, %y = negative(%x)",
+    ],
+)
+def test_text_whose_types_or_attributes_cannot_be(body: str) -> None:
+    module = irc.parse(f"graph(%x: f32[2,5]) {{\n%k = constant {{value=f32[3] [1, 2, 3]}}\n{body}\nreturn(%y)\n}}")
+    with contextlib.suppress(EmitError):
+        irc.emit(module)
+    with contextlib.suppress(EmitError):
+        irc.compile(module)

@@ -65,7 +65,17 @@ def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None
     command = ["compile", str(model), "-q", "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]
     code = (
         f"import sys; from irc.cli import main; main({command!r});"
-        "print([m for m in ('jsonschema', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+        "print([m for m in ('jsonschema', 'networkx', 'onnx', 'onnxruntime', 'rich', 'hashlib', 'tempfile', 'difflib')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from irc.cli import parser; parser();"
+        "print([m for m in ('dataclasses', 'numpy', 'onnx', 'google') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -48,7 +48,7 @@ class Payloads:
         """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
         count = len(model.graph.initializer)
-        self.tensors = [t for i, t in enumerate(all_tensors(model)) if i < count or is_raw(t)]
+        self.tensors = [t for i, t in enumerate(all_tensors(model)) if i < count or is_movable(t)]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
         self.of_initializers = self.digests[:count]
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
@@ -69,9 +69,10 @@ def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
     }
 
 
-def is_raw(tensor: TensorProto) -> bool:
-    """Whether the elements stand in `raw_data`, where they can be put back as they were."""
-    return tensor.HasField("raw_data") and not tensor.external_data and tensor.data_location != TensorProto.EXTERNAL
+def is_movable(tensor: TensorProto) -> bool:
+    """Whether the elements stand in `raw_data`, where they can be put back as they were, or in another file."""
+    outside = tensor.data_location == TensorProto.EXTERNAL
+    return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
 
 def record(
@@ -89,7 +90,7 @@ def record(
     skeleton = ModelProto()
     skeleton.CopyFrom(source)  # large elements are not in the messages
     count = len(before.of_initializers)
-    places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_raw(t)]
+    places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_movable(t)]
     recipes: dict[str, Any] = {}
     for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):
         if not _taken_out(place, digest, before.base_dir) or digest in after.by_digest or digest in recipes:

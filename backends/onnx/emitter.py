@@ -15,6 +15,7 @@ from ...frontends.onnx.dtypes import value_info
 from ...frontends.onnx.messages import copy_fields, forget_fold_map
 from ...frontends.onnx.protos import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from ...frontends.onnx.tensors import OnnxTensor
+from ...ir.errors import EmitError
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type
 from .legalize import Legalization, legalize
@@ -31,7 +32,11 @@ def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names
     The module is not changed. Raises EmitError where it cannot be expressed.
     """
     emitter = _Emitter(module)
-    return emitter.run(), emitter.layers, emitter.names
+    try:
+        model = emitter.run()
+    except ValueError as error:  # protobuf's, of a number or a name that it does not hold
+        raise EmitError(f"the module cannot be written as ONNX: {error}") from None
+    return model, emitter.layers, emitter.names
 
 
 class _Emitter:

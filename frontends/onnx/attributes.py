@@ -136,6 +136,8 @@ def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto])
             getattr(proto, field).CopyFrom(item)
         return proto
     exported = [_export_scalar(item, regions) for item in value]
+    if not exported:
+        raise ValueError(f"the attribute {name} is a list of nothing, which has no kind")
     single = exported[0][0]
     plural = {"f": "floats", "i": "ints", "s": "strings", "t": "tensors", "g": "graphs", "tp": "type_protos"}
     field = plural.get(single, single + "s")

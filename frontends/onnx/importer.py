@@ -7,7 +7,7 @@ constants, the protobuf messages are held by reference for the backend. In-house
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -211,15 +211,13 @@ class _Importer:
         overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:
             constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
-            involved = [value.type for value in inputs if value is not None]
-            involved += [types[name] for name in results if name in types]
             if constant is not None:
                 op, attrs = "constant", constant
             elif (
                 not overridden
                 and domain in DEFAULT_DOMAINS
                 and not is_newer(opset := graph.opsets.get("", 1))
-                and not any(map(is_unknown, involved))
+                and not _odd_types(inputs, results, types)
             ):
                 lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
@@ -292,13 +290,13 @@ class _Importer:
 
     def misfit(self, name: str, payload: Attribute) -> bool:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
-        tensors = (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,)
-        for tensor in tensors:
-            fault = misfit(tensor) if isinstance(tensor, OnnxTensor) else None
-            if fault is not None:
-                self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
-                return True
-        return False
+        fault = None
+        for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
+            if isinstance(tensor, OnnxTensor):
+                fault = fault or misfit(tensor)
+        if fault is not None:
+            self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
+        return fault is not None
 
     def function(self, proto: FunctionProto) -> Function:
         scope = _Scope()
@@ -359,6 +357,13 @@ class _Importer:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {clipped(name)}, which nothing defines")
         return value
+
+
+def _odd_types(inputs: Iterable[Value | None], results: Iterable[str], types: Mapping[str, Type]) -> bool:
+    """Whether a node reads or makes elements of a type that irc does not know."""
+    if any([value is not None and is_unknown(value.type) for value in inputs]):
+        return True
+    return any([name in types and is_unknown(types[name]) for name in results])
 
 
 def constant_payload(form: str, value: Attribute) -> Attribute | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from onnx import defs
-
 from ...ir.attributes import Attribute, AttributeRef
 from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
@@ -208,8 +206,16 @@ OP_TYPES: dict[str, str] = {lowering.op: op_type for op_type, lowering in LOWERI
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
+SURE_RESULTS = {"Split": 1 << 31, "Dropout": 2}
+"""Results that operators may have in every opset, where it is more than one; for others the onnx package is asked."""
+
+
 def has_too_many_results(op_type: str, node: NodeView) -> bool:
     """Whether a node has more results than its operator."""
+    if node.opset > 0 and len(node.outputs) <= SURE_RESULTS.get(op_type, 1):
+        return False
+    from onnx import defs  # which takes longer to import than a small compile
+
     known = node.opset > 0 and defs.has(op_type, node.opset, "")
     return not known or len(node.outputs) > int(defs.get_schema(op_type, node.opset, "").max_output)
 

@@ -143,7 +143,10 @@ def reduce(node: Node, index: int, affine: Affine, params: Parameters, *, kind: 
     moved = affine
     if affine.axis is not None:
         kept = [axis for axis in range(rank) if axis not in axes]
-        axis = affine.axis if node.attrs.get("keepdims", 1) else kept[affine.axis]
+        places = list(range(rank)) if node.attrs.get("keepdims", 1) else kept
+        if affine.axis >= len(places):  # the types disagree
+            return unknown_shape(node)
+        axis = places[affine.axis]
         if axis in axes:
             return Refusal("axis_mismatch", f"{node.label} reduces the channels")
         moved = affine.at(axis)
@@ -261,7 +264,7 @@ def resize_scales(node: Node, params: Parameters) -> tuple[float, ...] | None:
     """The scales of a Resize or Upsample. An extent that stays does not prove a scale of one: 3 * 1.3 is 3, too."""
     found = node.attrs.get("scales")
     if isinstance(found, tuple):
-        return tuple(float(item) for item in found)  # type: ignore[arg-type]
+        return tuple(float(item) for item in found if isinstance(item, float | int))
     value = node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2)
     array = None if value is None else params.evaluator.array(value)
     return None if array is None else tuple(float(item) for item in array.ravel())
@@ -394,7 +397,7 @@ def split(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
             return Refusal("multi_consumer", f"{node.label}: its other results would be scaled, too")
         return _data(affine)
     extents = result_extents(node, axis)
-    if extents is None or before[axis] != sum(extents):
+    if extents is None or before[axis] != sum(extents) or affine.channels not in (None, extents[index]):
         return unknown_shape(node)
     start = sum(extents[:index])
     return _data(affine.scattered(axis, sum(extents), np.arange(start, start + extents[index])))
@@ -460,7 +463,7 @@ def take(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
         return _data(affine)
     if affine.axis >= axis + rank:
         return _data(affine.at(affine.axis - rank + 1))
-    if rank != 1 or indices is None or extent is None:
+    if rank != 1 or indices is None or not extent or indices.shape != (affine.channels,):
         return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
     places = indices % extent
     for array in (array for stage in affine.stages for array in stage.arrays() if array.ndim):
@@ -476,7 +479,7 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
     before, _ = shapes(node)
     wanted = node.inputs[1]
     ranks = None if wanted is None else shape_of(wanted.type)
-    if before is None or ranks is None or wanted is None:
+    if not before or ranks is None or wanted is None:
         return unknown_shape(node)
     axis = integer(node, "axis", 0) % len(before)
     indices, extent = params.evaluator.array(wanted), before[axis]

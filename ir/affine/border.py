@@ -67,8 +67,10 @@ def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return None
-    found = np.ones(kernel)
-    for axis, inside in enumerate(_inside(node, kernel, sizes, pads)):
+    found, windows = np.ones(kernel), _inside(node, kernel, sizes, pads)
+    if windows is None:
+        return None
+    for axis, inside in enumerate(windows):
         found *= inside.mean(axis=1).reshape([-1 if i == axis else 1 for i in range(len(kernel))])
     return found
 
@@ -77,14 +79,18 @@ MAX_POSITIONS = 1 << 24
 """Positions of which each may have a bias of its own."""
 
 
-def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array]:
-    """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]."""
+def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array] | None:
+    """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]; None
+    where they are too many.
+    """
     strides, dilations = steps(node, "strides", len(kernel)), steps(node, "dilations", len(kernel))
     found = []
     for axis, extent in enumerate(kernel):
         begin, end = pads[axis], pads[len(kernel) + axis]
         window = dilations[axis] * (extent - 1) + 1
         count = max((sizes[axis] + begin + end - window) // strides[axis] + 1, 0) if strides[axis] > 0 else 0
+        if count * extent > MAX_POSITIONS:
+            return None
         place = np.arange(count) * strides[axis] - begin + np.arange(extent)[:, None] * dilations[axis]
         found.append(((place >= 0) & (place < sizes[axis])).astype(np.float64))
     return found
@@ -99,9 +105,10 @@ def bias_map(node: Node, taps: Array) -> Array | Refusal:
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return Refusal("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
-    if prod(sizes) + sum(map(abs, pads)) > MAX_POSITIONS or min(sizes, default=1) < 0:
+    windows = _inside(node, kernel, sizes, pads)
+    if windows is None or len(taps) * prod(inside.shape[1] for inside in windows) > MAX_POSITIONS:
         return Refusal("nonzero_padding", f"{node.label} pads with zeros, and a bias for each position is too large")
     result = taps
-    for axis, inside in enumerate(_inside(node, kernel, sizes, pads)):
+    for axis, inside in enumerate(windows):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)
     return np.ascontiguousarray(result)[None]

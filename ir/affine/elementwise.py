@@ -48,6 +48,8 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
             if axis is not None and i == 1:
                 if rank is None or axis + array.ndim > rank:
                     return unknown_shape(node)
+                if not 0 <= axis <= rank - array.ndim:
+                    return Refusal("channel_mismatch", f"{node.label}: its parameter does not fit at axis {axis}")
                 array = align(array, axis, rank)
             array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
             extents = (1, affine.channels)

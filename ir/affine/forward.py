@@ -240,7 +240,8 @@ def concatenate(node: Node, given: Given, params: Parameters) -> Carry | Refusal
     for i, value in enumerate(node.inputs):
         extents = None if value is None else shape_of(value.type)
         extent = extents[axis] if extents is not None and axis < len(extents) else None
-        if not isinstance(extent, int):
+        known = given.get(i)
+        if not isinstance(extent, int) or (known is not None and known.channels not in (None, extent)):
             return unknown_shape(node)
         scales.append(np.broadcast_to(given[i].scale if i in given else np.ones(()), (extent,)))
         shifts.append(np.broadcast_to(given[i].shift if i in given else np.zeros(()), (extent,)))

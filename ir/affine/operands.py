@@ -95,7 +95,7 @@ def parameter_axis(node: Node) -> int | None:
 def text(node: Node, name: str, default: str) -> str:
     """An attribute that is a string."""
     found = node.attrs.get(name, default)
-    return found.decode() if isinstance(found, bytes) else found if isinstance(found, str) else default
+    return found.decode(errors="replace") if isinstance(found, bytes) else found if isinstance(found, str) else default
 
 
 def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:

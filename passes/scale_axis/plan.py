@@ -158,7 +158,7 @@ class Planner:
         if refusal is None and self.params.evaluator.tensor(value) is not None:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
         if refusal is None and node is not None:
-            refusal = _needs_one_axis(node, affine) or too_wide(node)
+            refusal = _needs_one_axis(node, affine) or too_wide(node) or disagrees(value, affine)
         if refusal is not None or node is None:
             return _told(refusal, path)
         fold = self._absorbed(node, affine) if value.index == 0 else None
@@ -254,7 +254,8 @@ class Planner:
             given = {i: pending[v] for i, v in enumerate(node.inputs) if v in pending and _reads(node, i)}
             info = op_info(node.op)
             assert info is not None
-            refusal = next(filter(None, (_needs_one_axis(node, each) for each in given.values())), too_wide(node))
+            reasons = (_needs_one_axis(node, each) or disagrees(node.inputs[i], each) for i, each in given.items())
+            refusal = next(filter(None, reasons), too_wide(node))
             if refusal is not None:
                 continue
             if info.affine.absorb_data is not None:
@@ -316,12 +317,22 @@ class Planner:
         return [replace(change, fold=replace(fold, shift=None), lacks=stage), *pushed.changes]
 
 
+def disagrees(value: Value | None, affine: Affine) -> Refusal | None:
+    """Why a value has no such affine: its type, which a model may declare as it likes, has no such axis."""
+    shape = None if value is None else shape_of(value.type)
+    if value is None or shape is None or affine.axis is None:
+        return None
+    if affine.axis + max(len(affine.extents), 1) <= len(shape):
+        return None
+    return Refusal("channel_mismatch", f"%{value.name} is {value.type}, which has no such channels")
+
+
 def too_wide(node: Node) -> Refusal | None:
     """Why an operator is not looked through: an affine along one of its axes might not fit into the memory."""
     for value in (*node.inputs, *node.outputs):
-        shape = None if value is None else shape_of(value.type)
-        if shape is not None and any(isinstance(dim, int) and dim > MAX_EXTENT for dim in shape):
-            return Refusal("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
+        for dim in (None if value is None else shape_of(value.type)) or ():
+            if isinstance(dim, int) and dim > MAX_EXTENT:
+                return Refusal("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
     return None
 
 

@@ -165,7 +165,11 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
     axis = node.attrs.get("axis")
     if isinstance(axis, int):
         shape = shape_of(data.type)
-        if shape is None or axis + constant.ndim > len(shape) or (data.node is not None and data.node.op in BIASED):
+        if (
+            shape is None
+            or not 0 <= axis <= len(shape) - constant.ndim
+            or (data.node is not None and data.node.op in BIASED)
+        ):
             return None
         constant = align(constant, axis, len(shape))
     return _Link(data, constant, sides[0] == 0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import copy
-import hashlib
 import io
 import json
 import zlib
@@ -40,6 +39,7 @@ from irc.ir.verify import verify
 from irc.passes import PassContext, Verify, parse_pipeline
 from onnx import ModelProto
 from rich.console import Console
+from xxhash import xxh3_128_hexdigest
 
 from . import corpus
 from .mutate import mutate_bytes, mutate_document, mutate_model, mutate_text
@@ -233,14 +233,21 @@ def text(box: Box) -> str:
 
 
 def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return f"xxh128:{xxh3_128_hexdigest(content)}"
+
+
+def saved(fold_map: FoldMap, path: Path, store: str) -> dict[Path, bytes]:
+    """The files of a fold map, which is written to `path`."""
+    path.with_suffix(".npz").unlink(missing_ok=True)
+    fold_map.save(path, store=store)
+    return {place: place.read_bytes() for place in (path, path.with_suffix(".npz")) if place.exists()}
 
 
 def mutated_map(box: Box, fold_map: FoldMap, model: bytes, name: str = "map.json") -> Path:
     """A fold map with changes: of the document, of the arrays in it or beside it, or in a model."""
     rng = box.rng
     form = rng.choice(("inline", "inline", "npz", "npz", "embedded"))
-    files = fold_map.files(box.folder / name, "inline" if form == "embedded" else form)
+    files = saved(fold_map, box.folder / name, "inline" if form == "embedded" else form)
     arrays = {path.name: content for path, content in files.items() if path.suffix == ".npz"}
     content = next(content for path, content in files.items() if path.suffix == ".json")
     if rng.random() < 0.15:
@@ -328,7 +335,7 @@ def unfolding(box: Box) -> str:
     path = box.write("model.onnx", changed)
     if what == 1:
         map_path = box.folder / "map.json"
-        for place, content in fold_map.files(map_path, rng.choice(("inline", "npz"))).items():
+        for place, content in saved(fold_map, map_path, rng.choice(("inline", "npz"))).items():
             box.write(place.name, content)
     else:
         map_path = mutated_map(box, fold_map, model)
