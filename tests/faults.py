@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 DONE, FAILED, DONE_NEVERTHELESS, CRASHED, INTERRUPTED = 0, 1, 3, 70, 130
-"""Exit statuses: without the fault, with an error of irc, in spite of the fault, with another error, by an interrupt."""
+"""Exit statuses: no fault was met; an error of irc; in spite of the fault; another error; an interrupt."""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
 FULL = "full"
@@ -136,17 +136,17 @@ def lower_thresholds(threshold: int = 256) -> None:
     irc.passes.fold_constant.LAZY = threshold
 
 
-def perform(compile: Compile) -> int:
+def perform(wanted: Compile) -> int:
     """Compile in this process, which is of no other use any more."""
     import irc
 
-    layer = Layer(compile.at, compile.fault)
+    layer = Layer(wanted.at, wanted.fault)
     error: BaseException | None = None
     status = DONE
     try:
         layer.install()
-        result = irc.compile(compile.source, compile.passes)
-        result.save(compile.output, fold_map=compile.fold_map, fold_map_store=compile.store)
+        result = irc.compile(wanted.source, wanted.passes)
+        result.save(wanted.output, fold_map=wanted.fold_map, fold_map_store=wanted.store)
     except irc.IRError as caught:
         status, error = FAILED, caught
     except KeyboardInterrupt:
@@ -156,7 +156,7 @@ def perform(compile: Compile) -> int:
     met, layer.at = layer.met, 0
     if error is not None:
         text = str(error) if status == FAILED else "".join(traceback.format_exception(error))
-        Path(compile.report).write_text(text)
+        Path(wanted.report).write_text(text)
     return DONE_NEVERTHELESS if status == DONE and met else status
 
 
@@ -174,9 +174,9 @@ class Compiler:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, compile: Compile) -> int:
+    def start(self, wanted: Compile) -> int:
         """The id of the process."""
-        pid: int = self.ask(start=asdict(compile))
+        pid: int = self.ask(start=asdict(wanted))
         return pid
 
     def wait(self, pid: int, seconds: float = 60.0) -> int | None:
@@ -184,9 +184,9 @@ class Compiler:
         status: int | None = self.ask(wait=pid, seconds=seconds)
         return status
 
-    def run(self, compile: Compile) -> int:
-        status = self.wait(self.start(compile))
-        assert status is not None, f"it hangs: {compile}"
+    def run(self, wanted: Compile) -> int:
+        status = self.wait(self.start(wanted))
+        assert status is not None, f"it hangs: {wanted}"
         return status
 
 
@@ -203,9 +203,13 @@ def compiler(example: Path) -> Iterator[Compiler]:
 
 
 def serve(example: str) -> None:
-    """Answer requests, when `example` was compiled once and everything is imported."""
-    import irc
+    """Answer requests, when `example` was compiled once and everything is imported: Python's files are no subject."""
+    import filecmp
 
+    import irc
+    from onnx import numpy_helper, shape_inference
+
+    assert filecmp and numpy_helper and shape_inference
     lower_thresholds()
     with tempfile.TemporaryDirectory() as folder:
         irc.compile(example).save(f"{folder}/o.onnx", fold_map=f"{folder}/o.json")
