@@ -98,6 +98,9 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:  # of what is read and written beside the model, as modules of Python
+        sys.stderr.write(f"irc: {error}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("irc: interrupted\n")
         return 130

@@ -81,7 +81,7 @@ def pending(path: Path) -> Iterator[Pending]:
 class Turn:
     """The right to put files in place for `path`, which one process has at a time while the others wait.
 
-    What it notes stays behind if it is killed, for the next one to read.
+    What it notes and does not take back stays behind, for the next one to read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,12 +111,13 @@ class Turn:
         if self._handle is None:
             return
         with suppress(OSError):
-            self.place.unlink()
+            if not os.fstat(self._handle).st_size:
+                self.place.unlink()
         os.close(self._handle)
         self._handle = None
 
     def notes(self) -> list[str]:
-        """What the one before noted, if it was killed."""
+        """What the one before noted, if it did not come to its end."""
         if self._handle is None or not stat.S_ISREG(os.fstat(self._handle).st_mode):
             return []
         os.lseek(self._handle, 0, os.SEEK_SET)

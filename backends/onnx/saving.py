@@ -205,7 +205,7 @@ def _movable(model: ModelProto, base_dir: Path) -> Iterator[tuple[TensorProto, P
 
 class _OldData:
     """Files of external data that are named after the model at `path` and their own content, while it is replaced:
-    those that only the old model read go; where it stays, new ones. If the process is killed, the next one does it.
+    those that only the old model read go; where it stays, new ones. If the process is ended, the next one does it.
     """
 
     def __init__(self, path: Path, files: Together) -> None:
@@ -238,9 +238,10 @@ class _OldData:
         if not self._doubtful:
             return
         read = self.read if kind is None else self._read_now()
-        for name in self._new if read is None else self._doubtful - read:
-            with suppress(OSError):
-                self._path.with_name(name).unlink()
+        with suppress(OSError):  # the next one will see to it
+            for name in self._new if read is None else self._doubtful - read:
+                self._path.with_name(name).unlink(missing_ok=True)
+            self._turn.note(())
 
     def _read_now(self) -> set[str] | None:
         """What the model that is there reads; None where there is none."""
