@@ -32,6 +32,10 @@ def main(seconds, limit, log, *command):
     child = os.fork()
     if not child:
         start(int(limit), log, command)
+    try:  # noqa: SIM105 (contextlib is not small)
+        os.setpgid(child, child)
+    except OSError:
+        pass  # it runs the command, and so has its group
     stopped = []
 
     def stop(*_):
@@ -41,14 +45,16 @@ def main(seconds, limit, log, *command):
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     try:
-        _, status, usage = os.wait4(child, 0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # there is something to stop until it is waited for below
     except KeyboardInterrupt:
         stop()
         raise
     wall = time.perf_counter() - begin
     signal.setitimer(signal.ITIMER_REAL, 0)
+    _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, code, len(stopped))
+    late = int(bool(stopped) and code == -signal.SIGKILL)
+    print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, code, late)
 
 
 main(*sys.argv[1:])

@@ -9,7 +9,7 @@ installed, every contestant runs once before. What irc makes of each workload is
 
 A contestant that fails or runs out of time on a workload has no more turns there, one that ran out of time has none on
 more blocks either, and a peer has no turn once its turns took `--enough` seconds. Exit status 1 if irc makes something
-wrong, however long anything takes.
+wrong, however long anything takes. Linux only.
 """
 
 from __future__ import annotations
