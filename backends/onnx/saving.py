@@ -59,7 +59,7 @@ def save_model(
             save_model(model, path, base_dir, own, through)
         return
     path = Path(path)
-    old = _OldData(path, files)
+    new = _NewData(path, files)
     target = files.enter_context(replacing(path))
     pieces = splice(_serialized(model, str(path)))
     if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
@@ -70,8 +70,8 @@ def save_model(
         pieces = _pieces(model, str(path))
     with writing(path), target.open("wb") as stream:
         _write(stream, pieces, through)
-    old.read = set(map(external_location, external_tensors(model)))
-    files.push(old.look)
+    new.read = set(map(external_location, external_tensors(model)))
+    files.push(new.look)
 
 
 def _pieces(model: ModelProto, name: str) -> Pieces:
@@ -203,9 +203,11 @@ def _movable(model: ModelProto, base_dir: Path) -> Iterator[tuple[TensorProto, P
                 yield tensor, payload
 
 
-class _OldData:
-    """Files of external data that are named after the model at `path` and their own content, while it is replaced:
-    those that only the old model read go; where it stays, new ones. If the process is ended, the next one does it.
+class _NewData:
+    """Files of external data that are named after the model at `path` and their own content, while it is replaced.
+
+    Where the old model stays, new ones go; if the process is ended, the next one does it. What the old model read
+    stays: copies of that model may read it, too.
     """
 
     def __init__(self, path: Path, files: Together) -> None:
@@ -229,10 +231,9 @@ class _OldData:
             if there:
                 old = self._read_now()
                 left = set(self._turn.notes()) if old is not None else set()
-                self._doubtful = ((old or set()) | left) & there
+                self._doubtful = (left - (old or set())) & there
             self._doubtful |= self._new
-            if self._doubtful:
-                self._turn.note(sorted(self._doubtful))
+            self._turn.note(sorted(self._doubtful))
 
     def _forget(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._doubtful:
