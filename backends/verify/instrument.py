@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from ...frontends.onnx.external import complete
 from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
@@ -80,7 +81,7 @@ class VerifyNumerics:
     def comparison(self, module: Module) -> Comparison:
         """What the module is held to: its source, or what it is now where it came from text."""
         if self._comparison is None:
-            source = module.source if isinstance(module.source, ModelProto) else emit(module).model
+            source = complete(module.source) if isinstance(module.source, ModelProto) else emit(module).model
             self._comparison = self._against(source, module.base_dir)
         return self._comparison
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -604,3 +605,23 @@ def test_a_model_that_agreed_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -
     verify.finish(result.module, result.model)
     assert len(runs) == before
     assert verify.verdicts[-1] == replace(verify.verdicts[-2], pass_="the backend")
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["whole", "external"])
+def test_large_files_are_verified_with_the_tensors_that_are_left_in_them(
+    external: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frontend, folding = import_module("irc.frontends.onnx"), import_module("irc.passes.fold_constant")
+    for module, name, value in ((frontend, "LARGE_FILE", 0), (frontend, "LARGE_PAYLOAD", 1), (folding, "LAZY", 1)):
+        monkeypatch.setattr(module, name, value)
+    source, output = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(network(), source, save_as_external_data=external, location="in.bin", size_threshold=0)
+    for when in ("each", "end"):
+        assert main(["compile", str(source), "-o", str(output), f"--verify={when}"]) == 0, capsys.readouterr().err
+    assert main(["bisect", str(source), "-q"]) == 0
+    assert main(["align", str(source), str(output), "-q"]) == 0
+    dropped_bias(monkeypatch)
+    assert main(["bisect", str(source), "-q"]) == 1
+    capsys.readouterr()
+    assert main(["compile", str(source), "-o", str(tmp_path / "wrong.onnx"), "--verify", "-q"]) == 1
+    assert capsys.readouterr().err.startswith("irc: FoldScaleAxis: tensor 'b0' is off by")
