@@ -87,8 +87,8 @@ class Comparison:
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self.noisy = Runner(noisy(source, self.types), self.base_dir)
-        self._remembered: dict[tuple[str, str], Reference] = {}
-        self._overflows: dict[str, Overflow] = {}
+        self._remembered: dict[tuple[str, Stimulus], Reference] = {}
+        self._overflows: dict[Stimulus, Overflow] = {}
         self._room = REMEMBERED
 
     def _fault(self, feeds: Feeds) -> str | None:
@@ -177,13 +177,13 @@ class Comparison:
 
     def overflow(self, stimulus: Stimulus) -> Overflow:
         """What overflows in the source, as far as it was run."""
-        if stimulus.name not in self._overflows:
-            self._overflows[stimulus.name] = Overflow(self.source, self.base_dir, stimulus.feeds)
-        return self._overflows[stimulus.name]
+        if stimulus not in self._overflows:
+            self._overflows[stimulus] = Overflow(self.source, self.base_dir, stimulus.feeds)
+        return self._overflows[stimulus]
 
     def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[str, Reference] | None:
         """What is remembered of tensors, None where that is not all."""
-        found = {name: self._remembered.get((name, stimulus.name)) for name in names}
+        found = {name: self._remembered.get((name, stimulus)) for name in names}
         references = {name: reference for name, reference in found.items() if reference is not None}
         return references if len(references) == len(found) else None
 
@@ -192,7 +192,7 @@ class Comparison:
         size = sum(reference.nbytes for reference in found.values())
         if size <= self._room:
             self._room -= size
-            self._remembered.update(((name, stimulus.name), reference) for name, reference in found.items())
+            self._remembered.update(((name, stimulus), reference) for name, reference in found.items())
 
     def deviation(self, other: ModelProto, base_dir: Path | None = None) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows.

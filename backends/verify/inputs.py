@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -28,7 +29,7 @@ MOST_INDEX = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stimulus:
-    """Inputs by name, and what they are called."""
+    """Inputs by name, and what they are called; others may be called the same."""
 
     name: str
     feeds: Feeds
@@ -167,11 +168,14 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
     infos = {info.name: info for info in required_inputs(model)}
     sets: list[Stimulus] = []
     loose: Feeds = {}
-    for path in map(Path, paths):
+    files = [Path(path) for path in paths]
+    called = Counter(path.name for path in files)
+    for path in files:
         try:
             if path.suffix == ".npz":
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                    sets.append(Stimulus(path.name, {name: archive[name] for name in archive.files if name in infos}))
+                    feeds = {name: archive[name] for name in archive.files if name in infos}
+                sets.append(Stimulus(path.name if called[path.name] == 1 else str(path), feeds))
                 continue
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no error in common

@@ -625,3 +625,15 @@ def test_large_files_are_verified_with_the_tensors_that_are_left_in_them(
     capsys.readouterr()
     assert main(["compile", str(source), "-o", str(tmp_path / "wrong.onnx"), "--verify", "-q"]) == 1
     assert capsys.readouterr().err.startswith("irc: FoldScaleAxis: tensor 'b0' is off by")
+
+
+def test_inputs_from_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "x.npz" for folder in "ab"]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir()
+        np.savez(path, x=np.random.default_rng(seed).standard_normal((1, C, 9, 9)).astype(np.float32))
+    inputs = read_inputs(paths, network())
+    assert [stimulus.name for stimulus in inputs] == [str(path) for path in paths]
+    assert verified(network(), inputs=inputs).verdicts[-1].inputs == 2
+    array = np.ones((1, C, 9, 9), np.float32)
+    assert verified(network(), inputs=[Stimulus("same", {"x": array * k}) for k in (1, 2)]).verdicts
