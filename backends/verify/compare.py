@@ -19,7 +19,7 @@ from ...frontends.onnx import from_model
 from ...ir.errors import ModelError, VerifyError
 from ...ir.types import TensorType
 from .difference import Row, pair
-from .inputs import KINDS, Feeds, Stimulus, stimuli
+from .inputs import KINDS, Feeds, Stimulus, interface_fault, stimuli
 from .noise import noisy
 from .overflow import Overflow
 from .reference import Reference, is_tensor
@@ -139,13 +139,13 @@ class Comparison:
         """A row for every tensor in both models and every set of inputs, for each set in the source's order; without
         `similarity` cosine and SQNR are left out.
 
-        Raises VerifyError where the other model does not run, or lacks a result.
+        Raises VerifyError where the other model does not run, or has another interface.
         """
+        fault = interface_fault(self.source, other)
+        if fault is not None:
+            raise VerifyError(fault)
         runner = Runner(other, base_dir or self.base_dir)
         there = set(tensors_of(other))
-        missing = [name for name in self.results if name not in there]
-        if missing:
-            raise VerifyError(f"the result {missing[0]!r} is missing")
         for stimulus in self.inputs:
             source, walk = _Source(self, stimulus), Walk(runner, stimulus.feeds)
             if self.advance is not None:

@@ -637,3 +637,40 @@ def test_inputs_from_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert verified(network(), inputs=inputs).verdicts[-1].inputs == 2
     array = np.ones((1, C, 9, 9), np.float32)
     assert verified(network(), inputs=[Stimulus("same", {"x": array * k}) for k in (1, 2)]).verdicts
+
+
+PAIR = "g (float[2] x, float[2] u) => (float[2] y, float[2] z) { y = Abs(x) z = Neg(x) }"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (("float[2] y, float[2] z", "float[2] z, float[2] y"), "the results are 'z', 'y', and 'y', 'z' in the source"),
+        (("float[2] y, float[2] z", "float[2] y"), "the result 'z' is missing"),
+        (("float[2] z)", "float[2] z, float[2] u)"), "the result 'u' is none of the source's"),
+        (("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"), "the results are 'y', 'z', 'y', and 'y'"),
+        ((", float[2] u", ""), "the input 'u' is missing"),
+        (("float[2] x, float[2] u", "float[2] u, float[2] x"), "the inputs are 'u', 'x', and 'x', 'u' in the source"),
+        (("float[2] u", "double[2] u"), "the input 'u' is double, and float in the source"),
+        (("float[2] u", "float[2] u, float[2] v"), "the input 'v' is none of the source's"),
+    ],
+)
+def test_another_interface_is_told(changed: tuple[str, str], message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verdict(text(PAIR), text(PAIR.replace(*changed)))
+
+
+def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.backends.onnx.emitter import _Emitter
+
+    write = _Emitter.outputs
+
+    def reverse(self: Any, graph: Any, source: Any, target: Any) -> None:
+        write(self, graph, source, target)
+        results = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in target.output]
+        del target.output[:]
+        target.output.extend(reversed(results))
+
+    monkeypatch.setattr(_Emitter, "outputs", reverse)
+    with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', and 'y', 'z' in the source"):
+        verified(text(PAIR))
