@@ -16,11 +16,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from graphs import F32, Graph, batch_norm
+from graphs import F16, F32, Graph, batch_norm
 from irc.backends.verify import Stimulus, VerifyNumerics, compare
 from irc.backends.verify.bisect import bisect, judge_numbers
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import read_inputs
+from irc.backends.verify.noise import HALF_SUMS
 from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
@@ -495,8 +496,9 @@ def test_what_is_right_is_not_accused(body: str) -> None:
 
 def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = Graph(dtype=F32)
-    x = graph.input("x", [4])
-    graph.output(graph.node("Sqrt", [graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])], "y"))
+    x = graph.input("x", [64])
+    nothing = graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])
+    graph.output(graph.node("Sqrt", [graph.node("ReduceMin", [nothing])], "y"), [1])
     onnx.save(graph.model(), tmp_path / "a.onnx")
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx")]) == 0
     assert "y: nothing can be said" in capsys.readouterr().out
@@ -674,3 +676,31 @@ def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.Mon
     monkeypatch.setattr(_Emitter, "outputs", reverse)
     with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', and 'y', 'z' in the source"):
         verified(text(PAIR))
+
+
+def negated_weights(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    weight = Committer._weight
+    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=-f.factor)))
+
+
+def half_network() -> ModelProto:
+    """A convolution that sums 4608 products of halves, and a BatchNormalization."""
+    graph = Graph(dtype=F16)
+    x = graph.input("x", ["N", 512, 8, 8])
+    weight = (graph.random(C, 512, 3, 3) / np.sqrt(512 * 9)).astype(F16)
+    hidden = graph.node("Conv", [x, graph.initializer(weight, "w")], "c", "conv")
+    hidden = graph.batch_norm(hidden, batch_norm(C, 1), "b", "bn")
+    graph.output(graph.node("Relu", [hidden], "y"))
+    return graph.model()
+
+
+@pytest.mark.skipif(HALF_SUMS, reason="float16 is summed in float16 here")
+@pytest.mark.parametrize("fault", [negated_weights, reversed_channels, dropped_bias], ids=lambda fault: fault.__name__)
+def test_faults_in_long_sums_of_halves_are_caught(fault: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = verified(half_network(), when="end")
+    assert 0 < verify.verdicts[-1].greatest < 1
+    fault(monkeypatch)
+    with pytest.raises(VerifyError, match="tensor 'b' is off by"):
+        verified(half_network(), when="end")
