@@ -151,10 +151,10 @@ class Comparison:
             if self.advance is not None:
                 self.advance(stimulus.name)
             for chunk in self.chunks():
+                references = source.take(chunk)
                 names = [name for name in chunk if name in there]
                 if not names:
                     continue
-                references = source.take(chunk)
                 found = parts(names, walk.take(names))
                 wanted = {part: reference for part, reference in references.items() if origin(part) in there}
                 for part in {**wanted, **found}:

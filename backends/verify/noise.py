@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,7 @@ class _Noise:
     def __init__(self, model: ModelProto, types: Types) -> None:
         self.graph: GraphProto = model.graph
         self.types = types
+        self.opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
         self.count = 0
         self.nodes: list[NodeProto] = []
         self.weights = {
@@ -150,7 +151,10 @@ class _Noise:
         if node.op_type in ABSOLUTE:
             return self.make("Add", [own, self.number(1.0, kind)])
         same = self.unit(inputs[0]) is not None and self.types.get(inputs[0]) == self.types.get(self.named[index])
-        return self.make("Add", [own, self.operand(inputs[0], kind)]) if len(inputs) == 1 and same else own
+        if len(inputs) > 1 or not same:
+            return own
+        other = self.operand(inputs[0], kind)
+        return self.make("Add", [own, self.where_finite(other, other, kind)])
 
     def sum_of_magnitudes(self, node: NodeProto, inputs: Iterable[str], kind: int) -> str | None:
         """The same operator on magnitudes, in another element type; None where an operand is not floating."""
@@ -208,11 +212,13 @@ class _Noise:
 
     def spread(self, value: str, elem_type: int, magnitudes: Iterable[tuple[str, float]], out: str) -> None:
         """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1) for every magnitude and its unit: these and the
-        value are `widened`, `out` is of the element type.
+        value are `widened`, `out` is of the element type. Infinities stay what they are.
         """
         kind = wide(elem_type)
+        size = self.make("Abs", [value])
         for magnitude, unit in magnitudes:
-            scaled = self.make("Mul", [magnitude, self.number(AMPLITUDE * unit, kind)])
+            moved = self.where_finite(size, magnitude, kind)
+            scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
             like = self.cast(scaled, kind, TensorProto.FLOAT)
             dice = self.make(
                 "RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
@@ -222,6 +228,13 @@ class _Noise:
             self.nodes[-1].output[0] = out
         else:
             self.nodes.append(helper.make_node("Cast", [value], [out], to=elem_type))
+
+    def where_finite(self, size: str, magnitude: str, kind: int) -> str:
+        """The magnitude where another one is finite, zeros elsewhere: noise would make NaN of an infinity."""
+        if self.opset < 9:
+            return magnitude
+        finite = self.make("Less", [size, self.number(inf, kind)])
+        return self.make("Where", [finite, magnitude, self.number(0.0, kind)])
 
     def widened(self, name: str, elem_type: int) -> str:
         """The value in the element type in which noise is computed."""

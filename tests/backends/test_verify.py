@@ -704,3 +704,40 @@ def test_faults_in_long_sums_of_halves_are_caught(fault: Patch, monkeypatch: pyt
     fault(monkeypatch)
     with pytest.raises(VerifyError, match="tensor 'b' is off by"):
         verified(half_network(), when="end")
+
+
+def causal(sign: int, mask: str, opset: int = 17) -> ModelProto:
+    """Two layers of attention under a mask that lets each row see those before it."""
+    masked = {"add": "{0} = Add({1}, mask)", "where": "{0} = Where(seen, {1}, never)"}[mask]
+    model = text(
+        f"""g (float[5,4] x) => (float[5,4] z) {{
+        q = MatMul(x, first) {masked.format("a", "q")} p = Softmax<axis=1>(a) h = MatMul(p, x)
+        r = MatMul(h, second) {masked.format("b", "r")} s = Softmax<axis=1>(b) t = MatMul(s, h) y = MatMul(t, v)
+        z = Relu(y) }}""",
+        opset,
+    )
+    rng = np.random.default_rng(0)
+    above = np.triu(np.full((5, 5), -np.inf), 1)
+    arrays = {"first": rng.standard_normal((4, 5)), "second": rng.standard_normal((4, 5)), "mask": above}
+    arrays |= {"v": sign * rng.standard_normal((4, 4)), "never": np.array(-np.inf)}
+    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    model.graph.initializer.extend([*tensors, numpy_helper.from_array(above == 0, "seen")])
+    return model
+
+
+@pytest.mark.parametrize("mask", ["add", "where"])
+def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
+    rows = [row for row, _ in Comparison(causal(1, mask)).rows(causal(1, mask))]
+    assert not any(row.deviates or row.undecided for row in rows)
+    assert verified(causal(1, mask)).verdicts[-1].greatest < 1
+    assert verdict(causal(1, mask), causal(-1, mask)) == {"y", "z"}
+
+
+def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK", 1)
+    late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
+        p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
+    early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
+    stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
+    rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
+    assert [(row.tensor, row.says_nothing) for row in rows] == [("y", True)]
