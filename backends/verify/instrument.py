@@ -15,7 +15,7 @@ from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, origin
+from .compare import Comparison, Deviation
 from .difference import Row, measures, undecided
 from .inputs import Stimulus
 from .reproduce import save_reproducer
@@ -108,7 +108,7 @@ class VerifyNumerics:
             raise VerifyError(f"{name}: {self.describe(deviation, rows, model)}")
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
-        tensors = len({row.tensor for row in rows})
+        tensors = len({row.key for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
         self._agreed = digest
 
@@ -152,8 +152,6 @@ class VerifyNumerics:
         """Save the smallest models that show a deviation; the number of operators in the second."""
         comparison = self._comparison
         assert comparison is not None
-        comparable = {row.tensor for row in rows}
-        agreeing = comparable - {row.tensor for row in rows if row.deviates}
-        return save_reproducer(
-            folder, comparison.runner, model, origin(deviation.row.tensor), agreeing, deviation.stimulus
-        )
+        tensors = {row.value for row in rows if row.tensor == row.value}
+        agreeing = tensors - {row.value for row in rows if row.deviates}
+        return save_reproducer(folder, comparison.runner, model, deviation.row.value, agreeing, deviation.stimulus)

@@ -741,3 +741,22 @@ def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatc
     stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
     rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
     assert [(row.tensor, row.says_nothing) for row in rows] == [("y", True)]
+
+
+def test_names_with_brackets_are_names(tmp_path: Path) -> None:
+    """Also one that a part of a sequence is called by."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", [2, C])
+    hidden = graph.batch_norm(graph.node("Abs", [x], "a [0]"), batch_norm(C, 1), "b [0]", "bn")
+    graph.output(graph.node("Relu", [hidden], "y [1]"), [2, C])
+    model = graph.model()
+    assert verified(model, reproducer=tmp_path).verdicts
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(model)
+    wrong.graph.node[-1].op_type = "Neg"
+    assert verdict(model, wrong) == {"y [1]"}
+    pair = onnx.ModelProto()
+    pair.CopyFrom(text("g (float[3] x) => (seq(float[3]) s, float[3] y) { y = Neg(x) s = SequenceConstruct(x) }"))
+    pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
+    rows = [row for row, _ in Comparison(pair).rows(pair)]
+    assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
