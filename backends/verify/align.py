@@ -17,7 +17,7 @@ from rich.table import Table
 from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
-from .compare import Comparison, origin
+from .compare import Comparison
 from .difference import Row, measures, undecided, worst
 from .runner import Runner, tensors_of
 
@@ -67,7 +67,7 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     Raises VerifyError where a model does not run.
     """
     order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
-    rows = sorted((row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order[origin(row.tensor)])
+    rows = sorted((row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order[row.value])
     there = set(tensors_of(other))
     notes = {} if fold_map is None else _gone(fold_map)
     alone = tuple((name, notes.get(name, "")) for name in order if name not in there)

@@ -7,7 +7,7 @@ results alone. Tensors are taken in chunks, so that memory stays bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ...frontends.onnx import from_model
 from ...ir.errors import ModelError, VerifyError
 from ...ir.types import TensorType
 from .difference import Row, pair
-from .inputs import KINDS, Feeds, Stimulus, stimuli
+from .inputs import KINDS, Feeds, Stimulus, interface_fault, stimuli
 from .noise import noisy
 from .overflow import Overflow
 from .reference import Reference, is_tensor
@@ -37,8 +37,8 @@ HUGE = 256 << 20
 """Bytes from which on there are two kinds, and half the noisy runs."""
 READABLE = {*("f16", "f32", "f64", "bool", "string"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
 """Element types that onnxruntime gives to numpy."""
-PART = " ["
-"""Stands between the name of a sequence and the number of one of its tensors."""
+Key = tuple[str, str]
+"""A value, and which of its tensors: the number of one in a sequence, or its length; empty for a value that is one."""
 AT_ONCE = 256
 """Tensors whose sizes are measured in one run."""
 
@@ -87,8 +87,8 @@ class Comparison:
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self.noisy = Runner(noisy(source, self.types), self.base_dir)
-        self._remembered: dict[tuple[str, str], Reference] = {}
-        self._overflows: dict[str, Overflow] = {}
+        self._remembered: dict[tuple[Key, Stimulus], Reference] = {}
+        self._overflows: dict[Stimulus, Overflow] = {}
         self._room = REMEMBERED
 
     def _fault(self, feeds: Feeds) -> str | None:
@@ -139,27 +139,28 @@ class Comparison:
         """A row for every tensor in both models and every set of inputs, for each set in the source's order; without
         `similarity` cosine and SQNR are left out.
 
-        Raises VerifyError where the other model does not run, or lacks a result.
+        Raises VerifyError where the other model does not run, or has another interface.
         """
+        fault = interface_fault(self.source, other)
+        if fault is not None:
+            raise VerifyError(fault)
         runner = Runner(other, base_dir or self.base_dir)
         there = set(tensors_of(other))
-        missing = [name for name in self.results if name not in there]
-        if missing:
-            raise VerifyError(f"the result {missing[0]!r} is missing")
         for stimulus in self.inputs:
             source, walk = _Source(self, stimulus), Walk(runner, stimulus.feeds)
             if self.advance is not None:
                 self.advance(stimulus.name)
             for chunk in self.chunks():
+                references = source.take(chunk)
                 names = [name for name in chunk if name in there]
                 if not names:
                     continue
-                references = source.take(chunk)
                 found = parts(names, walk.take(names))
-                wanted = {part: reference for part, reference in references.items() if origin(part) in there}
+                wanted = {part: reference for part, reference in references.items() if part[0] in there}
                 for part in {**wanted, **found}:
-                    row = pair(part, stimulus.name, wanted.get(part), found.get(part), similarity=similarity)
-                    yield row, stimulus
+                    reference, label = wanted.get(part), f"{part[0]} [{part[1]}]" if part[1] else part[0]
+                    row = pair(label, stimulus.name, reference, found.get(part), similarity=similarity)
+                    yield replace(row, value=part[0]), stimulus
 
     def chunks(self) -> Iterator[list[str]]:
         """All tensors of the source in groups that fit into CHUNK bytes; one that does not fit stands alone."""
@@ -177,22 +178,22 @@ class Comparison:
 
     def overflow(self, stimulus: Stimulus) -> Overflow:
         """What overflows in the source, as far as it was run."""
-        if stimulus.name not in self._overflows:
-            self._overflows[stimulus.name] = Overflow(self.source, self.base_dir, stimulus.feeds)
-        return self._overflows[stimulus.name]
+        if stimulus not in self._overflows:
+            self._overflows[stimulus] = Overflow(self.source, self.base_dir, stimulus.feeds)
+        return self._overflows[stimulus]
 
-    def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[str, Reference] | None:
+    def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[Key, Reference] | None:
         """What is remembered of tensors, None where that is not all."""
-        found = {name: self._remembered.get((name, stimulus.name)) for name in names}
-        references = {name: reference for name, reference in found.items() if reference is not None}
+        found = {(name, ""): self._remembered.get(((name, ""), stimulus)) for name in names}
+        references = {part: reference for part, reference in found.items() if reference is not None}
         return references if len(references) == len(found) else None
 
-    def remember(self, found: Mapping[str, Reference], stimulus: Stimulus) -> None:
+    def remember(self, found: Mapping[Key, Reference], stimulus: Stimulus) -> None:
         """Keep references where there is room."""
         size = sum(reference.nbytes for reference in found.values())
         if size <= self._room:
             self._room -= size
-            self._remembered.update(((name, stimulus.name), reference) for name, reference in found.items())
+            self._remembered.update(((part, stimulus), reference) for part, reference in found.items())
 
     def deviation(self, other: ModelProto, base_dir: Path | None = None) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows.
@@ -200,13 +201,13 @@ class Comparison:
         Raises VerifyError as `rows`.
         """
         rows: list[Row] = []
-        deviating: dict[str, Deviation] = {}
+        deviating: dict[Key, Deviation] = {}
         for row, stimulus in self.rows(other, base_dir, similarity=False):
             rows.append(row)
             if row.deviates:
-                deviating.setdefault(row.tensor, Deviation(row, stimulus))
+                deviating.setdefault(row.key, Deviation(row, stimulus))
         order = {name: i for i, name in enumerate(tensors_of(self.source))}
-        first = min(deviating, key=lambda part: order[origin(part)], default=None)
+        first = min(deviating, key=lambda key: order[key[0]], default=None)
         return None if first is None else deviating[first], rows
 
 
@@ -220,26 +221,26 @@ class _Source:
         self.overflow = comparison.overflow(stimulus)
         self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.samples)]
 
-    def take(self, names: Sequence[str]) -> dict[str, Reference]:
+    def take(self, names: Sequence[str]) -> dict[Key, Reference]:
         """The next tensors; what is none is left out."""
         known = self.comparison.known(names, self.stimulus)
         if known is not None:
             return known
         values = parts(names, self.walk.take(names))
         samples = self._noisy(names)
-        self.overflow.see(values)
+        self.overflow.see({name: value for (name, which), value in values.items() if not which})
         found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
-        if found.keys() == set(names):
+        if found.keys() == {(name, "") for name in names}:
             self.comparison.remember(found, self.stimulus)
         return found
 
-    def _reference(self, part: str, value: Any, samples: Sequence[Any]) -> Reference:
-        if origin(part) in self.overflow.behind:
+    def _reference(self, part: Key, value: Any, samples: Sequence[Any]) -> Reference:
+        if part[0] in self.overflow.behind:
             return Reference.unknown(value)
         reference = Reference.of(value, samples)
-        return reference.where_finite() if part in self.overflow.overflown else reference
+        return reference.where_finite() if part[0] in self.overflow.overflown else reference
 
-    def _noisy(self, names: Sequence[str]) -> list[dict[str, Any]]:
+    def _noisy(self, names: Sequence[str]) -> list[dict[Key, Any]]:
         """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""
         try:
             return [parts(names, walk.take(names)) for walk in self.samples]
@@ -257,18 +258,13 @@ def _bits(type_: TensorType | None) -> int:
     return type_.dtype.bits if type_ is not None and type_.dtype is not None else 0
 
 
-def parts(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """The tensors among values by name; those of a sequence, and how many they are, each under its own."""
-    found: dict[str, Any] = {}
+def parts(names: Sequence[str], values: Sequence[Any]) -> dict[Key, Any]:
+    """The tensors among values; those of a sequence, and how many they are, each on its own."""
+    found: dict[Key, Any] = {}
     for name, value in zip(names, values, strict=True):
         if is_tensor(value):
-            found[name] = value
+            found[name, ""] = value
         elif isinstance(value, list):
-            found[f"{name}{PART}length]"] = np.array(len(value))
-            found.update((f"{name}{PART}{i}]", item) for i, item in enumerate(value) if is_tensor(item))
+            found[name, "length"] = np.array(len(value))
+            found.update(((name, str(i)), item) for i, item in enumerate(value) if is_tensor(item))
     return found
-
-
-def origin(part: str) -> str:
-    """The value that a part belongs to."""
-    return part.partition(PART)[0]

@@ -20,7 +20,8 @@ class Row:
     `max_abs` and `max_rel` (to the greatest magnitude in the tensor) are the greatest differences, `cosine` and `sqnr`
     (in dB) compare the tensors as vectors; `share` is the greatest difference as a share of what rounding can do there:
     above 1 it cannot be rounding. `elements` is the number of those, `undecided` of those that say nothing, as noise
-    makes or unmakes numbers there. Another shape or type is an infinite difference.
+    makes or unmakes numbers there. Another shape or type is an infinite difference. `value` is the tensor's name, or
+    that of the sequence that it is a part of.
     """
 
     tensor: str
@@ -35,6 +36,12 @@ class Row:
     bound: float = 0.0
     elements: int = 0
     undecided: int = 0
+    value: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells the tensor from others: a part of a sequence may be called as another value is."""
+        return self.value, self.tensor
 
     @property
     def deviates(self) -> bool:
@@ -49,17 +56,17 @@ class Row:
 
 def worst(rows: Sequence[Row]) -> list[Row]:
     """For every tensor the row of the inputs for which it is furthest from what rounding can do."""
-    found: dict[str, Row] = {}
+    found: dict[tuple[str, str], Row] = {}
     for row in rows:
-        if row.tensor not in found or row.share > found[row.tensor].share:
-            found[row.tensor] = row
+        if row.key not in found or row.share > found[row.key].share:
+            found[row.key] = row
     return list(found.values())
 
 
 def undecided(rows: Sequence[Row]) -> list[str]:
     """Tensors of which no inputs say anything."""
-    telling = {row.tensor for row in rows if not row.says_nothing}
-    return list(dict.fromkeys(row.tensor for row in rows if row.tensor not in telling))
+    telling = {row.key for row in rows if not row.says_nothing}
+    return [name for _, name in dict.fromkeys(row.key for row in rows if row.key not in telling)]
 
 
 def measures(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -28,7 +29,7 @@ MOST_INDEX = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stimulus:
-    """Inputs by name, and what they are called."""
+    """Inputs by name, and what they are called; others may be called the same."""
 
     name: str
     feeds: Feeds
@@ -57,7 +58,37 @@ KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
 def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
     """The inputs that a caller has to give."""
     given = {tensor.name for tensor in model.graph.initializer}
+    given.update(tensor.values.name for tensor in model.graph.sparse_initializer)
     return [info for info in model.graph.input if info.name not in given]
+
+
+def interface_fault(source: ModelProto, other: ModelProto) -> str | None:
+    """In what the results of a model, or the inputs that a caller has to give, differ from those of its source: callers
+    know them by name or by place. None where they do not.
+    """
+    given, taken = required_inputs(source), required_inputs(other)
+    for what, want, have in (("result", source.graph.output, other.graph.output), ("input", given, taken)):
+        names, found = [info.name for info in want], [info.name for info in have]
+        missing = [name for name in names if name not in found]
+        if missing:
+            return f"the {what} {missing[0]!r} is missing"
+        added = [name for name in found if name not in names]
+        if added:
+            return f"the {what} {added[0]!r} is none of the source's"
+        if names != found:
+            return f"the {what}s are {', '.join(map(repr, found))}, and {', '.join(map(repr, names))} in the source"
+    for info, other_info in zip(given, taken, strict=True):
+        kind, other_kind = _kind(info), _kind(other_info)
+        if kind != other_kind:
+            return f"the input {info.name!r} is {other_kind}, and {kind} in the source"
+    return None
+
+
+def _kind(info: ValueInfoProto) -> str:
+    """The element type of a tensor, or what it is instead."""
+    if info.type.HasField("tensor_type"):
+        return TensorProto.DataType.Name(info.type.tensor_type.elem_type).lower()
+    return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
 
 
 def stimuli(
@@ -167,11 +198,14 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
     infos = {info.name: info for info in required_inputs(model)}
     sets: list[Stimulus] = []
     loose: Feeds = {}
-    for path in map(Path, paths):
+    files = [Path(path) for path in paths]
+    called = Counter(path.name for path in files)
+    for path in files:
         try:
             if path.suffix == ".npz":
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                    sets.append(Stimulus(path.name, {name: archive[name] for name in archive.files if name in infos}))
+                    feeds = {name: archive[name] for name in archive.files if name in infos}
+                sets.append(Stimulus(path.name if called[path.name] == 1 else str(path), feeds))
                 continue
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no error in common

@@ -10,11 +10,12 @@ from typing import Any
 
 from onnx import ModelProto
 
+from ...frontends.onnx.external import complete
 from ...ir.errors import EmitError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
-from .compare import Comparison, Deviation, origin
+from .compare import Comparison, Deviation
 from .difference import Row, measures, undecided
 from .inputs import Stimulus
 from .reproduce import save_reproducer
@@ -80,7 +81,7 @@ class VerifyNumerics:
     def comparison(self, module: Module) -> Comparison:
         """What the module is held to: its source, or what it is now where it came from text."""
         if self._comparison is None:
-            source = module.source if isinstance(module.source, ModelProto) else emit(module).model
+            source = complete(module.source) if isinstance(module.source, ModelProto) else emit(module).model
             self._comparison = self._against(source, module.base_dir)
         return self._comparison
 
@@ -107,7 +108,7 @@ class VerifyNumerics:
             raise VerifyError(f"{name}: {self.describe(deviation, rows, model)}")
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
-        tensors = len({row.tensor for row in rows})
+        tensors = len({row.key for row in rows})
         self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
         self._agreed = digest
 
@@ -151,8 +152,6 @@ class VerifyNumerics:
         """Save the smallest models that show a deviation; the number of operators in the second."""
         comparison = self._comparison
         assert comparison is not None
-        comparable = {row.tensor for row in rows}
-        agreeing = comparable - {row.tensor for row in rows if row.deviates}
-        return save_reproducer(
-            folder, comparison.runner, model, origin(deviation.row.tensor), agreeing, deviation.stimulus
-        )
+        tensors = {row.value for row in rows if row.tensor == row.value}
+        agreeing = tensors - {row.value for row in rows if row.deviates}
+        return save_reproducer(folder, comparison.runner, model, deviation.row.value, agreeing, deviation.stimulus)

@@ -3,15 +3,18 @@
 The model is run several times with noise in every place where a floating result is rounded, and in every constant: each
 is moved at random by AMPLITUDE times what rounding could do to it. That is u * |y| for most operators, u being half the
 distance from 1 to the next number of the element type, and u * (2 + sqrt(n) / 2) * sum |w| |x| where n products are
-summed (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019, for the root). How far the
-results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo Arithmetic", 1997).
+summed (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019, for the root). Narrower types
+than float32 are summed in it: there this u is that of float32, and the result is rounded once, by u * |y| of its own.
+How far the results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo
+Arithmetic", 1997).
 What depends on shapes and constants alone is computed as it is.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ UNIT: dict[int, float] = {
     TensorProto.BFLOAT16: 2.0**-8,
 }
 """Unit roundoff by element type."""
+HALF_SUMS = platform.machine().lower() in ("aarch64", "arm64")
+"""Whether kernels may sum float16 in float16: those of onnxruntime for ARM do; elsewhere they sum in float32."""
 
 SUMS = frozenset(
     [
@@ -80,6 +85,7 @@ class _Noise:
     def __init__(self, model: ModelProto, types: Types) -> None:
         self.graph: GraphProto = model.graph
         self.types = types
+        self.opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
         self.count = 0
         self.nodes: list[NodeProto] = []
         self.weights = {
@@ -128,23 +134,30 @@ class _Noise:
         self.nodes.append(node)
         for i in places:
             elem_type, unit = self.unit(names[i]) or (0, 0.0)
-            magnitude = self.sum_of_magnitudes(node, inputs) if sums else None
-            if magnitude is None:
-                magnitude, growth = self.magnitude(node, i, inputs, elem_type), 1.0
+            value, kind = self.widened(node.output[i], elem_type), wide(elem_type)
+            total = self.sum_of_magnitudes(node, inputs, kind) if sums else None
+            if total is None:
+                found = [(self.magnitude(node, i, inputs, value, kind), unit)]
             else:
                 growth = 2 + sqrt(self.terms(node)) / 2
-            self.spread(node.output[i], magnitude, elem_type, unit * growth, names[i])
+                found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
+                if kind != elem_type:
+                    found.append((self.make("Abs", [value]), unit))
+            self.spread(value, elem_type, found, names[i])
 
-    def magnitude(self, node: NodeProto, index: int, inputs: list[str], elem_type: int) -> str:
+    def magnitude(self, node: NodeProto, index: int, inputs: list[str], value: str, kind: int) -> str:
         """What a result is rounded in proportion to: its own magnitude, and that of a single operand."""
-        own = self.make("Abs", [node.output[index]])
+        own = self.make("Abs", [value])
         if node.op_type in ABSOLUTE:
-            return self.make("Add", [own, self.number(1.0, elem_type)])
+            return self.make("Add", [own, self.number(1.0, kind)])
         same = self.unit(inputs[0]) is not None and self.types.get(inputs[0]) == self.types.get(self.named[index])
-        return self.make("Add", [own, self.make("Abs", inputs)]) if len(inputs) == 1 and same else own
+        if len(inputs) > 1 or not same:
+            return own
+        other = self.operand(inputs[0], kind)
+        return self.make("Add", [own, self.where_finite(other, other, kind)])
 
-    def sum_of_magnitudes(self, node: NodeProto, inputs: Iterable[str]) -> str | None:
-        """The same operator on magnitudes, None where its operands are not all of one floating type."""
+    def sum_of_magnitudes(self, node: NodeProto, inputs: Iterable[str], kind: int) -> str | None:
+        """The same operator on magnitudes, in another element type; None where an operand is not floating."""
         if any(name and self.unit(name) is None for name in inputs):
             return None
         copy = NodeProto()
@@ -156,12 +169,17 @@ class _Noise:
             if attribute.name in ("alpha", "beta"):
                 attribute.f = abs(attribute.f)
         del copy.input[:]
-        copy.input.extend(self.make("Abs", [name]) if name else "" for name in inputs)
+        copy.input.extend(self.operand(name, kind) if name else "" for name in inputs)
         if node.op_type == "BatchNormalization":
             copy.input[3] = self.make("Neg", [copy.input[3]])
         copy.output[0] = self.fresh("sum")
         self.nodes.append(copy)
         return copy.output[0]
+
+    def operand(self, name: str, kind: int) -> str:
+        """The magnitude of an operand."""
+        elem_type, _ = self.unit(name) or (kind, 0.0)
+        return self.cast(self.make("Abs", [name]), elem_type, kind)
 
     def terms(self, node: NodeProto) -> int:
         """How many products are summed for one element, as far as the shape of the second operand tells."""
@@ -188,19 +206,43 @@ class _Noise:
             elem_type, unit = self.unit(name) or (0, 0.0)
             self.moved[name] = self.fresh("weight")
             self.originals[self.moved[name]] = name
-            self.spread(name, self.make("Abs", [name]), elem_type, unit, self.moved[name])
+            value = self.widened(name, elem_type)
+            self.spread(value, elem_type, [(self.make("Abs", [value]), unit)], self.moved[name])
         return self.moved[name]
 
-    def spread(self, value: str, magnitude: str, elem_type: int, unit: float, out: str) -> None:
-        """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1)"""
-        scaled = self.make("Mul", [magnitude, self.number(AMPLITUDE * unit, elem_type)])
-        wide = scaled if elem_type == TensorProto.FLOAT else self.make("Cast", [scaled], to=TensorProto.FLOAT)
-        dice = self.make(
-            "RandomUniformLike", [wide], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
-        )
-        if elem_type != TensorProto.FLOAT:
-            dice = self.make("Cast", [dice], to=elem_type)
-        self.nodes.append(helper.make_node("Add", [value, self.make("Mul", [scaled, dice])], [out]))
+    def spread(self, value: str, elem_type: int, magnitudes: Iterable[tuple[str, float]], out: str) -> None:
+        """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1) for every magnitude and its unit: these and the
+        value are `widened`, `out` is of the element type. Infinities stay what they are.
+        """
+        kind = wide(elem_type)
+        size = self.make("Abs", [value])
+        for magnitude, unit in magnitudes:
+            moved = self.where_finite(size, magnitude, kind)
+            scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
+            like = self.cast(scaled, kind, TensorProto.FLOAT)
+            dice = self.make(
+                "RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
+            )
+            value = self.make("Add", [value, self.make("Mul", [scaled, self.cast(dice, TensorProto.FLOAT, kind)])])
+        if kind == elem_type:
+            self.nodes[-1].output[0] = out
+        else:
+            self.nodes.append(helper.make_node("Cast", [value], [out], to=elem_type))
+
+    def where_finite(self, size: str, magnitude: str, kind: int) -> str:
+        """The magnitude where another one is finite, zeros elsewhere: noise would make NaN of an infinity."""
+        if self.opset < 9:
+            return magnitude
+        finite = self.make("Less", [size, self.number(inf, kind)])
+        return self.make("Where", [finite, magnitude, self.number(0.0, kind)])
+
+    def widened(self, name: str, elem_type: int) -> str:
+        """The value in the element type in which noise is computed."""
+        return self.cast(name, elem_type, wide(elem_type))
+
+    def cast(self, name: str, elem_type: int, kind: int) -> str:
+        """The value in another element type."""
+        return name if elem_type == kind else self.make("Cast", [name], to=kind)
 
     def unit(self, name: str) -> tuple[int, float] | None:
         """Element type and unit roundoff of a floating tensor."""
@@ -238,6 +280,11 @@ ELEM_TYPES: dict[str, int] = {
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
 }
+
+
+def wide(elem_type: int) -> int:
+    """The element type in which noise is computed."""
+    return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
 def captured(node: NodeProto) -> list[str]:

@@ -17,7 +17,7 @@ from .reference import channels, is_tensor, pieces
 
 GROWING = SUMS | {
     *("Mul", "Pow", "Exp", "Cast", "PRelu", "LRN", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
-    *("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+    *("InstanceNormalization", "LayerNormalization", "GroupNormalization", "LpPool", "GlobalLpPool", "Sinh", "Cosh"),
 }
 """Operators that make of finite operands no infinity unless that is too large a number."""
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from graphs import F32, Graph, batch_norm
+from graphs import F16, F32, Graph, batch_norm
 from irc.backends.verify import Stimulus, VerifyNumerics, compare
 from irc.backends.verify.bisect import bisect, judge_numbers
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import read_inputs
+from irc.backends.verify.noise import HALF_SUMS
 from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
@@ -494,8 +496,9 @@ def test_what_is_right_is_not_accused(body: str) -> None:
 
 def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = Graph(dtype=F32)
-    x = graph.input("x", [4])
-    graph.output(graph.node("Sqrt", [graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])], "y"))
+    x = graph.input("x", [64])
+    nothing = graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])
+    graph.output(graph.node("Sqrt", [graph.node("ReduceMin", [nothing])], "y"), [1])
     onnx.save(graph.model(), tmp_path / "a.onnx")
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx")]) == 0
     assert "y: nothing can be said" in capsys.readouterr().out
@@ -604,3 +607,156 @@ def test_a_model_that_agreed_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -
     verify.finish(result.module, result.model)
     assert len(runs) == before
     assert verify.verdicts[-1] == replace(verify.verdicts[-2], pass_="the backend")
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["whole", "external"])
+def test_large_files_are_verified_with_the_tensors_that_are_left_in_them(
+    external: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frontend, folding = import_module("irc.frontends.onnx"), import_module("irc.passes.fold_constant")
+    for module, name, value in ((frontend, "LARGE_FILE", 0), (frontend, "LARGE_PAYLOAD", 1), (folding, "LAZY", 1)):
+        monkeypatch.setattr(module, name, value)
+    source, output = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(network(), source, save_as_external_data=external, location="in.bin", size_threshold=0)
+    for when in ("each", "end"):
+        assert main(["compile", str(source), "-o", str(output), f"--verify={when}"]) == 0, capsys.readouterr().err
+    assert main(["bisect", str(source), "-q"]) == 0
+    assert main(["align", str(source), str(output), "-q"]) == 0
+    dropped_bias(monkeypatch)
+    assert main(["bisect", str(source), "-q"]) == 1
+    capsys.readouterr()
+    assert main(["compile", str(source), "-o", str(tmp_path / "wrong.onnx"), "--verify", "-q"]) == 1
+    assert capsys.readouterr().err.startswith("irc: FoldScaleAxis: tensor 'b0' is off by")
+
+
+def test_inputs_from_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "x.npz" for folder in "ab"]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir()
+        np.savez(path, x=np.random.default_rng(seed).standard_normal((1, C, 9, 9)).astype(np.float32))
+    inputs = read_inputs(paths, network())
+    assert [stimulus.name for stimulus in inputs] == [str(path) for path in paths]
+    assert verified(network(), inputs=inputs).verdicts[-1].inputs == 2
+    array = np.ones((1, C, 9, 9), np.float32)
+    assert verified(network(), inputs=[Stimulus("same", {"x": array * k}) for k in (1, 2)]).verdicts
+
+
+PAIR = "g (float[2] x, float[2] u) => (float[2] y, float[2] z) { y = Abs(x) z = Neg(x) }"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (("float[2] y, float[2] z", "float[2] z, float[2] y"), "the results are 'z', 'y', and 'y', 'z' in the source"),
+        (("float[2] y, float[2] z", "float[2] y"), "the result 'z' is missing"),
+        (("float[2] z)", "float[2] z, float[2] u)"), "the result 'u' is none of the source's"),
+        (("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"), "the results are 'y', 'z', 'y', and 'y'"),
+        ((", float[2] u", ""), "the input 'u' is missing"),
+        (("float[2] x, float[2] u", "float[2] u, float[2] x"), "the inputs are 'u', 'x', and 'x', 'u' in the source"),
+        (("float[2] u", "double[2] u"), "the input 'u' is double, and float in the source"),
+        (("float[2] u", "float[2] u, float[2] v"), "the input 'v' is none of the source's"),
+    ],
+)
+def test_another_interface_is_told(changed: tuple[str, str], message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verdict(text(PAIR), text(PAIR.replace(*changed)))
+
+
+def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.backends.onnx.emitter import _Emitter
+
+    write = _Emitter.outputs
+
+    def reverse(self: Any, graph: Any, source: Any, target: Any) -> None:
+        write(self, graph, source, target)
+        results = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in target.output]
+        del target.output[:]
+        target.output.extend(reversed(results))
+
+    monkeypatch.setattr(_Emitter, "outputs", reverse)
+    with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', and 'y', 'z' in the source"):
+        verified(text(PAIR))
+
+
+def negated_weights(patch: pytest.MonkeyPatch) -> None:
+    from irc.passes.scale_axis.commit import Committer
+
+    weight = Committer._weight
+    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=-f.factor)))
+
+
+def half_network() -> ModelProto:
+    """A convolution that sums 4608 products of halves, and a BatchNormalization."""
+    graph = Graph(dtype=F16)
+    x = graph.input("x", ["N", 512, 8, 8])
+    weight = (graph.random(C, 512, 3, 3) / np.sqrt(512 * 9)).astype(F16)
+    hidden = graph.node("Conv", [x, graph.initializer(weight, "w")], "c", "conv")
+    hidden = graph.batch_norm(hidden, batch_norm(C, 1), "b", "bn")
+    graph.output(graph.node("Relu", [hidden], "y"))
+    return graph.model()
+
+
+@pytest.mark.skipif(HALF_SUMS, reason="float16 is summed in float16 here")
+@pytest.mark.parametrize("fault", [negated_weights, reversed_channels, dropped_bias], ids=lambda fault: fault.__name__)
+def test_faults_in_long_sums_of_halves_are_caught(fault: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = verified(half_network(), when="end")
+    assert 0 < verify.verdicts[-1].greatest < 1
+    fault(monkeypatch)
+    with pytest.raises(VerifyError, match="tensor 'b' is off by"):
+        verified(half_network(), when="end")
+
+
+def causal(sign: int, mask: str, opset: int = 17) -> ModelProto:
+    """Two layers of attention under a mask that lets each row see those before it."""
+    masked = {"add": "{0} = Add({1}, mask)", "where": "{0} = Where(seen, {1}, never)"}[mask]
+    model = text(
+        f"""g (float[5,4] x) => (float[5,4] z) {{
+        q = MatMul(x, first) {masked.format("a", "q")} p = Softmax<axis=1>(a) h = MatMul(p, x)
+        r = MatMul(h, second) {masked.format("b", "r")} s = Softmax<axis=1>(b) t = MatMul(s, h) y = MatMul(t, v)
+        z = Relu(y) }}""",
+        opset,
+    )
+    rng = np.random.default_rng(0)
+    above = np.triu(np.full((5, 5), -np.inf), 1)
+    arrays = {"first": rng.standard_normal((4, 5)), "second": rng.standard_normal((4, 5)), "mask": above}
+    arrays |= {"v": sign * rng.standard_normal((4, 4)), "never": np.array(-np.inf)}
+    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    model.graph.initializer.extend([*tensors, numpy_helper.from_array(above == 0, "seen")])
+    return model
+
+
+@pytest.mark.parametrize("mask", ["add", "where"])
+def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
+    rows = [row for row, _ in Comparison(causal(1, mask)).rows(causal(1, mask))]
+    assert not any(row.deviates or row.undecided for row in rows)
+    assert verified(causal(1, mask)).verdicts[-1].greatest < 1
+    assert verdict(causal(1, mask), causal(-1, mask)) == {"y", "z"}
+
+
+def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK", 1)
+    late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
+        p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
+    early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
+    stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
+    rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
+    assert [(row.tensor, row.says_nothing) for row in rows] == [("y", True)]
+
+
+def test_names_with_brackets_are_names(tmp_path: Path) -> None:
+    """Also one that a part of a sequence is called by."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", [2, C])
+    hidden = graph.batch_norm(graph.node("Abs", [x], "a [0]"), batch_norm(C, 1), "b [0]", "bn")
+    graph.output(graph.node("Relu", [hidden], "y [1]"), [2, C])
+    model = graph.model()
+    assert verified(model, reproducer=tmp_path).verdicts
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(model)
+    wrong.graph.node[-1].op_type = "Neg"
+    assert verdict(model, wrong) == {"y [1]"}
+    pair = onnx.ModelProto()
+    pair.CopyFrom(text("g (float[3] x) => (seq(float[3]) s, float[3] y) { y = Neg(x) s = SequenceConstruct(x) }"))
+    pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
+    rows = [row for row, _ in Comparison(pair).rows(pair)]
+    assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
