@@ -691,6 +691,13 @@ def test_arrays_of_a_fold_map_that_are_none(data: bytes, tmp_path: Path) -> None
         irc.FoldMap.load(path)
 
 
+def test_a_pool_of_other_elements_than_its_name_says(tmp_path: Path) -> None:
+    path = fold_map_of(tmp_path)
+    replace_arrays(path, {"float64.npy": npy(np.zeros(333, np.int8))})
+    with pytest.raises(FoldMapError, match="the elements of float64 are int8"):
+        irc.FoldMap.load(path)
+
+
 def test_arrays_in_a_fold_map_that_unpack_to_more_than_the_limit(tmp_path: Path) -> None:
     path = fold_map_of(tmp_path)
     irc.FoldMap.load(path).save(path, store="inline")

@@ -129,6 +129,9 @@ class Arrays:
                 members = archive.infolist()
                 _check_size(sum(member.file_size for member in members), limits)
                 items = {member.filename.removesuffix(".npy"): _member(archive, member) for member in members}
+                for ref, array in items.items():
+                    if ref in DTYPES and array.itemsize != DTYPES[ref].itemsize:
+                        raise ValueError(f"the elements of {ref} are {array.dtype}")
         except FoldMapError:
             raise
         except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
