@@ -229,8 +229,7 @@ class _OldData:
                 left = set(self._turn.notes()) if old is not None else set()
                 self._doubtful = ((old or set()) | left) & there
             self._doubtful |= self._new
-            if self._doubtful:
-                self._turn.note(sorted(self._doubtful))
+            self._turn.note(sorted(self._doubtful))
 
     def _forget(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._doubtful:
