@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from ...frontends.onnx import from_model
-from ...ir.errors import ModelError, VerifyError
+from ...ir.errors import ModelError, SourceError, VerifyError
 from ...ir.types import TensorType
 from .difference import Row, pair
 from .inputs import KINDS, Feeds, Stimulus, interface_fault, stimuli
@@ -66,7 +66,7 @@ class Comparison:
         """`inputs` are the user's; without any they are made (`stimuli`), fewer for a model with large tensors.
         `advance` is told of every set of inputs that was compared.
 
-        Raises VerifyError where the source does not run.
+        Raises SourceError where the source does not run, on every set of the user's inputs.
         """
         self.source = source
         self.base_dir = base_dir or Path()
@@ -76,6 +76,10 @@ class Comparison:
         self.names = [name for name in tensors_of(source) if self.is_readable(name)]
         self.results = [info.name for info in source.graph.output]
         self.readable = [name for name in self.results if self.is_readable(name)]
+        for stimulus in inputs:
+            fault = self._fault(stimulus.feeds)
+            if fault is not None:
+                raise SourceError(f"the source model does not run on {stimulus.name}: {fault}")
         self.inputs = tuple(inputs) or (next(stimuli(source, self._fault, seed=seed)),)
         self.sizes = self._measure()
         if not inputs:
@@ -139,7 +143,8 @@ class Comparison:
         """A row for every tensor in both models and every set of inputs, for each set in the source's order; without
         `similarity` cosine and SQNR are left out.
 
-        Raises VerifyError where the other model does not run, or has another interface.
+        Raises VerifyError where the other model does not run, or has another interface, SourceError where the source
+        does not run.
         """
         fault = interface_fault(self.source, other)
         if fault is not None:
@@ -226,7 +231,10 @@ class _Source:
         known = self.comparison.known(names, self.stimulus)
         if known is not None:
             return known
-        values = parts(names, self.walk.take(names))
+        try:
+            values = parts(names, self.walk.take(names))
+        except VerifyError as error:
+            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
         samples = self._noisy(names)
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
         found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}

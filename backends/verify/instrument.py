@@ -11,7 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ...frontends.onnx.external import complete
-from ...ir.errors import EmitError, VerifyError
+from ...ir.errors import EmitError, SourceError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
@@ -67,7 +67,10 @@ class VerifyNumerics:
         """
         self._done.append(str(pass_))
         if changed and not pass_.preserves:
-            self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
+            try:
+                self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
+            except VerifyError as error:  # of what the pass left
+                raise VerifyError(f"{pass_}: {error}") from None
             self.rebased = str(pass_)
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
@@ -79,10 +82,13 @@ class VerifyNumerics:
         self.hold(model, passes or "the backend", module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
-        """What the module is held to: its source, or what it is now where it came from text."""
+        """What the module is held to: its source, or what it is now where it came from text. Raises SourceError."""
         if self._comparison is None:
             source = complete(module.source) if isinstance(module.source, ModelProto) else emit(module).model
-            self._comparison = self._against(source, module.base_dir)
+            try:
+                self._comparison = self._against(source, module.base_dir)
+            except VerifyError as error:
+                raise SourceError(str(error)) from None
         return self._comparison
 
     def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
@@ -94,7 +100,7 @@ class VerifyNumerics:
         self.hold(emit(module).model, name, module.base_dir)
 
     def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
-        """Compare a model, unless it is the very one that agreed last. Raises VerifyError."""
+        """Compare a model, unless it is the very one that agreed last. Raises VerifyError, SourceError as `rows`."""
         assert self._comparison is not None
         digest = blake2b(model.SerializeToString(deterministic=True)).digest()
         if digest == self._agreed and self.verdicts:
@@ -102,6 +108,8 @@ class VerifyNumerics:
             return
         try:
             deviation, rows = self._comparison.deviation(model, base_dir)
+        except SourceError:
+            raise
         except VerifyError as error:
             raise VerifyError(f"{name}: {error}") from None
         if deviation is not None:

@@ -25,7 +25,7 @@ from irc.backends.verify.noise import HALF_SUMS
 from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
-from irc.ir.errors import VerifyError
+from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext, parse_pipeline
 from onnx import ModelProto, numpy_helper
 
@@ -760,3 +760,38 @@ def test_names_with_brackets_are_names(tmp_path: Path) -> None:
     pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
     rows = [row for row, _ in Comparison(pair).rows(pair)]
     assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
+
+
+def test_inputs_that_the_source_does_not_take_are_said_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The largest set is not the one that fails."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", 4])
+    halves = graph.node("Reshape", [graph.node("Abs", [x]), graph.initializer(np.array([8, -1]))])
+    graph.output(graph.node("Relu", [halves], "y"), [8, None])
+    onnx.save(graph.model(), tmp_path / "in.onnx")
+    for name, size in (("right", 8), ("wrong", 3)):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((size, 4), np.float32))
+    inputs = [str(tmp_path / "right.npz"), "--inputs", str(tmp_path / "wrong.npz")]
+    source = str(tmp_path / "in.onnx")
+    for command in (["compile", source, "-o", str(tmp_path / "out.onnx"), "--verify"], ["bisect", source]):
+        assert main([*command, "-q", "--inputs", *inputs]) == 1
+        assert capsys.readouterr().err.startswith("irc: the source model does not run on wrong.npz: onnxruntime")
+
+
+def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.passes.simplify.table import RULES
+
+    def enlarge(node: Any, rewriter: Any, evaluator: Any) -> bool:
+        changed = node.attrs.get("kernel_shape") != (50, 50)
+        if changed:
+            rewriter.set_attr(node, "kernel_shape", (50, 50))
+        return changed
+
+    monkeypatch.setitem(RULES, "nn.max_pool", (enlarge,))
+    with pytest.raises(VerifyError, match=r"SimplifyExpr: onnxruntime cannot") as error:
+        verified(network())
+    assert not isinstance(error.value, SourceError)
+    with pytest.raises(SourceError):
+        verified(text("g (float[2] x) => (float[2] y) { h = NotThere(x) y = Abs(h) }"))
