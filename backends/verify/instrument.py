@@ -25,13 +25,19 @@ WHEN = ("each", "end")
 
 @dataclass(slots=True)
 class Verdict:
-    """What was compared after one pass: all of it is explained by rounding."""
+    """What was compared after one pass: rounding explains all of it, but for what says nothing."""
 
     pass_: str
     tensors: int
     inputs: int
     greatest: float
     """The greatest difference, as a share of what rounding can do."""
+    silent: int = 0
+    """Of how many of the tensors nothing can be said."""
+    silent_results: tuple[str, ...] = ()
+    """Results of the model of which nothing can be said."""
+    results: int = 0
+    """How many results the model has."""
 
 
 @dataclass(slots=True)
@@ -117,7 +123,11 @@ class VerifyNumerics:
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
-        self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+        silent, results = len(undecided(rows)), tuple(dict.fromkeys(self._comparison.results))
+        telling = {row.value for row in rows if not row.says_nothing}
+        mute = tuple(result for result in results if result not in telling)
+        inputs = len(self._comparison.inputs)
+        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results)))
         self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
@@ -128,6 +138,13 @@ class VerifyNumerics:
     def silent(self) -> list[str]:
         """Tensors of which the last comparison says nothing."""
         return undecided(self._rows)
+
+    def warnings(self) -> list[str]:
+        """That nothing can be said of the model, where none of its results can be judged."""
+        last = self.verdicts[-1] if self.verdicts else None
+        if last is None or not last.results or len(last.silent_results) < last.results:
+            return []
+        return ["verification can say nothing of any result of the model: its inputs do not tell"]
 
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""

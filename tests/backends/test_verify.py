@@ -795,3 +795,20 @@ def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(monkeypatc
     assert not isinstance(error.value, SourceError)
     with pytest.raises(SourceError):
         verified(text("g (float[2] x) => (float[2] y) { h = NotThere(x) y = Abs(h) }"))
+
+
+def test_results_of_which_nothing_can_be_said_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = """g (float[64] x) => (float[1] y{0}) {{
+        a = Sin(x) b = Sin(x) d = Sub(a, b) m = ReduceMin(d) y = Sqrt(m) {1} }}"""
+    found = []
+    for index, rest in enumerate([("", ""), (", float[64] z", "z = Abs(x)")]):
+        source, summary = tmp_path / f"{index}.onnx", tmp_path / f"{index}.json"
+        onnx.save(text(body.format(*rest)), source)
+        command = ["compile", str(source), "-o", str(tmp_path / "out.onnx"), "--verify", "-q", "--json", str(summary)]
+        assert main(command) == 0
+        found.append(json.loads(summary.read_text()))
+        last = found[-1]["verified"][-1]
+        assert (last["silent"], last["silent_results"], last["results"]) == (1, ["y"], index + 1)
+    warning = "verification can say nothing of any result of the model: its inputs do not tell"
+    assert [document["warnings"] for document in found] == [[warning], []]
+    assert capsys.readouterr().err == f"warning: {warning}\n"
