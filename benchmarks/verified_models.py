@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import harness
 import irc
 from irc.backends.verify import VerifyNumerics
-from irc.ir.errors import VerifyError
+from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext
 
 
@@ -40,8 +40,10 @@ def verify(path: Path, when: str) -> dict[str, Any]:
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
         found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}
+    except SourceError as error:
+        found = {"outcome": "not run", "why": str(error)}
     except VerifyError as error:
-        found = {"outcome": "accused" if "is off by" in str(error) else "not run", "why": str(error)}
+        found = {"outcome": "accused", "why": str(error)}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return {**found, "seconds": round(perf_counter() - started, 1), "megabytes": memory}
 

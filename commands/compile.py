@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .options import (
@@ -118,11 +118,14 @@ def run_one(options: argparse.Namespace) -> int:
             embed_fold_map=options.embed_fold_map,
         )
     summarize(options, result, before, timing, perf_counter() - start)
+    if verify is not None:
+        sys.stderr.writelines(f"warning: {warning}\n" for warning in verify.warnings())
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{line}\n" for line in verify.lines())
     if options.json:
         verdicts = [] if verify is None else verify.verdicts
-        write_summary(options.json, result, before, perf_counter() - start, verdicts)
+        warnings = [*result.warnings, *([] if verify is None else verify.warnings())]
+        write_summary(options.json, result, before, perf_counter() - start, verdicts, warnings)
     return 0
 
 
@@ -132,7 +135,9 @@ def _timing() -> Timing:
     return Timing()
 
 
-def write_summary(path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict]) -> None:
+def write_summary(
+    path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict], warnings: Sequence[str]
+) -> None:
     """What the summary says, for machines."""
     from dataclasses import asdict
 
@@ -140,7 +145,7 @@ def write_summary(path: str, result: Result, before: int, seconds: float, verdic
         "operators": [before, result.operators],
         "affines": dict(sorted(result.count().items())),
         "seconds": round(seconds, 6),
-        "warnings": result.warnings,
+        "warnings": warnings,
         "verified": [asdict(verdict) for verdict in verdicts],
     }
     write_json(path, document)

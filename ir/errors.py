@@ -4,6 +4,7 @@ IRError                 everything irc raises on purpose: one clear sentence
 ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
 ├── ParseError          IR text does not parse (line, caret, what was expected)
 ├── VerifyError         a module breaks an invariant of the IR, or does not compute the same
+│   └── SourceError     what a module is compared with does not run itself
 ├── PassError           an unknown pass or option, or a pass that failed
 ├── EmitError           a module cannot be written as ONNX
 └── FoldMapError        a fold map cannot be read or does not fit
@@ -35,6 +36,10 @@ class ParseError(IRError):
 
 class VerifyError(IRError):
     """A module breaks one or more invariants of the IR; the message has one line for each."""
+
+
+class SourceError(VerifyError):
+    """What a module is compared with does not run itself: nothing is said of the module."""
 
 
 class PassError(IRError):

@@ -67,7 +67,8 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     Raises VerifyError where a model does not run.
     """
     order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
-    rows = sorted((row for row, _ in comparison.rows(other, base_dir)), key=lambda row: order[row.value])
+    _, found = comparison.deviation(other, base_dir, similarity=True)
+    rows = sorted(found, key=lambda row: order[row.value])
     there = set(tensors_of(other))
     notes = {} if fold_map is None else _gone(fold_map)
     alone = tuple((name, notes.get(name, "")) for name in order if name not in there)

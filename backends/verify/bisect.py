@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ...ir.errors import VerifyError
+from ...ir.errors import SourceError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass, PassContext, Sequential
 from ..onnx import emit, save_model
@@ -65,6 +65,8 @@ def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
     def judge(model: ModelProto, base_dir: Path) -> str | None:
         try:
             verify.hold(model, "", base_dir)
+        except SourceError:
+            raise
         except VerifyError as error:
             return str(error).removeprefix(": ")
         return None

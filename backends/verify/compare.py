@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from ...frontends.onnx import from_model
-from ...ir.errors import ModelError, VerifyError
+from ...ir.errors import ModelError, SourceError, VerifyError
 from ...ir.types import TensorType
 from .difference import Row, pair
 from .inputs import KINDS, Feeds, Stimulus, interface_fault, stimuli
@@ -27,6 +27,12 @@ from .runner import Runner, Walk, tensors_of
 
 SAMPLES = 4
 """Noisy runs."""
+SURE = 28
+"""Noisy runs before something is called a deviation: among many elements that a step decides (rounding to an integer,
+or to a narrower type) there are some that a few runs do not move.
+"""
+ROOM = 2 << 30
+"""Bytes that all tensors of all these runs may have; where they have more, there are fewer, but twice the others."""
 CHUNK = 256 << 20
 """Bytes of tensors that are held at once, of the source, its noisy runs and the other model."""
 REMEMBERED = 512 << 20
@@ -66,7 +72,7 @@ class Comparison:
         """`inputs` are the user's; without any they are made (`stimuli`), fewer for a model with large tensors.
         `advance` is told of every set of inputs that was compared.
 
-        Raises VerifyError where the source does not run.
+        Raises SourceError where the source does not run, on every set of the user's inputs.
         """
         self.source = source
         self.base_dir = base_dir or Path()
@@ -76,6 +82,10 @@ class Comparison:
         self.names = [name for name in tensors_of(source) if self.is_readable(name)]
         self.results = [info.name for info in source.graph.output]
         self.readable = [name for name in self.results if self.is_readable(name)]
+        for stimulus in inputs:
+            fault = self._fault(stimulus.feeds)
+            if fault is not None:
+                raise SourceError(f"the source model does not run on {stimulus.name}: {fault}")
         self.inputs = tuple(inputs) or (next(stimuli(source, self._fault, seed=seed)),)
         self.sizes = self._measure()
         if not inputs:
@@ -86,6 +96,7 @@ class Comparison:
             self.inputs = tuple(stimuli(source, self._fault, seed=seed, kinds=kinds, sizes=2 if size <= LARGE else 1))
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
+        self._sure: set[Stimulus] = set()
         self.noisy = Runner(noisy(source, self.types), self.base_dir)
         self._remembered: dict[tuple[Key, Stimulus], Reference] = {}
         self._overflows: dict[Stimulus, Overflow] = {}
@@ -134,23 +145,29 @@ class Comparison:
         return type_ is None or type_.dtype is None or str(type_.dtype) in READABLE
 
     def rows(
-        self, other: ModelProto, base_dir: Path | None = None, *, similarity: bool = True
+        self,
+        other: ModelProto,
+        base_dir: Path | None = None,
+        *,
+        similarity: bool = True,
+        inputs: Sequence[Stimulus] | None = None,
     ) -> Iterator[tuple[Row, Stimulus]]:
-        """A row for every tensor in both models and every set of inputs, for each set in the source's order; without
-        `similarity` cosine and SQNR are left out.
+        """A row for every tensor in both models and every set of inputs, or those given, for each set in the source's
+        order; without `similarity` cosine and SQNR are left out.
 
-        Raises VerifyError where the other model does not run, or has another interface.
+        Raises VerifyError where the other model does not run, or has another interface, SourceError where the source
+        does not run.
         """
         fault = interface_fault(self.source, other)
         if fault is not None:
             raise VerifyError(fault)
         runner = Runner(other, base_dir or self.base_dir)
         there = set(tensors_of(other))
-        for stimulus in self.inputs:
+        for stimulus in self.inputs if inputs is None else inputs:
             source, walk = _Source(self, stimulus), Walk(runner, stimulus.feeds)
             if self.advance is not None:
                 self.advance(stimulus.name)
-            for chunk in self.chunks():
+            for chunk in self.chunks(self.noisy_runs(stimulus)):
                 references = source.take(chunk)
                 names = [name for name in chunk if name in there]
                 if not names:
@@ -162,12 +179,26 @@ class Comparison:
                     row = pair(label, stimulus.name, reference, found.get(part), similarity=similarity)
                     yield replace(row, value=part[0]), stimulus
 
-    def chunks(self) -> Iterator[list[str]]:
-        """All tensors of the source in groups that fit into CHUNK bytes; one that does not fit stands alone."""
+    def noisy_runs(self, stimulus: Stimulus) -> int:
+        """How many there are of a set of inputs."""
+        if stimulus not in self._sure:
+            return self.samples
+        return max(2 * self.samples, min(SURE, ROOM // max(sum(self.sizes.values()), 1)))
+
+    def make_sure(self, stimulus: Stimulus) -> None:
+        """From here on take more noisy runs of a set of inputs."""
+        self._sure.add(stimulus)
+        for key in [key for key in self._remembered if key[1] is stimulus]:
+            self._room += self._remembered.pop(key).nbytes
+
+    def chunks(self, samples: int) -> Iterator[list[str]]:
+        """All tensors of the source in groups that fit into CHUNK bytes with so many noisy runs; one that does not fit
+        stands alone.
+        """
         group: list[str] = []
         size = 0
         for name in self.names:
-            count = self.sizes.get(name, 0) * (self.samples + 4)
+            count = self.sizes.get(name, 0) * (samples + 4)
             if group and size + count > CHUNK:
                 yield group
                 group, size = [], 0
@@ -195,20 +226,33 @@ class Comparison:
             self._room -= size
             self._remembered.update(((part, stimulus), reference) for part, reference in found.items())
 
-    def deviation(self, other: ModelProto, base_dir: Path | None = None) -> tuple[Deviation | None, list[Row]]:
-        """The first tensor, in the source's order, that rounding does not explain, and all rows.
+    def deviation(
+        self, other: ModelProto, base_dir: Path | None = None, *, similarity: bool = False
+    ) -> tuple[Deviation | None, list[Row]]:
+        """The first tensor, in the source's order, that rounding does not explain, and all rows. Inputs that seem to
+        show one are run with more noise first.
 
         Raises VerifyError as `rows`.
         """
-        rows: list[Row] = []
+        found: dict[Stimulus, list[Row]] = {stimulus: [] for stimulus in self.inputs}
+        for row, stimulus in self.rows(other, base_dir, similarity=similarity):
+            found[stimulus].append(row)
+        while (first := self._first(found)) is not None and first.stimulus not in self._sure:
+            self.make_sure(first.stimulus)
+            again = self.rows(other, base_dir, similarity=similarity, inputs=[first.stimulus])
+            found[first.stimulus] = [row for row, _ in again]
+        return first, [row for rows in found.values() for row in rows]
+
+    def _first(self, found: Mapping[Stimulus, Sequence[Row]]) -> Deviation | None:
+        """The first deviation in the source's order, for the first inputs that show it."""
         deviating: dict[Key, Deviation] = {}
-        for row, stimulus in self.rows(other, base_dir, similarity=False):
-            rows.append(row)
-            if row.deviates:
-                deviating.setdefault(row.key, Deviation(row, stimulus))
+        for stimulus, rows in found.items():
+            for row in rows:
+                if row.deviates:
+                    deviating.setdefault(row.key, Deviation(row, stimulus))
         order = {name: i for i, name in enumerate(tensors_of(self.source))}
         first = min(deviating, key=lambda key: order[key[0]], default=None)
-        return None if first is None else deviating[first], rows
+        return None if first is None else deviating[first]
 
 
 class _Source:
@@ -219,14 +263,17 @@ class _Source:
         self.stimulus = stimulus
         self.walk = Walk(comparison.runner, stimulus.feeds)
         self.overflow = comparison.overflow(stimulus)
-        self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.samples)]
+        self.samples = [Walk(comparison.noisy, stimulus.feeds) for _ in range(comparison.noisy_runs(stimulus))]
 
     def take(self, names: Sequence[str]) -> dict[Key, Reference]:
         """The next tensors; what is none is left out."""
         known = self.comparison.known(names, self.stimulus)
         if known is not None:
             return known
-        values = parts(names, self.walk.take(names))
+        try:
+            values = parts(names, self.walk.take(names))
+        except VerifyError as error:
+            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
         samples = self._noisy(names)
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
         found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from ...ir.errors import VerifyError
+from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
 
 Feeds = dict[str, Array]
@@ -102,7 +102,7 @@ def stimuli(
     """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions; `fault` says why it
     does not.
 
-    Raises VerifyError where it runs at none.
+    Raises SourceError where it runs at none.
     """
     infos = required_inputs(model)
     limits = index_limits(model)
@@ -126,20 +126,20 @@ def stimuli(
         if found == sizes:
             return
     if not found:
-        raise VerifyError(f"the source model runs on no inputs that were tried (give some with --inputs): {reason}")
+        raise SourceError(f"the source model runs on no inputs that were tried (give some with --inputs): {reason}")
 
 
 def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
     """The shape of an input with its open dimensions filled in."""
     if not info.type.HasField("tensor_type"):
-        raise VerifyError(f"the input {info.name!r} is no tensor: none can be made, nor given")
+        raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
     dims = info.type.tensor_type.shape.dim
     shape = tuple(
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
         for i, dim in enumerate(dims)
     )
     if prod(shape) > MOST_ELEMENTS:
-        raise VerifyError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
+        raise SourceError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
     return shape
 
 

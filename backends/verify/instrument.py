@@ -11,7 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ...frontends.onnx.external import complete
-from ...ir.errors import EmitError, VerifyError
+from ...ir.errors import EmitError, SourceError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
@@ -25,13 +25,19 @@ WHEN = ("each", "end")
 
 @dataclass(slots=True)
 class Verdict:
-    """What was compared after one pass: all of it is explained by rounding."""
+    """What was compared after one pass: rounding explains all of it, but for what says nothing."""
 
     pass_: str
     tensors: int
     inputs: int
     greatest: float
     """The greatest difference, as a share of what rounding can do."""
+    silent: int = 0
+    """Of how many of the tensors nothing can be said."""
+    silent_results: tuple[str, ...] = ()
+    """Results of the model of which nothing can be said."""
+    results: int = 0
+    """How many results the model has."""
 
 
 @dataclass(slots=True)
@@ -67,7 +73,10 @@ class VerifyNumerics:
         """
         self._done.append(str(pass_))
         if changed and not pass_.preserves:
-            self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
+            try:
+                self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
+            except VerifyError as error:  # of what the pass left
+                raise VerifyError(f"{pass_}: {error}") from None
             self.rebased = str(pass_)
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
@@ -79,10 +88,13 @@ class VerifyNumerics:
         self.hold(model, passes or "the backend", module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
-        """What the module is held to: its source, or what it is now where it came from text."""
+        """What the module is held to: its source, or what it is now where it came from text. Raises SourceError."""
         if self._comparison is None:
             source = complete(module.source) if isinstance(module.source, ModelProto) else emit(module).model
-            self._comparison = self._against(source, module.base_dir)
+            try:
+                self._comparison = self._against(source, module.base_dir)
+            except VerifyError as error:
+                raise SourceError(str(error)) from None
         return self._comparison
 
     def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
@@ -94,7 +106,7 @@ class VerifyNumerics:
         self.hold(emit(module).model, name, module.base_dir)
 
     def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
-        """Compare a model, unless it is the very one that agreed last. Raises VerifyError."""
+        """Compare a model, unless it is the very one that agreed last. Raises VerifyError, SourceError as `rows`."""
         assert self._comparison is not None
         digest = blake2b(model.SerializeToString(deterministic=True)).digest()
         if digest == self._agreed and self.verdicts:
@@ -102,6 +114,8 @@ class VerifyNumerics:
             return
         try:
             deviation, rows = self._comparison.deviation(model, base_dir)
+        except SourceError:
+            raise
         except VerifyError as error:
             raise VerifyError(f"{name}: {error}") from None
         if deviation is not None:
@@ -109,7 +123,11 @@ class VerifyNumerics:
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
-        self.verdicts.append(Verdict(name, tensors, len(self._comparison.inputs), greatest))
+        silent, results = len(undecided(rows)), tuple(dict.fromkeys(self._comparison.results))
+        telling = {row.value for row in rows if not row.says_nothing}
+        mute = tuple(result for result in results if result not in telling)
+        inputs = len(self._comparison.inputs)
+        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results)))
         self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
@@ -120,6 +138,13 @@ class VerifyNumerics:
     def silent(self) -> list[str]:
         """Tensors of which the last comparison says nothing."""
         return undecided(self._rows)
+
+    def warnings(self) -> list[str]:
+        """That nothing can be said of the model, where none of its results can be judged."""
+        last = self.verdicts[-1] if self.verdicts else None
+        if last is None or not last.results or len(last.silent_results) < last.results:
+            return []
+        return ["verification can say nothing of any result of the model: its inputs do not tell"]
 
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""

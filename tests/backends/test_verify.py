@@ -25,7 +25,7 @@ from irc.backends.verify.noise import HALF_SUMS
 from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
-from irc.ir.errors import VerifyError
+from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext, parse_pipeline
 from onnx import ModelProto, numpy_helper
 
@@ -347,7 +347,7 @@ def test_memory_is_bounded_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "REMEMBERED", 0)
     model = network()
     comparison = Comparison(model)
-    assert len(list(comparison.chunks())) > 3
+    assert len(list(comparison.chunks(4))) > 3
     assert comparison.deviation(irc.compile(model).model)[0] is None
 
 
@@ -760,3 +760,81 @@ def test_names_with_brackets_are_names(tmp_path: Path) -> None:
     pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
     rows = [row for row, _ in Comparison(pair).rows(pair)]
     assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
+
+
+def test_inputs_that_the_source_does_not_take_are_said_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The largest set is not the one that fails."""
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", 4])
+    halves = graph.node("Reshape", [graph.node("Abs", [x]), graph.initializer(np.array([8, -1]))])
+    graph.output(graph.node("Relu", [halves], "y"), [8, None])
+    onnx.save(graph.model(), tmp_path / "in.onnx")
+    for name, size in (("right", 8), ("wrong", 3)):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((size, 4), np.float32))
+    inputs = [str(tmp_path / "right.npz"), "--inputs", str(tmp_path / "wrong.npz")]
+    source = str(tmp_path / "in.onnx")
+    for command in (["compile", source, "-o", str(tmp_path / "out.onnx"), "--verify"], ["bisect", source]):
+        assert main([*command, "-q", "--inputs", *inputs]) == 1
+        assert capsys.readouterr().err.startswith("irc: the source model does not run on wrong.npz: onnxruntime")
+
+
+def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.passes.simplify.table import RULES
+
+    def enlarge(node: Any, rewriter: Any, evaluator: Any) -> bool:
+        changed = node.attrs.get("kernel_shape") != (50, 50)
+        if changed:
+            rewriter.set_attr(node, "kernel_shape", (50, 50))
+        return changed
+
+    monkeypatch.setitem(RULES, "nn.max_pool", (enlarge,))
+    with pytest.raises(VerifyError, match=r"SimplifyExpr: onnxruntime cannot") as error:
+        verified(network())
+    assert not isinstance(error.value, SourceError)
+    with pytest.raises(SourceError):
+        verified(text("g (float[2] x) => (float[2] y) { h = NotThere(x) y = Abs(h) }"))
+
+
+def test_results_of_which_nothing_can_be_said_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = """g (float[64] x) => (float[1] y{0}) {{
+        a = Sin(x) b = Sin(x) d = Sub(a, b) m = ReduceMin(d) y = Sqrt(m) {1} }}"""
+    found = []
+    for index, rest in enumerate([("", ""), (", float[64] z", "z = Abs(x)")]):
+        source, summary = tmp_path / f"{index}.onnx", tmp_path / f"{index}.json"
+        onnx.save(text(body.format(*rest)), source)
+        command = ["compile", str(source), "-o", str(tmp_path / "out.onnx"), "--verify", "-q", "--json", str(summary)]
+        assert main(command) == 0
+        found.append(json.loads(summary.read_text()))
+        last = found[-1]["verified"][-1]
+        assert (last["silent"], last["silent_results"], last["results"]) == (1, ["y"], index + 1)
+    warning = "verification can say nothing of any result of the model: its inputs do not tell"
+    assert [document["warnings"] for document in found] == [[warning], []]
+    assert capsys.readouterr().err == f"warning: {warning}\n"
+
+
+STEPS = {
+    "Cast": ("m = Mul(b, k) y = Cast<to=7>(m)", "int64[1,8,M,M]"),
+    "Floor": ("m = Mul(b, k) y = Floor(m)", "float[1,8,M,M]"),
+    "half": ("y = Cast<to=10>(b)", "float16[1,8,M,M]"),
+}
+
+
+@pytest.mark.parametrize(("step", "kind"), STEPS.values(), ids=STEPS)
+def test_steps_on_large_tensors_are_judged_by_more_runs(step: str, kind: str) -> None:
+    """Of tens of thousands of elements a few noisy runs leave some in their place that rounding moves."""
+    rng = np.random.default_rng(0)
+    model = text(f"""g (float[1,3,150,150] x) => ({kind} y) <float k = {{100.0}}> {{
+        c = Conv<pads=[1,1,1,1]>(x, w) b = BatchNormalization(c, s, t, mean, var) {step} }}""")
+    arrays = {"w": rng.standard_normal((8, 3, 3, 3)), "s": rng.standard_normal(8), "t": rng.standard_normal(8)}
+    arrays |= {"mean": rng.standard_normal(8), "var": 1 + rng.random(8)}
+    model.graph.initializer.extend(numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items())
+    compiled = irc.compile(model).model
+    inputs = [
+        Stimulus(str(seed), {"x": np.random.default_rng(seed).standard_normal((1, 3, 150, 150)).astype(F32)})
+        for seed in range(4)
+    ]
+    comparison = Comparison(model, inputs=inputs)
+    assert any(row.deviates for row, _ in comparison.rows(compiled))
+    assert comparison.deviation(compiled)[0] is None
