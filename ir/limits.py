@@ -18,7 +18,7 @@ class Limits:
 
     max_nodes: int = 4_000_000
     max_nesting: int = 64
-    max_constant_bytes: int = 256 << 20
+    max_constant_bytes: int = 1 << 30
     max_fold_map_bytes: int = 1 << 30
     isolate: bool = False
 
