@@ -161,12 +161,17 @@ INTEGER = frozenset(
 INTEGERS = frozenset(
     ("axes", "dilations", "ends", "kernel_shape", "output_padding", "pads", "perm", "starts", "strides")
 )
+POSITIVE = frozenset(("dilations", "kernel_shape", "strides"))
 NUMBER = frozenset(("alpha", "beta"))
 FLOAT = frozenset(("epsilon",))
 
 
+def _is_integer(item: object, least: int | None) -> bool:
+    return isinstance(item, int) and (least is None or item >= least)
+
+
 def odd_attribute(attrs: Mapping[str, Attribute]) -> str | None:
-    """The first attribute that every in-house operator which has it takes as another kind of value."""
+    """The first attribute whose value no in-house operator takes that has it: of another kind, or not positive."""
     for name, value in attrs.items():
         if (
             (name in INTEGER and not isinstance(value, int))
@@ -175,7 +180,8 @@ def odd_attribute(attrs: Mapping[str, Attribute]) -> str | None:
         ):
             return name
         if name in INTEGERS and value != EmptyList("ints"):
-            if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            least = 1 if name in POSITIVE else None
+            if not isinstance(value, tuple) or not all(_is_integer(item, least) for item in value):
                 return name
     return None
 
