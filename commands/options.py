@@ -33,7 +33,10 @@ def add_passes(command: argparse.ArgumentParser, default: str = "default") -> No
 LIMITS = {
     "max_nodes": (4_000_000, "nodes of a model, its functions inlined"),
     "max_nesting": (64, "graphs, types, lists and objects in each other"),
-    "max_constant_bytes": (1 << 30, "what constant expressions read and write; the runtime computes the rest"),
+    "max_constant_bytes": (
+        256 << 20,
+        "what a constant expression makes; all together read 16 times that, and the runtime does the rest",
+    ),
     "max_fold_map_bytes": (1 << 30, "the arrays of a fold map, unpacked"),
 }
 """The fields of `Limits` with their defaults, which take too long to import for `irc --help`, and what they bound."""

@@ -28,8 +28,14 @@ MAX_BYTES = 1 << 28
 PRODUCTS_PER_BYTE = 16
 """Products of a matrix product that take about as long as reading a byte."""
 
-READINGS = 64
-"""How often constant expressions may read each payload before it counts against the bound on them."""
+WORK = 16
+"""All evaluations together may read so many times the bound on one; what they keep in memory costs more."""
+
+KEEPING = 8
+"""What a byte costs that is kept, where one that is read costs 1."""
+
+READINGS = 256
+"""Each payload pays for so many readings of itself."""
 
 
 DEFAULT_EPSILON = float(np.float32(1e-5))
@@ -469,15 +475,15 @@ def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 class ConstantEvaluator:
     """Evaluates constant values on demand and remembers the results.
 
-    `max_bytes` bounds every single result, and what all evaluations read and write, beyond `READINGS` times the
-    payloads: neither one Expand nor a thousand operators behind it can exhaust memory or time. A value keeps its
-    meaning through every rewrite, so one evaluator may live as long as its module.
+    `max_bytes` bounds every single result, and `WORK` times that what all evaluations read and keep, beyond `READINGS`
+    times the payloads: neither one Expand nor a thousand operators behind it can exhaust memory or time. A value keeps
+    its meaning through every rewrite, so one evaluator may live as long as its module.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, known: Mapping[Value, Array] | None = None) -> None:
         """Begin with what is `known`, as `Module.computed`."""
         self._max_bytes = max_bytes
-        self._left = max_bytes
+        self._left = WORK * max_bytes
         self._known: dict[Value, Array | None] = dict(known or {})
 
     def array(self, value: Value | None) -> Array | None:
@@ -578,7 +584,7 @@ class ConstantEvaluator:
             small = array is not None and array.nbytes <= self._max_bytes
             self._known[output] = array if small or is_payload else None
             if array is not None:
-                self._left += array.nbytes * READINGS if is_payload else -array.nbytes
+                self._left += array.nbytes * READINGS if is_payload else -KEEPING * _kept(array, arrays)
 
     def _afford(self, node: Node, arrays: Sequence[Array | None]) -> bool:
         """Whether an evaluation that reads `arrays` is still within the bound; if so it is paid for."""
@@ -598,6 +604,14 @@ class ConstantEvaluator:
             return evaluate(node, arrays)
         except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError):
             return (None,) * len(node.outputs)
+
+
+def _kept(array: Array, inputs: Inputs) -> int:
+    """Bytes that `array` keeps in memory beside `inputs`, of which it may be a view."""
+    if any(given is not None and np.may_share_memory(array, given) for given in inputs):
+        return 0
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return int(high - low)
 
 
 def constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:

@@ -161,6 +161,8 @@ INTEGER = frozenset(
 INTEGERS = frozenset(
     ("axes", "dilations", "ends", "kernel_shape", "output_padding", "pads", "perm", "starts", "strides")
 )
+LEAST_INT = -(1 << 63)
+POSITIVE = frozenset(("dilations", "kernel_shape", "strides"))
 NUMBER = frozenset(("alpha", "beta"))
 FLOAT = frozenset(("epsilon",))
 
@@ -174,7 +176,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def odd_attribute(attrs: Mapping[str, Attribute]) -> str | None:
-    """The first attribute that every in-house operator which has it takes as another kind of value."""
+    """The first attribute whose value no in-house operator takes that has it: of another kind, or not positive."""
     for name, value in attrs.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -182,8 +184,10 @@ def odd_attribute(attrs: Mapping[str, Attribute]) -> str | None:
         if not isinstance(value, kind):
             if kind is not tuple or value != EmptyList("ints"):
                 return name
-        elif isinstance(value, tuple) and not all([isinstance(item, int) for item in value]):
-            return name
+        elif isinstance(value, tuple):
+            least = 1 if name in POSITIVE else LEAST_INT
+            if not all([isinstance(item, int) and item >= least for item in value]):
+                return name
     return None
 
 

@@ -235,7 +235,7 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
     if len(node.outputs) > 1 and has_too_many_results(op_type, node):
         refusal = refusal or Refusal("unsupported_op", f"{len(node.outputs)} results")
     if (name := odd_attribute(node.attrs)) is not None:
-        refusal = refusal or Refusal("unsupported_attr", f"{name} is of another kind")
+        refusal = refusal or Refusal("unsupported_attr", f"{name} is of another kind or range")
     if not node.outputs or not node.outputs[0]:
         refusal = refusal or Refusal("unsupported_op", "its first result has no name")
     return (None, refusal) if refusal else (lowering.op, None)
