@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 def program() -> int:
     """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts them, and sums differ with their number
     try:
         return main(alone=True)
     finally:

@@ -15,13 +15,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print them."""
-    from ..passes import DEFAULT_PIPELINE, PASSES
-    from ..passes.infra import fields_of, format_option
+    from ..passes.catalog import CATALOG, DEFAULT_NAMES, format_option
 
-    sys.stdout.write(f"default pipeline: {','.join(pass_.name for pass_ in DEFAULT_PIPELINE)}\n")
-    for name, pass_ in sorted(PASSES.items()):
-        text = (pass_.__doc__ or "").strip().split("\n")[0]
-        sys.stdout.write(f"\n{name}\n    {text}\n")
-        for option in fields_of(pass_):
-            sys.stdout.write(f"    {option.name}={format_option(option.default)}\n")
+    sys.stdout.write(f"default pipeline: {','.join(DEFAULT_NAMES)}\n")
+    for name, (_module, summary, defaults) in sorted(CATALOG.items()):
+        sys.stdout.write(f"\n{name}\n    {summary}\n")
+        for option, default in defaults.items():
+            sys.stdout.write(f"    {option}={format_option(default)}\n")
     return 0

@@ -8,7 +8,7 @@ from ..ir.errors import ModelError, VerifyError
 from ..ir.graph import Module
 from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..ir.parse import parse
-from ..ir.verify import verify
+from ..ir.verifier import verify
 
 
 def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:

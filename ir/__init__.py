@@ -8,14 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .verify import verify  # here, as a module of that name stands beside it
-
 if TYPE_CHECKING:
     from .analysis import to_networkx
     from .graph import Function, Graph, Module, Node, Value
     from .rewrite import Rewriter
     from .text import to_text
     from .types import DTYPES, DType, TensorType, Type
+    from .verifier import verify
 
 __all__ = [
     "DTYPES",
@@ -40,6 +39,7 @@ _HOMES = {
     "rewrite": ("Rewriter",),
     "text": ("to_text",),
     "types": ("DTYPES", "DType", "TensorType", "Type"),
+    "verifier": ("verify",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -18,6 +19,34 @@ BLOCK = 1 << 20
 
 Block = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type, for its bytes."""
+
+
+_SCRATCH = range(64 << 10, BLOCK + 1)
+"""Sizes that are worth using again: the system takes larger ones back and has to clear them anew, page by page."""
+
+_SPARE = 8
+"""Buffers that wait for their next use at most."""
+
+_spare: list[bytearray] = []
+
+
+def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Block:
+    """An array with any elements, like `np.empty`, if possible in memory that nobody uses any more.
+
+    It is used again once the last array that is a view of this one is gone.
+    """
+    size = prod(shape) * dtype.itemsize
+    if size not in _SCRATCH:
+        return np.empty(shape, dtype)
+    memory = _spare.pop() if _spare else bytearray(BLOCK)
+    array = np.frombuffer(memory, dtype, prod(shape))  # what is a view of it keeps it, and not only `memory`
+    weakref.finalize(array, _give_back, memory).atexit = False
+    return array.reshape(shape)
+
+
+def _give_back(memory: bytearray) -> None:
+    if len(_spare) < _SPARE:
+        _spare.append(memory)
 
 
 class Payload(Protocol):
@@ -117,7 +146,7 @@ class FilePart:
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """In pieces of `size` bytes. Raises ModelError as `read`."""
         for start in range(0, self.nbytes, size):
-            block = np.empty(min(size, self.nbytes - start), np.uint8)
+            block = scratch((min(size, self.nbytes - start),), np.dtype(np.uint8))
             self.file.read_into(self.offset + start, block.data)
             yield block
 

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .payload import BLOCK, raw
+from .payload import BLOCK, raw, scratch
 from .types import DTYPES, F32, F64, DType, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -221,7 +221,7 @@ def scaled(array: Array, factor: Array, dtype: DType) -> Array:
     if dtype is not F32 or array.dtype != np.float32:
         with np.errstate(all="ignore"):
             return round_to(array.astype(np.float64) * factor, dtype)
-    result = np.empty(array.shape, np.float32)  # numpy casts piece by piece: there is no copy in float64
+    result = scratch(array.shape, array.dtype)  # numpy casts piece by piece: there is no copy in float64
     with np.errstate(all="ignore"):
         np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
     return result

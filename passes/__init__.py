@@ -67,10 +67,10 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     if name in _HOME_OF:
         return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    from .registry import HOMES
+    from .catalog import CATALOG
 
-    if name in HOMES:
-        return getattr(import_module(f".{HOMES[name]}", __name__), name)
+    if name in CATALOG:
+        return getattr(import_module(f".{CATALOG[name][0]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

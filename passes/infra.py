@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.errors import ModelError, PassError, VerifyError
 from ..ir.graph import Module
+from .catalog import format_option
 from .sources import collect_sources
 
 
@@ -94,11 +95,6 @@ class Pass:
 def fields_of(pass_: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
     """The options of a pass."""
     return dataclasses.fields(pass_) if dataclasses.is_dataclass(pass_) else ()
-
-
-def format_option(value: object) -> str:
-    """An option's value as the command line takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Sequential:

@@ -11,7 +11,7 @@ from ..ir.diff import diff_lines
 from ..ir.errors import PassError, VerifyError
 from ..ir.graph import Module
 from ..ir.text import to_text
-from ..ir.verify import verify
+from ..ir.verifier import verify
 from .infra import Pass
 
 

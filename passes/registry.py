@@ -8,38 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import UsageError
+from .catalog import CATALOG, DEFAULT_NAMES
 from .infra import Pass, Sequential, fields_of
 
 if TYPE_CHECKING:
     DEFAULT_PIPELINE: tuple[type[Pass], ...]
     PASSES: dict[str, type[Pass]]
 
-HOMES = {
-    "SimplifyInference": "simplify_inference",
-    "FoldScaleAxis": "fold_scale_axis",
-    "CanonicalizeOps": "canonicalize_ops",
-    "SimplifyExpr": "simplify_expr",
-    "FoldConstant": "fold_constant",
-    "BiasCorrection": "bias_correction",
-    "CrossLayerEqualization": "cross_layer_equalization",
-    "DeadCodeElimination": "eliminate_dead_code",
-    "EliminateCommonSubexpr": "eliminate_common_subexpr",
-    "FreezeInitializers": "freeze_initializers",
-    "HighBiasAbsorption": "high_bias_absorption",
-    "InlineFunctions": "inline_functions",
-    "UnfuseBias": "unfuse_bias",
-}
-"""The module of every pass, imported when the pass is asked for. The default pipeline comes first, in its order."""
-
-DEFAULT_LENGTH = 5
-
 
 def __getattr__(name: str) -> object:
     """`PASSES`, every pass by its name, and `DEFAULT_PIPELINE`, the passes of the default pipeline, in order."""
     if name == "PASSES":
-        return {each: lookup(each) for each in HOMES}
+        return {each: lookup(each) for each in CATALOG}
     if name == "DEFAULT_PIPELINE":
-        return tuple(map(lookup, list(HOMES)[:DEFAULT_LENGTH]))
+        return tuple(map(lookup, DEFAULT_NAMES))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -48,7 +30,7 @@ _ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
 
 def default_pipeline() -> Sequential:
     """The default pipeline with default options."""
-    return Sequential(lookup(name)() for name in list(HOMES)[:DEFAULT_LENGTH])
+    return Sequential(lookup(name)() for name in DEFAULT_NAMES)
 
 
 def lookup(name: str) -> type[Pass]:
@@ -56,10 +38,10 @@ def lookup(name: str) -> type[Pass]:
 
     Raises UsageError that lists the known names, and the nearest, where there is none.
     """
-    if name in HOMES:
-        pass_: type[Pass] = getattr(import_module(f".{HOMES[name]}", __package__), name)
+    if name in CATALOG:
+        pass_: type[Pass] = getattr(import_module(f".{CATALOG[name][0]}", __package__), name)
         return pass_
-    raise UsageError(f"there is no pass {name!r}{_did_you_mean(name, HOMES)} (passes: {', '.join(sorted(HOMES))})")
+    raise UsageError(f"there is no pass {name!r}{_did_you_mean(name, CATALOG)} (passes: {', '.join(sorted(CATALOG))})")
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import harness
@@ -13,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from irc.cli import main
+from irc.passes import DEFAULT_PIPELINE, PASSES
 from onnx import helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -158,11 +160,14 @@ def test_dump_runs_passes_and_shows_bias_add() -> None:
 
 
 def test_passes_lists_every_pass_with_its_options() -> None:
-    from irc.passes import PASSES
-
-    text = irc("passes").stdout.decode()
-    assert all(name in text for name in PASSES)
-    assert "max_bytes=65536" in text
+    expected = ["default pipeline: " + ",".join(pass_.name for pass_ in DEFAULT_PIPELINE)]
+    for name, pass_ in sorted(PASSES.items()):
+        expected += ["", name, f"    {(pass_.__doc__ or '').strip().splitlines()[0]}"]
+        for option in fields(pass_):  # type: ignore[arg-type]
+            default = str(option.default)
+            expected.append(f"    {option.name}={default.lower() if isinstance(option.default, bool) else default}")
+    assert irc("passes").stdout.decode().splitlines() == expected
+    assert "    max_bytes=65536" in expected
 
 
 def test_instruments_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

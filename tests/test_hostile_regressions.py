@@ -14,7 +14,7 @@ from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.ir.graph import Graph, Module, Node
 from irc.ir.types import F32 as SINGLE
 from irc.ir.types import TensorType
-from irc.ir.verify import check
+from irc.ir.verifier import check
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from test_hostile import MARK, NOT_UTF8, compiled, floats, ints, model, node, value
 

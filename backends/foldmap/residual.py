@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.payload import scratch
 from ...ir.tensor import Array, aligned, scaled
 from ...ir.types import DType
 
@@ -31,7 +32,8 @@ class Residual:
         if inverse.ndim and len(inverse) > 1:
             inverse = inverse[self._start : self._start + len(made)]
         wanted = bits_of(original)
-        distance = wanted - bits_of(scaled(made, inverse, self.dtype))
+        distance = bits_of(scaled(made, inverse, self.dtype))
+        np.subtract(wanted, distance, out=distance)
         if distance.size and (distance.max() > 1 or distance.min() < -1):
             far = np.flatnonzero((distance > 1) | (distance < -1))
             self._far.append(far + self._seen)
@@ -79,11 +81,16 @@ def bits_of(array: Array) -> Array:
 def packed(distance: Array) -> Array:
     """-1, 0 and 1 as two bits each, four to a byte from its low end; each row, along the first axis, starts a byte."""
     rows = distance.reshape(distance.shape[0] if distance.ndim else 1, -1)
-    codes = np.zeros((rows.shape[0], -(-rows.shape[1] // 4) * 4), np.uint8)
-    np.bitwise_and(rows, 3, out=codes[:, : rows.shape[1]], casting="unsafe")
+    columns = rows.shape[1]
+    codes = scratch((rows.shape[0], -(-columns // 4) * 4), np.dtype(np.uint8))
+    np.bitwise_and(rows, 3, out=codes[:, :columns], casting="unsafe")
+    codes[:, columns:] = 0
     words = codes.view("<u4")
-    joined: Array = words | words >> 6 | words >> 12 | words >> 18
-    return joined.astype(np.uint8).reshape(-1)
+    moved = scratch(words.shape, words.dtype)
+    for places in (6, 12):  # codes join in pairs, and the pairs in the low byte
+        words |= np.right_shift(words, places, out=moved)
+    low: Array = words.astype(np.uint8)
+    return low.reshape(-1)
 
 
 def unpacked(codes: Array, shape: tuple[int, ...]) -> Array:

@@ -35,7 +35,7 @@ from irc.frontends import load
 from irc.frontends.onnx import read_model
 from irc.ir.errors import EmitError, IRError
 from irc.ir.limits import Limits
-from irc.ir.verify import verify
+from irc.ir.verifier import verify
 from irc.passes import PassContext, Verify, parse_pipeline
 from onnx import ModelProto
 from rich.console import Console

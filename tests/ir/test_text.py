@@ -33,7 +33,7 @@ from irc.ir.types import (
     SparseTensorType,
     TensorType,
 )
-from irc.ir.verify import verify
+from irc.ir.verifier import verify
 from onnx import ModelProto
 
 F32_4 = TensorType(F32, (4,))

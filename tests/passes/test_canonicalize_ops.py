@@ -7,7 +7,7 @@ from graphs import Graph, batch_norm, check, check_unchanged, compiled, conv_bn,
 from irc.backends.onnx import emit
 from irc.frontends.onnx import from_model
 from irc.ir.text import to_text
-from irc.ir.verify import verify
+from irc.ir.verifier import verify
 from irc.passes import CanonicalizeOps, Sequential, UnfuseBias, default_pipeline
 from onnx import ModelProto
 

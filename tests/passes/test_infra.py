@@ -27,7 +27,7 @@ from irc.frontends.onnx import from_model
 from irc.ir.errors import IRError, PassError, UsageError
 from irc.ir.graph import Module
 from irc.ir.text import to_text
-from irc.ir.verify import verify
+from irc.ir.verifier import verify
 from irc.passes import (
     DEFAULT_PIPELINE,
     PASSES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from irc.backends.driver import compile as compile_model
 from irc.frontends.onnx import from_model
-from irc.ir.verify import verify
+from irc.ir.verifier import verify
 from onnx import TensorProto, helper
 
 F, B = TensorProto.FLOAT, TensorProto.BOOL
