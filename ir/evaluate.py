@@ -94,6 +94,8 @@ def _binary(function: Callable[[Array, Array], Array]) -> Evaluate:
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         a, b = _operands(node, inputs)
         if is_wide(node):
+            if a.dtype.kind == "c":
+                raise NotEvaluable("a float64 parameter beside complex numbers")
             a = a.astype(np.float64, copy=False)
             size = prod(np.broadcast_shapes(a.shape, b.shape))
             if size > max(a.size, b.size):

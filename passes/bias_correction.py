@@ -90,7 +90,7 @@ class BiasCorrection(Pass):
 
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
         """Eps E[x], [M], None where E[x] is not known."""
-        if data is None or data.axis != linear.data_axis or not data.has_mean:
+        if data is None or not data.has_mean or not linear.takes(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None
         error = quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric) - linear.weight

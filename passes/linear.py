@@ -32,6 +32,20 @@ class Linear:
     axis: int
     fold: Fold
 
+    @property
+    def channels(self) -> int:
+        """Channels of the data, as the weight has it."""
+        shape: tuple[int, ...] = self.weight.shape
+        if self.node.op == "nn.conv":
+            return integer(self.node, "group", 1) * shape[1]
+        if self.node.op == "nn.dense":
+            return shape[1 if self.node.attrs.get("transB", 0) else 0]
+        return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
+
+    def takes(self, axis: int, vector: Array) -> bool:
+        """Whether data of these channels [C] along `axis` fit the layer."""
+        return axis == self.data_axis and vector.size == self.channels
+
     def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
         """What the layer with `weight`, and without its bias, makes of data that are `vector` [C]: [M], on average.
 
@@ -97,6 +111,9 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
     data = node.inputs[1 - fold.index]
     shape = None if data is None else shape_of(data.type)
     if data is None or (node.op == "matmul" and shape is None):
+        return None
+    group = integer(node, "group", 1)
+    if group < 1 or weight.shape[0] % group:
         return None
     axis = 1
     if node.op == "nn.dense" and node.attrs.get("transA", 0):

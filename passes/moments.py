@@ -339,7 +339,9 @@ class _Propagator:
         linear = read_linear(node, self.params)
         data = None if linear is None else self.found.get(linear.data)
         bias = None if linear is None else linear.bias(self.params)
-        if linear is None or data is None or bias is None or data.axis != linear.data_axis or not data.has_mean:
+        if linear is None or data is None or bias is None:
+            return None
+        if not data.has_mean or not linear.takes(data.axis, data.mean):
             return None
         phases = linear.phases(data.mean, data.std**2)
         parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]

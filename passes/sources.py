@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..ir.affine.recognise import Step, recognise
 from ..ir.attributes import RegionRef
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
@@ -30,6 +32,7 @@ BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormaliza
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 
 
+@np.errstate(all="ignore")  # of numbers that a model may hold
 def collect_sources(module: Module) -> None:
     """Fill `module.ledger.sources` if that has not been done yet. O(nodes)."""
     if module.ledger.sources is not None:

@@ -452,6 +452,8 @@ def _majorant(node: NodeProto) -> list[NodeProto]:
     if node.op_type == "DequantizeLinear":
         out, node.output[0] = node.output[0], names[0]
         return [node, make("Abs", names[:1], out)]
+    if node.op_type == "LeakyRelu" and abs(attribute(node, "alpha", 0.01)) > 1:
+        return [number(abs(attribute(node, "alpha")), names[0]), make("Mul", [*node.input, names[0]], out)]
     if node.op_type == "Where":
         return [make("Max", node.input[1:], out)]
     if node.op_type == "PRelu":

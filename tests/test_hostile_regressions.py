@@ -204,6 +204,39 @@ def test_an_absent_operand_among_many(op: str) -> None:
     compiled(model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3)))
 
 
+def test_a_factor_that_is_a_signalling_nan() -> None:
+    factor = TensorProto(name="k", data_type=TensorProto.FLOAT, dims=[3, 1, 1])
+    factor.raw_data = np.array([0x7F800001, 0x3F800000, 0x3F800000], np.uint32).tobytes()
+    made = model([node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "k"], ["y"])], floats("w", 3, 3, 1, 1), factor)
+    assert [each.op_type for each in compiled(made, "SimplifyExpr").model.graph.node] == ["Conv", "Mul"]
+    assert compiled(made).fold_map.to_json()
+
+
+def test_a_normalization_of_complex_numbers() -> None:
+    data = numpy_helper.from_array(np.ones((1, 3, 2, 2), np.complex64), "k")
+    parameters = [numpy_helper.from_array(np.ones(3), name) for name in "gbmv"]
+    made = model([node("BatchNormalization", ["k", *"gbmv"], ["y"])], data, *parameters)
+    compiled(made)
+
+
+@pytest.mark.parametrize("passes", ["BiasCorrection", QUANTIZERS])
+@pytest.mark.parametrize("group", [0, 1, 2, 3, 2**32 + 1])
+@pytest.mark.parametrize("dims", [(4, 2, 2, 2), (4, 3, 1, 1), (3, 1, 3, 3)])
+def test_weights_that_do_not_fit_the_channels_of_their_data(group: int, dims: tuple[int, ...], passes: str) -> None:
+    nodes = [
+        node("BatchNormalization", ["x", *"gbmv"], ["n"]),
+        node("Conv", ["n", "w"], ["y"], group=group),
+    ]
+    made = model(nodes, floats("w", *dims), *(floats(name, 3) for name in "gbmv"))
+    assert compiled(made, passes).fold_map.to_json()
+
+
+@pytest.mark.parametrize("passes", ["BiasCorrection", QUANTIZERS])
+def test_a_convolution_without_windows(passes: str) -> None:
+    made = batch_norm(*(floats(name, 3) for name in "gbmv"), shape=(1, 3, 0, 4))
+    assert compiled(made, passes).fold_map.to_json()
+
+
 # text
 
 
@@ -265,6 +298,9 @@ def test_a_line_of_text_that_is_no_good_is_shown_in_part() -> None:
         '%y = "F"(%x) {a=[]}',
         "%y = identity(%x) : f32[99999999999999999999]",
         "%a, %y = negative(%x)",
+        "%y = constant {value=f32[1] [1], form=7}",
+        "%y = take(%x, %k) {axis=1} : f32[2,3]",
+        "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = take(%z, %k) {axis=1} : f32[2,3]",
     ],
 )
 def test_text_whose_types_or_attributes_cannot_be(body: str) -> None:

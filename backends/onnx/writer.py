@@ -108,8 +108,9 @@ class GraphWriter:
     def constant_node(self, node: Node, name: str) -> NodeProto:
         """A Constant node of the form that the constant was given in."""
         payload, form = node.attrs["value"], node.attrs["form"]
-        assert isinstance(form, str)
         value = payload
+        if not isinstance(form, str):
+            raise EmitError(f"constant %{name}: its form is {form!r}, and no name")
         if isinstance(payload, Tensor) and form != "value":
             items = tuple(payload.numpy().ravel().tolist())
             value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))

@@ -483,6 +483,8 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
         return unknown_shape(node)
     axis = integer(node, "axis", 0) % len(before)
     indices, extent = params.evaluator.array(wanted), before[axis]
+    if indices is not None and indices.dtype.kind != "i":
+        return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
     return axis, extent if isinstance(extent, int) else None, indices, len(ranks)
 
 

@@ -68,7 +68,7 @@ def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
     if sizes is None or pads is None:
         return None
     found, windows = np.ones(kernel), _inside(node, kernel, sizes, pads)
-    if windows is None:
+    if windows is None or not all(inside.size for inside in windows):
         return None
     for axis, inside in enumerate(windows):
         found *= inside.mean(axis=1).reshape([-1 if i == axis else 1 for i in range(len(kernel))])
