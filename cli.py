@@ -53,9 +53,14 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
+def start_no_threads() -> None:
+    """Keep numpy, which is to be imported, from starting a thread for every core: sums would depend on their number."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def program() -> int:
     """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts them, and sums differ with their number
+    start_no_threads()
     try:
         return main(alone=True)
     finally:

@@ -32,6 +32,7 @@ CAN_FORK = sys.platform == "linux"
 def serve() -> None:
     """Answer requests until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cli.start_no_threads()
     for name in NEEDED:
         import_module(name)
     gc.freeze()
