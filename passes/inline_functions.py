@@ -36,7 +36,7 @@ class InlineFunctions(Pass):
        Operators that become known by that are lowered like those of the main graph.
     3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
        the opsets of the main graph; the context is warned. So it is where more nodes would come of it than the limit
-       of the module, and all stay.
+       of the module, and all stay. A call that leaves out an operand which the function has to read stays, too.
     4. Functions that nobody calls any more go.
     """
 
@@ -96,6 +96,10 @@ class _Inliner:
         for key, function in module.functions.items():
             if key not in self.refused and (reason := self.foreign_version(function)):
                 self.refused[key] = reason
+        self.read: dict[FunctionKey, frozenset[Value]] = {}
+        for key, function in module.functions.items():
+            if key not in self.refused and any(self.lacks_operands(node) for node in function.graph.walk()):
+                self.refused[key] = "it calls a function without an operand that is read there"
         self.refuse_callers()
 
     def refuse_callers(self) -> None:
@@ -145,8 +149,25 @@ class _Inliner:
         return sum(1 if self.callee(node) is None else total[call_key(node)] for node in self.module.graph.walk())
 
     def callee(self, node: Node) -> Function | None:
+        """The function that may stand in the place of `node`, None where there is none."""
         key = call_key(node)
-        return None if key in self.refused or node.regions else self.module.functions.get(key)
+        function = None if key in self.refused or node.regions else self.module.functions.get(key)
+        return None if function is None or self.lacks_operands(node) else function
+
+    def lacks_operands(self, call: Node) -> bool:
+        """Whether `call` leaves out an operand that an operator of the function, or a function in it, has to read."""
+        key = call_key(call)
+        function = self.module.functions.get(key)
+        if function is None:
+            return False
+        if key not in self.read:
+            self.read[key] = frozenset(
+                value
+                for node in function.graph.walk()
+                for i, value in enumerate(node.inputs)
+                if value is not None and (i < required(node) or call_key(node) in self.module.functions)
+            )
+        return any(call.input(i) is None and value in self.read[key] for i, value in enumerate(function.graph.inputs))
 
     def expand(self, call: Node) -> list[Node]:
         """Put the body in the place of `call` and return the nodes of the copy."""
@@ -164,9 +185,7 @@ class _Inliner:
             self.module.dropped.append(call.origins)
         call.origins = ()  # the copies have them
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
-            new = copier.values[result]
-            if new is None:
-                continue
+            new = copier.known(result)
             if new.type == UNKNOWN:
                 new.type = old.type
             with self.rewriter.rewriting(call):
@@ -268,6 +287,12 @@ class _Copier:
             elif value.name in self.attributes:
                 found[name] = self.attributes[value.name]
         return found, any(isinstance(value, AttributeRef) for value in attrs.values())
+
+
+def required(node: Node) -> int:
+    """How many operands `node` has to have, as far as that is known."""
+    info = op_info(node.op)
+    return len(node.inputs) if node.op == "return" else 0 if info is None else info.inputs[0]
 
 
 def since(op_type: str, opset: int) -> int:

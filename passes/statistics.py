@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..ir.graph import Graph, Module, Value
 from ..ir.statistics import Statistic
 from .sources import collect_sources
 
 
+@np.errstate(all="ignore")  # of numbers that a model may hold
 def known_statistics(module: Module) -> dict[Value, Statistic]:
     """The statistics of values of the module, as far as they are known, in the module's order. O(nodes).
 

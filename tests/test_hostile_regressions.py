@@ -212,6 +212,15 @@ def test_a_factor_that_is_a_signalling_nan() -> None:
     assert compiled(made).fold_map.to_json()
 
 
+def test_statistics_of_a_signalling_nan() -> None:
+    odd = TensorProto(name="v", data_type=TensorProto.DOUBLE, dims=[3])
+    odd.raw_data = np.array([0x7FF0000000000001] * 3, np.uint64).tobytes()
+    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["y"])]
+    made = model(nodes, *(numpy_helper.from_array(np.ones(3), name) for name in "gbm"), odd)
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    assert compiled(made).fold_map.to_json()
+
+
 def test_a_normalization_of_complex_numbers() -> None:
     data = numpy_helper.from_array(np.ones((1, 3, 2, 2), np.complex64), "k")
     parameters = [numpy_helper.from_array(np.ones(3), name) for name in "gbmv"]

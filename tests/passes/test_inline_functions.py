@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import irc
 import numpy as np
 import onnx
 import pytest
@@ -157,6 +158,22 @@ def test_an_argument_that_is_left_out() -> None:
     graph.output("y", [2])
     result = check(graph.model(), ["Clip"], passes=PASS)
     assert the(result.model, "Clip").input[1] == ""
+
+
+@pytest.mark.parametrize("given", [[], ["x"], ["x", "x"]])
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_call_without_an_operand_that_is_read_stays(given: list[str], deep: bool) -> None:
+    inner = function("inner", [helper.make_node("Add", ["a", "c"], ["b"])], inputs=("a", "c"))
+    outer = function("outer", [helper.make_node("inner", ["a", "c"], ["b"], domain="f")], inputs=("a", "c"))
+    graph = Graph(domains={"f": 1})
+    graph.functions.extend([inner, outer])
+    name = "outer" if deep else "inner"
+    graph.input("x", [2, 3])
+    graph.node(name, given, "y", "call", domain="f")
+    graph.output("y", [2, 3])
+    done = irc.compile(graph.model(), PASS).model
+    assert operators(done) == (["Add"] if len(given) == 2 else [name])
+    assert {each.name for each in done.functions} == set() if len(given) == 2 else {"inner", name}
 
 
 def test_bodies_of_control_flow_in_a_function() -> None:
