@@ -59,13 +59,13 @@ class GraphWriter:
                 else:
                     self.initializers[name] = tensor_proto(payload, name)
             except ValueError as error:
-                raise EmitError(f"%{name}: {error}") from None
+                raise EmitError(f"%{name}: {reason(error)}") from None
         for node in self.graph:
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
             except ValueError as error:  # elements that were not given, or that ONNX has no field for
-                raise EmitError(f"{node.label}: {error}") from None
+                raise EmitError(f"{node.label}: {reason(error)}") from None
         self.returns()
         self.restore_order()
         self.defined.update(name for proto in self.protos for name in proto.output)
@@ -121,7 +121,7 @@ class GraphWriter:
         try:
             proto = tensor_proto(tensor, name)
         except ValueError as error:
-            raise EmitError(f"constant %{name}: {error}") from None
+            raise EmitError(f"constant %{name}: {reason(error)}") from None
         if new:
             self.replaced.add(name)
         if not self.as_nodes or not new:
@@ -259,3 +259,10 @@ class GraphWriter:
             inner = self.names.of(value)
             if inner != name:
                 self.protos.append(NodeProto(op_type="Identity", input=[inner], output=[name]))
+
+
+def reason(error: ValueError) -> str:
+    """Why protobuf does not take something."""
+    if isinstance(error, UnicodeEncodeError):
+        return "a text of it has half of a surrogate pair, which is no character in UTF-8"
+    return str(error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ..graph import Node, Value
 from ..ledger import Refusal
 from ..movement import integer
 from ..tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
-from ..types import DType, shape_of
+from ..types import DType, element_count, shape_of
 from .algebra import Affine
 from .operands import Parameters
 from .recognise import not_constant
@@ -76,7 +75,7 @@ class Fold:
     def weight_bytes(self) -> int:
         """Bytes of the weight in its dtype."""
         shape = shape_of(self.weight.type) or ()
-        return prod(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
+        return element_count(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
