@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 import irc
@@ -15,7 +16,7 @@ from irc.ir.graph import Graph, Module, Node
 from irc.ir.types import F32 as SINGLE
 from irc.ir.types import TensorType
 from irc.ir.verifier import check
-from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from test_hostile import MARK, NOT_UTF8, compiled, floats, ints, model, node, value
 
 QUANTIZERS = "SimplifyInference,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection"
@@ -317,3 +318,38 @@ def test_text_whose_types_or_attributes_cannot_be(body: str) -> None:
         irc.emit(module)
     with contextlib.suppress(EmitError):
         irc.compile(module)
+
+
+def images(nodes: list[NodeProto], *tensors: TensorProto) -> ModelProto:
+    """A model with data of three channels."""
+    made = model(nodes, *tensors)
+    made.graph.input[0].CopyFrom(value("x", (1, 3, 4, 4)))
+    return made
+
+
+@pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
+@pytest.mark.parametrize("tail", [0, 100])
+def test_thousands_of_affines_in_front_of_one_operator(op: str, tail: int) -> None:
+    """Each of them asks all the others; together they may ask so much and no more."""
+    parameters = {"axis": 1} if op == "Concat" else {}
+    nodes = [node("Mul", ["x", "s"], [f"y{i}"]) for i in range(6000)]
+    nodes.append(node(op, [f"y{i}" for i in range(6000)], ["r0"], **parameters))
+    nodes += [node("Neg" if i % 2 else "Relu", [f"r{i}"], [f"r{i + 1}"]) for i in range(tail)]
+    scale = numpy_helper.from_array(np.arange(1, 4, dtype=np.float32).reshape(3, 1, 1), "s")
+    made = images([*nodes, node("Identity", [f"r{tail}"], ["y"])], scale)
+    start = time.process_time()
+    irc.compile(made)
+    assert time.process_time() - start < 8
+
+
+def test_hundreds_of_affines_in_front_of_one_operator_all_fold() -> None:
+    count = 300
+    nodes = [node("Mul", ["x", f"s{i}"], [f"y{i}"]) for i in range(count)]
+    nodes += [node("Concat", [f"y{i}" for i in range(count)], ["z"], axis=1), node("Conv", ["z", "w"], ["y"])]
+    scales = np.random.default_rng(0).uniform(0.5, 2, (count, 3, 1, 1)).astype(np.float32)
+    tensors = [numpy_helper.from_array(scale, f"s{i}") for i, scale in enumerate(scales)]
+    made = images(nodes, *tensors, floats("w", 2, 3 * count, 1, 1))
+    result = irc.compile(made)
+    assert result.count() == {"folded": count}
+    (weight,) = [tensor for tensor in result.model.graph.initializer if tensor.dims[1:2] == [3 * count]]
+    np.testing.assert_array_equal(numpy_helper.to_array(weight).reshape(2, -1), np.tile(scales.reshape(-1), (2, 1)))
