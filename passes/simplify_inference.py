@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.affine.recognise import not_constant
+from ..ir.affine.recognise import made_of_little, not_constant, too_much_made
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine, first_of_channel
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
@@ -77,6 +77,8 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, .
     """The scale and the shift of a BatchNormalization, or why its parameters do not make an affine."""
     arrays = []
     for value in node.inputs[1:]:
+        if made_of_little(value):
+            return too_much_made(value)
         array = evaluator.array(value)
         if array is None or array.dtype.kind in "cO":
             return not_constant(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 from pathlib import Path
 
 import irc
@@ -353,3 +354,63 @@ def test_hundreds_of_affines_in_front_of_one_operator_all_fold() -> None:
     assert result.count() == {"folded": count}
     (weight,) = [tensor for tensor in result.model.graph.initializer if tensor.dims[1:2] == [3 * count]]
     np.testing.assert_array_equal(numpy_helper.to_array(weight).reshape(2, -1), np.tile(scales.reshape(-1), (2, 1)))
+
+
+def generated(name: str, kind: str) -> tuple[list[NodeProto], list[TensorProto]]:
+    """A vector of 60 million elements made of one or two, for data of that shape."""
+    shape = ints(f"{name}.shape", 60_000_000)
+    if kind == "ConstantOfShape":
+        return [node(kind, [f"{name}.shape"], [name])], [shape]
+    seed = numpy_helper.from_array(np.array([2], np.float32), f"{name}.seed")
+    return [node(kind, [f"{name}.seed", f"{name}.shape"], [name])], [shape, seed]
+
+
+@pytest.mark.parametrize("passes", [None, "none", "SimplifyExpr", QUANTIZERS])
+@pytest.mark.parametrize("kind", ["ConstantOfShape", "Expand", "Tile"])
+def test_affines_of_more_channels_than_the_model_holds_stay(kind: str, passes: str | None, tmp_path: Path) -> None:
+    nodes, tensors, last = [], [], "x"
+    for i, op in enumerate(("Mul", "Add", "Mul", "Div")):
+        made, held = generated(f"k{i}", kind)
+        nodes += [*made, node(op, [last, f"k{i}"], [f"y{i}"])]
+        tensors += held
+        last = f"y{i}"
+    made_model = model([*nodes, node("Identity", [last], ["y"])], *tensors)
+    made_model.graph.input[0].CopyFrom(value("x", (60_000_000,)))
+    tracemalloc.start()
+    result = irc.compile(made_model, passes)
+    result.save(tmp_path / "out.onnx", fold_map=tmp_path / "map.json")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 512 << 20
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 20
+    assert [n.op_type for n in result.model.graph.node if n.op_type in ("Mul", "Add", "Div")] == [
+        "Mul",
+        "Add",
+        "Mul",
+        "Div",
+    ]
+
+
+def test_a_batch_normalization_of_more_channels_than_the_model_holds_stays() -> None:
+    nodes, tensors = generated("k", "Expand")
+    made = model([*nodes, node("BatchNormalization", ["x", "k", "k", "k", "k"], ["y"])], *tensors)
+    made.graph.input[0].CopyFrom(value("x", (1, 60_000_000, 1, 1)))
+    tracemalloc.start()
+    result = irc.compile(made)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 512 << 20
+    assert result.count() == {"kept: constant_growth": 1}
+
+
+@pytest.mark.parametrize("held", [1, 100_000])
+def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_as_much(held: int) -> None:
+    """Of few elements a small vector, or of as many as the vector has a large one."""
+    channels = max(held, 1000)
+    seed = numpy_helper.from_array(np.linspace(1, 2, held, dtype=np.float32), "seed")
+    nodes = [node("Neg", ["seed"], ["n"]), node("Expand", ["n", "shape"], ["k"])]
+    nodes += [node("MatMul", ["x", "w"], ["m"]), node("Mul", ["m", "k"], ["y"])]
+    made = model(nodes, seed, ints("shape", channels), floats("w", 3, channels))
+    made.graph.input[0].CopyFrom(value("x", (2, 3)))
+    result = irc.compile(made)
+    assert result.count() == {"folded": 1}

@@ -169,7 +169,8 @@ class Planner:
         if refusal is None and self.params.evaluator.tensor(value) is not None:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
         if refusal is None and node is not None:
-            refusal = self._spend(node, affine) or _needs_one_axis(node, affine) or too_wide(node) or disagrees(value, affine)
+            refusal = self._spend(node, affine) or _needs_one_axis(node, affine)
+            refusal = refusal or too_wide(node) or disagrees(value, affine)
         if refusal is not None or node is None:
             return _told(refusal, path)
         fold = self._absorbed(node, affine) if value.index == 0 else None
