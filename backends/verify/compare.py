@@ -20,7 +20,7 @@ from ...ir.errors import ModelError, SourceError, VerifyError
 from ...ir.types import TensorType
 from .difference import Row, pair
 from .inputs import KINDS, Feeds, Stimulus, interface_fault, stimuli
-from .noise import noisy
+from .noise import inlined, noisy
 from .overflow import Overflow
 from .reference import Reference, is_tensor
 from .runner import Runner, Walk, tensors_of
@@ -78,7 +78,8 @@ class Comparison:
         self.base_dir = base_dir or Path()
         self.advance = advance
         self.runner = Runner(source, self.base_dir)
-        self.types = self._types()
+        plain = inlined(source)
+        self.types = self._types(plain)
         self.names = [name for name in tensors_of(source) if self.is_readable(name)]
         self.results = [info.name for info in source.graph.output]
         self.readable = [name for name in self.results if self.is_readable(name)]
@@ -97,7 +98,7 @@ class Comparison:
             self.sizes = self._measure() if size <= LARGE else self.sizes
         self.samples = SAMPLES if sum(self.sizes.values()) <= HUGE else SAMPLES // 2
         self._sure: set[Stimulus] = set()
-        self.noisy = Runner(noisy(source, self.types), self.base_dir)
+        self.noisy = Runner(noisy(plain, self.types), self.base_dir)
         self._remembered: dict[tuple[Key, Stimulus], Reference] = {}
         self._overflows: dict[Stimulus, Overflow] = {}
         self._room = REMEMBERED
@@ -130,14 +131,18 @@ class Comparison:
             found.update(zip(part, map(_bytes, self.runner.run(part, largest.feeds)), strict=True))
         return found
 
-    def _types(self) -> dict[str, TensorType]:
-        """Types of the values of the main graph, as far as they are known."""
+    def _types(self, model: ModelProto) -> dict[str, TensorType]:
+        """Types of values by name, as far as they are known; two bodies may have values of one name."""
         try:
-            module = from_model(self.source, self.base_dir)
+            module = from_model(model, self.base_dir)
         except ModelError:
             return {}
-        values = [*module.graph.inputs, *(value for node in module.graph for value in node.outputs)]
-        return {value.name: value.type for value in values if isinstance(value.type, TensorType)}
+        found: dict[str, TensorType] = {}
+        for graph in module.graph.graphs():
+            for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+                type_ = value.type if isinstance(value.type, TensorType) else TensorType()
+                found[value.name] = _common(found.get(value.name, type_), type_)
+        return found
 
     def is_readable(self, name: str) -> bool:
         """Whether onnxruntime can hand out the elements: numpy does not have every type."""
@@ -294,6 +299,12 @@ class _Source:
         except VerifyError:
             self.samples = []
         return []
+
+
+def _common(first: TensorType, second: TensorType) -> TensorType:
+    """What two types agree in."""
+    dtype = first.dtype if first.dtype == second.dtype else None
+    return TensorType(dtype, first.shape if first.shape == second.shape else None)
 
 
 def _bytes(value: Any) -> int:

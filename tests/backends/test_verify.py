@@ -28,6 +28,7 @@ from irc.frontends.onnx import from_model
 from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext, parse_pipeline
 from onnx import ModelProto, numpy_helper
+from verification import text, verdict, verified
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 C = 4
@@ -67,13 +68,6 @@ def negative_network() -> ModelProto:
     scale = graph.initializer(np.array([1.5, -2.0, 0.5, 3.0], np.float32).reshape(C, 1, 1))
     graph.output(graph.node("Mul", [hidden, scale], "y", "mul"))
     return graph.model()
-
-
-def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:
-    verify = VerifyNumerics(**options)
-    result = irc.compile(model, passes, context=PassContext([verify]))
-    verify.finish(result.module, result.model)
-    return verify
 
 
 @dataclass(frozen=True)
@@ -419,15 +413,6 @@ def test_a_summary_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["affines"] == {"folded": 8}
     assert found["warnings"] == []
     assert found["verified"][0]["tensors"] == 19
-
-
-def text(body: str, opset: int = 17) -> ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}')
-
-
-def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
-    """Tensors of `b` that rounding does not explain."""
-    return {row.tensor for row, _ in Comparison(a, **options).rows(b) if row.deviates}
 
 
 def test_a_power_gets_no_noise_on_its_exponent() -> None:
