@@ -49,7 +49,8 @@ class VerifyNumerics:
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
     models that show it. With `when` = end only `finish` compares. `rebased` is the last pass that changes the function,
-    since which modules are compared with what it left. `advance` is told of every set of inputs that was compared.
+    since which modules are compared with what it left. `frozen` says that callers need not be able to override
+    initializers, as behind FreezeInitializers. `advance` is told of every set of inputs that was compared.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -58,6 +59,7 @@ class VerifyNumerics:
     reproducer: Path | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     rebased: str = ""
+    frozen: bool = False
     advance: Callable[[str], None] | None = None
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
@@ -74,6 +76,8 @@ class VerifyNumerics:
         Behind a pass that changes the function, what it left is what others are compared with.
         """
         self._done.append(str(pass_))
+        if pass_.freezes:
+            self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
             try:
                 self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
@@ -102,7 +106,9 @@ class VerifyNumerics:
         return self._comparison
 
     def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
-        return Comparison(source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance)
+        return Comparison(
+            source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance, frozen=self.frozen
+        )
 
     def compare(self, module: Module, name: str) -> None:
         """Emit the module and compare. Raises VerifyError."""
@@ -127,10 +133,10 @@ class VerifyNumerics:
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
-        silent, results = len(undecided(rows)), tuple(dict.fromkeys(self._comparison.results))
+        silent, results = len(undecided(rows)), tuple(self._comparison.source.results)
         telling = {row.value for row in rows if not row.says_nothing}
         mute = tuple(result for result in results if result not in telling)
-        inputs = len(self._comparison.inputs)
+        inputs = len(self._comparison.inputs_of(model))
         self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results)))
         self._agreed = digest
 
@@ -179,11 +185,11 @@ class VerifyNumerics:
 
     def reproduce(self, deviation: Deviation, rows: Sequence[Row], other: Runner, folder: Path) -> int:
         """Save the smallest models that show a deviation; the number of operators in the second."""
-        comparison = self._comparison
-        assert comparison is not None
+        assert self._comparison is not None
+        source = self._comparison.source.runner
         tensors = {row.value for row in rows if row.tensor == row.value}
         agreeing = tensors - {row.value for row in rows if row.deviates}
-        return save_reproducer(folder, comparison.runner, other, deviation.row.value, agreeing, deviation.stimulus)
+        return save_reproducer(folder, source, other, deviation.row.value, agreeing, deviation.stimulus)
 
 
 def _digest(model: ModelProto, base_dir: Path) -> bytes:
