@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
 
 Feeds = dict[str, Array]
+Shapes = tuple[tuple[int, ...], ...]
+"""Those of all inputs."""
 
 SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4), (1, 1))
-"""What open dimensions are tried at: the first one, and all others."""
+"""What open dimensions are tried at: the first one, and all others, or the first symbol among these."""
 
 MOST_ELEMENTS = 1 << 30
 """Of an input that is made."""
@@ -112,30 +115,32 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions; `fault` says why it
-    does not.
+    """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions: with another extent
+    for each symbol, or else, where it does not run at these, with one for all; `fault` says why it does not.
 
     Raises SourceError where it runs at none.
     """
     infos = required_inputs(model)
     limits = index_limits(model)
     found, reason = 0, ""
-    tried: set[tuple[tuple[int, ...], ...]] = set()
+    tried: set[Shapes] = set()
     for size in SIZES:
-        shapes = tuple(shape_at(info, *size) for info in infos)
-        if shapes in tried:
-            continue
-        tried.add(shapes)
-        text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
-        runs = False
-        for kind in kinds:
-            feeds = _feeds(infos, shapes, kind, seed, limits)
-            why = fault(feeds)
-            reason = reason or why or ""
-            if why is None:
-                runs = True
-                yield Stimulus(f"{kind} {text}", feeds)
-        found += runs
+        for shapes in shapes_at(infos, *size):
+            if shapes in tried:
+                continue
+            tried.add(shapes)
+            text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+            runs = False
+            for kind in kinds:
+                feeds = _feeds(infos, shapes, kind, seed, limits)
+                why = fault(feeds)
+                reason = reason or why or ""
+                if why is None:
+                    runs = True
+                    yield Stimulus(f"{kind} {text}", feeds)
+            if runs:
+                found += 1
+                break
         if found == sizes:
             return
     if not found:
@@ -177,18 +182,41 @@ def _changed(rng: np.random.Generator, array: Array) -> Array:
     return np.asarray(values).astype(array.dtype)
 
 
-def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
-    """The shape of an input with its open dimensions filled in."""
-    if not info.type.HasField("tensor_type"):
-        raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
-    dims = info.type.tensor_type.shape.dim
-    shape = tuple(
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
-        for i, dim in enumerate(dims)
+def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[Shapes]:
+    """The shapes of inputs with their open dimensions filled in. The first of each input is `first`. Symbols behind it,
+    and what has none by its axis, are `other`, twice that, and so on, so that height and width cannot be mixed up; or
+    all are `other`.
+
+    Raises SourceError where an input is no tensor, or too large.
+    """
+    for info in infos:
+        if not info.type.HasField("tensor_type"):
+            raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
+    equal = tuple(_shape(info, {}, first, other) for info in infos)
+    for info, shape in zip(infos, equal, strict=True):
+        if prod(shape) > MOST_ELEMENTS:
+            raise SourceError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
+    extents = _extents(infos, first, other)
+    apart = tuple(_shape(info, extents, first, other) for info in infos)
+    return [equal] if any(prod(shape) > MOST_ELEMENTS for shape in apart) else [apart, equal]
+
+
+def _extents(infos: Sequence[ValueInfoProto], first: int, other: int) -> dict[str | int, int]:
+    """Those of open dimensions by symbol, or by axis."""
+    extents: dict[str | int, int] = {}
+    multiples = count(1)
+    for info in infos:
+        for i, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_value <= 0 and (dim.dim_param or i) not in extents:
+                extents[dim.dim_param or i] = other * next(multiples) if i else first
+    return extents
+
+
+def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
+    return tuple(
+        dim.dim_value if dim.dim_value > 0 else extents.get(dim.dim_param or i, other if i else first)
+        for i, dim in enumerate(info.type.tensor_type.shape.dim)
     )
-    if prod(shape) > MOST_ELEMENTS:
-        raise SourceError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
-    return shape
 
 
 def _feeds(

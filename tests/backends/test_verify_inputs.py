@@ -83,3 +83,43 @@ def test_initializers_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", x=np.ones(2, np.float32), k=np.array([5, 6]))
     with pytest.raises(VerifyError, match="the input 'k' is int64, and float32 is needed"):
         read_inputs([tmp_path / "y.npz"], overridable())
+
+
+def sets_of(model: ModelProto) -> list[str]:
+    """The shapes that are tried."""
+    return list(dict.fromkeys(stimulus.name.split()[1] for stimulus in Comparison(model).inputs))
+
+
+def test_height_and_width_cannot_be_mixed_up() -> None:
+    """Of squares both orders are the same, and what reshapes to the other order looks as if it did nothing."""
+    body = """g (float[N,H,W] x) => (float[A,B,C] y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64[1] a = {{0}}> {{
+        s = Shape(x) n = Gather(s, zero) h = Gather(s, one) w = Gather(s, two) u = Unsqueeze(n, a) v = Unsqueeze({}, a)
+        t = Unsqueeze({}, a) r = Concat<axis = 0>(u, v, t) y = Reshape(x, r) }}"""
+    model = text(body.format("w", "h"))
+    assert not verdict(model, model)
+    assert verdict(model, text(body.format("h", "w"))) >= {"y"}
+    assert sets_of(model) == ["2x32x64", "1x48x96"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("float[N,H,W] x, float[N,W] u", "v = Unsqueeze(u, o) y = Add(x, v)", ["2x32x64,2x64", "1x48x96,1x96"]),
+        ("float[N,H,W] x", "y = MatMul(x, x)", ["2x32x32", "1x48x48"]),
+        ("float[N,3,H,W] x, float[N,1,H,V] u", "y = Add(x, u)", ["2x3x32x32,2x1x32x32", "1x3x48x48,1x1x48x48"]),
+        ("float[S,N] x, float[N,S] u", "t = Transpose(u) y = Add(x, t)", ["2x32,32x2", "1x48,48x1"]),
+        ("float[4,4] x", "y = MatMul(x, x)", ["4x4"]),
+    ],
+    ids=["one symbol twice", "square", "symbols that are equal", "across inputs", "none"],
+)
+def test_extents_differ_where_the_source_runs_so(inputs: str, body: str, shapes: list[str]) -> None:
+    assert sets_of(text(f"g ({inputs}) => (float[M] y) <int64[1] o = {{1}}> {{ {body} }}")) == shapes
+
+
+def test_dimensions_without_a_symbol_differ_by_axis() -> None:
+    model = text("g (float[N,H,W] x, float[N,H,W] u) => (float[A,B,C] y) { y = Add(x, u) }")
+    for info in model.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+    assert sets_of(model) == ["2x32x64,2x32x64", "1x48x96,1x48x96"]
