@@ -142,6 +142,13 @@ class Together(ExitStack):
     def __init__(self, *paths: Path) -> None:
         super().__init__()
         self.turns = {path: Turn(path) for path in paths}
+        self.named: list[Pending] = []
+        """The files of `add`."""
+
+    def add(self, path: Path) -> Pending:
+        """Enter `pending(path)`."""
+        self.named.append(self.enter_context(pending(path)))
+        return self.named[-1]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

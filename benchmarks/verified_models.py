@@ -14,8 +14,10 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,7 +38,8 @@ def verify(path: Path, when: str) -> dict[str, Any]:
     instrument = VerifyNumerics(when=when)
     try:
         result = irc.compile(path, context=PassContext([instrument]))
-        instrument.finish(result.module, result.model)
+        with tempfile.TemporaryDirectory() as folder:
+            result.save(Path(folder) / path.name, check=partial(instrument.finish, result.module))
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
         found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}

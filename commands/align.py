@@ -51,10 +51,11 @@ def run(options: argparse.Namespace) -> int:
     second, other_dir = read_model(options.second)
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
-        comparison = Comparison(first, base_dir, inputs=read_inputs(options.inputs, first), advance=advance)
+        inputs = read_inputs(options.inputs, first)
+        comparison = Comparison(first, base_dir, inputs=inputs, advance=advance, frozen=True)
         found = align(comparison, second, other_dir, fold_map)
     if options.dump:
-        dump(Path(options.dump), (("a", comparison.runner), ("b", Runner(second, other_dir))), comparison)
+        dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
     if options.json:
         write_json(options.json, found.to_json())
     if options.html:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from .options import (
     EPILOG,
@@ -23,9 +23,13 @@ from .report import check_report, recorder_of, reporting
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from ..backends.onnx import Result
     from ..backends.verify import VerifyNumerics
     from ..backends.verify.instrument import Verdict
+    from ..frontends.onnx.protos import ModelProto
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
 
@@ -105,17 +109,26 @@ def run_one(options: argparse.Namespace) -> int:
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = 0 if options.quiet and options.json is None else count_nodes(module)
-    with _showing(verify, quiet=options.quiet):
+    with _showing(verify, quiet=options.quiet), ExitStack() as reports:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-        if verify is not None:
-            verify.finish(result.module, result.model)
-    measures = None if verify is None else verify.measures()
-    with reporting(options.report, options, recorder, result, perf_counter() - start, measures):
+
+        def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
+            seconds = perf_counter() - start
+            reports.enter_context(reporting(options.report, options, recorder, result, seconds, measures))
+
+        def check(model: ModelProto, folder: Path) -> None:
+            assert verify is not None
+            verify.finish(result.module, model, folder)
+            report(verify.measures())
+
+        if verify is None:
+            report()
         result.save(
             output,
             fold_map=options.fold_map,
             fold_map_store=options.fold_map_store,
             embed_fold_map=options.embed_fold_map,
+            check=None if verify is None else check,
         )
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:

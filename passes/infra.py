@@ -57,6 +57,8 @@ class Pass:
     """Whether the pass belongs to the reading of the model: the affines of the source are recorded after it."""
     preserves: ClassVar[bool] = True
     """Whether the module computes the same before and after, up to rounding."""
+    freezes: ClassVar[bool] = False
+    """Whether callers may afterwards not give what they need not give."""
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         """Edit `module` in place and tell whether anything changed."""

@@ -26,7 +26,7 @@ from ..foldmap import (
     statuses,
 )
 from .emitter import emit_model
-from .saving import save_model
+from .saving import Check, save_model
 
 
 class Result:
@@ -82,14 +82,16 @@ class Result:
         fold_map: str | Path | None = None,
         fold_map_store: str = "npz",
         embed_fold_map: bool = False,
+        check: Check | None = None,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there, and where several processes write to one place, all are of one of them.
         `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too. Large tensors are
-        neither kept nor read twice.
+        neither kept nor read twice, but by `check`, which is given the model as it was written, and the folder of its
+        external data, before anything is in place.
 
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
-        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read.
+        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
         """
         model = self._model
         if embed_fold_map:
@@ -97,9 +99,9 @@ class Result:
             self.fold_map.embed(model)
         with Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-"))) as files:
             if fold_map is None:
-                save_model(model, path, self.module.base_dir, files)
+                save_model(model, path, self.module.base_dir, files, check=check)
             else:
-                self._save_both(model, path, Path(fold_map), fold_map_store, files)
+                self._save_both(model, path, Path(fold_map), fold_map_store, files, check)
             self._check_source()
 
     def _check_source(self) -> None:
@@ -111,13 +113,15 @@ class Result:
             if file.path in named:
                 file.check_in_place()
 
-    def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together) -> None:
+    def _save_both(
+        self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together, check: Check | None
+    ) -> None:
         """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
-        save_model(model, path, self.module.base_dir, files, readings.through)
+        save_model(model, path, self.module.base_dir, files, readings.through, check)
         with writing(fold_map):
             self._fold_map(readings, to_write=True).write(target, npz)
 

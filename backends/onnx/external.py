@@ -8,7 +8,7 @@ from ...frontends.onnx.external import external_tensors
 from ...frontends.onnx.protos import ModelProto
 from ...frontends.onnx.tensors import check_location, external_location
 from ...ir.errors import EmitError
-from ..files import Together, Turn, pending, replacing, writing
+from ..files import Together, Turn, replacing, writing
 from ..foldmap.npz import file_digest
 
 DIGITS = 16
@@ -63,8 +63,18 @@ def _place(source: Path, location: str, target: Path, files: Together) -> str:
             elif not (destination.is_file() and cmp(source, destination, shallow=False)):
                 digits = file_digest(source).rpartition(":")[2][:DIGITS]
                 destination = destination.with_name(f"{target.name}.{digits}.{destination.name}")
-                file = files.enter_context(pending(target))
+                file = files.add(target)
                 copyfile(source, file.temporary)
                 file.path = destination
                 return destination.relative_to(folder).as_posix()
     return location
+
+
+def point_to_temporary(model: ModelProto, folder: Path, files: Together) -> None:
+    """Let `model`, whose external data stands below `folder`, read what is still to come into place where it is now."""
+    now = {file.path: file.temporary for file in files.named}
+    for tensor in external_tensors(model):
+        temporary = now.get(folder / external_location(tensor))
+        for entry in tensor.external_data:
+            if entry.key == "location" and temporary is not None:
+                entry.value = temporary.relative_to(folder).as_posix()

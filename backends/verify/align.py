@@ -19,6 +19,7 @@ from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
 from .difference import Row, measures, undecided, worst
+from .reference import wide
 from .runner import Runner, tensors_of
 
 
@@ -66,7 +67,7 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
 
     Raises VerifyError where a model does not run.
     """
-    order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
+    order = {name: i for i, name in enumerate(tensors_of(comparison.source.model))}
     _, found = comparison.deviation(other, base_dir, similarity=True)
     rows = sorted(found, key=lambda row: order[row.value])
     there = set(tensors_of(other))
@@ -118,7 +119,8 @@ def print_alignment(found: Alignment, console: Console) -> None:
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
-    """Save every tensor of each model, for every set of inputs, as `.npy`; `index.json` names them.
+    """Save every tensor of each model, for every set of inputs that it takes, as `.npy`; `index.json` names them. Those
+    of types that numpy does not have by itself are saved as float32.
 
     Tensors are taken in chunks. Raises EmitError where the folder cannot be written, VerifyError where a model does not
     run.
@@ -135,7 +137,7 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
                     if isinstance(value, np.ndarray) and value.dtype != object:
                         file = f"{len(index):05}.npy"
                         with replacing(folder / file) as target, target.open("wb") as stream:
-                            np.save(stream, value)
+                            np.save(stream, wide(value) if value.dtype.isbuiltin != 1 else value)
                         entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
                         index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
     with replacing(folder / "index.json") as target:

@@ -93,6 +93,11 @@ def pair(name: str, inputs: str, reference: Reference | None, found: Any, *, sim
     return compare(name, inputs, reference, found, similarity=similarity)
 
 
+def nothing_said(name: str, inputs: str) -> Row:
+    """The row of a value that nothing can be compared of."""
+    return Row(name, inputs, (), "", np.nan, np.nan, np.nan, np.nan, 0.0, np.inf, undecided=1, value=name)
+
+
 def compare(name: str, inputs: str, reference: Reference, found: Any, *, similarity: bool = True) -> Row:
     """The row of one tensor."""
     want = reference.value

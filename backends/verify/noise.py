@@ -7,18 +7,23 @@ summed (Higham and Mary, "A new approach to probabilistic rounding error analysi
 than float32 are summed in it: there this u is that of float32, and the result is rounded once, by u * |y| of its own.
 How far the results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo
 Arithmetic", 1997).
-What depends on shapes and constants alone is computed as it is.
+What depends on shapes and constants alone is computed as it is. The bodies of If, Loop and Scan get noise as the main
+graph does, and those of functions, which are inlined. What operators of other domains do is not seen: their operands
+get it instead.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.inliner import inline_local_functions
 
 from ...ir.types import TensorType
 
@@ -56,8 +61,6 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
-BODIES = ("If", "Loop", "Scan")
-"""Operators whose bodies get no noise: their operands do instead, as do those of functions and of other domains."""
 SHAPED = ("Pow", "Mod", "Clip")
 """Operators of which only the first operand is data: a power of 2.0000001 has no value below zero."""
 LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
@@ -69,56 +72,78 @@ PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNorma
 STEM = "irc.noise"
 
 Types = Mapping[str, TensorType]
-"""Types of values by name."""
+"""Types of values by name, those in bodies among them."""
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """The model without functions, all names of its graphs kept; itself where it has none, or onnx cannot inline."""
+    try:
+        return inline_local_functions(model) if model.functions else model
+    except Exception:  # onnx's inliner has no error of its own
+        return model
 
 
 def noisy(model: ModelProto, types: Types) -> ModelProto:
-    """A copy of `model` with noise in its main graph, under the same names; every run makes other noise."""
+    """A copy of `model` with noise in its graphs, under the same names; every run makes other noise."""
     made = ModelProto()
     made.CopyFrom(model)
     made.ir_version = max(made.ir_version, 4)  # an initializer need not be an input
-    _Noise(made, types).run()
+    opset = next((entry.version for entry in made.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    given = {tensor.name for tensor in made.graph.initializer}
+    data = {info.name for info in made.graph.input if info.name not in given}
+    _Noise(made.graph, types, opset, data).run()
     return made
 
 
 class _Noise:
-    def __init__(self, model: ModelProto, types: Types) -> None:
-        self.graph: GraphProto = model.graph
+    """Puts noise into one graph. `data` are those of its inputs that are no constants; `outer` is the graph that a body
+    stands in, and gives the constants that the body reads their noise: it is the same in every run of the body.
+    """
+
+    def __init__(
+        self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _Noise | None = None
+    ) -> None:
+        self.graph = graph
         self.types = types
-        self.opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-        self.count = 0
+        self.opset = opset
+        self.data = data
+        self.outer = outer
+        self.numbers: Iterator[int] = count(1) if outer is None else outer.numbers
         self.nodes: list[NodeProto] = []
-        self.weights = {
-            tensor.name: tensor for tensor in self.graph.initializer if tensor.data_type in UNIT and all(tensor.dims)
-        }
-        given = {tensor.name for tensor in self.graph.initializer}
-        self.data = {info.name for info in self.graph.input if info.name not in given}
+        self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
+        self.defined.update(name for node in graph.node for name in node.output)
+        weights = {t.name: t for t in graph.initializer if t.data_type in UNIT and all(t.dims)}
+        self.weights: ChainMap[str, TensorProto] = ChainMap(weights, *(() if outer is None else outer.weights.maps))
         self.moved: dict[str, str] = {}
-        self.originals: dict[str, str] = {}
+        self.originals: dict[str, str] = {} if outer is None else outer.originals
         self.named: dict[int, str] = {}
 
     def run(self) -> None:
         nodes = list(self.graph.node)
         for node in nodes:
-            depends = node.op_type not in ("Shape", "Size") and any(
-                name in self.data for name in (*node.input, *captured(node))
-            )
-            if not depends:
+            if node.op_type in ("Shape", "Size") or not any(map(self.is_data, (*node.input, *captured(node)))):
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
-            if node.op_type in BODIES or node.domain not in ("", "ai.onnx"):
+            for body in bodies(node):
+                carried = {info.name for info in body.input[node.op_type == "Loop" :]}  # the number of the run is none
+                _Noise(body, self.types, self.opset, carried, self).run()
+            if node.domain not in ("", "ai.onnx"):
                 for i, name in enumerate(node.input):
                     if name and self.unit(name) is not None:
                         node.input[i] = self.weight(name)
             elif node.op_type not in BY_SHAPE:
                 for i, name in enumerate(node.input[:1] if node.op_type in SHAPED else node.input):
-                    computed = name not in self.data and node.op_type in PARAMETRIC and self.unit(name) is not None
+                    computed = node.op_type in PARAMETRIC and not self.is_data(name) and self.unit(name) is not None
                     if name in self.weights or computed:
                         node.input[i] = self.weight(name)
             self.result(node)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
+
+    def is_data(self, name: str) -> bool:
+        """Whether a value depends on what the model is given."""
+        return name in self.data or (self.outer is not None and self.outer.is_data(name))
 
     def result(self, node: NodeProto) -> None:
         """The node, with noise on its floating results under their names."""
@@ -150,7 +175,8 @@ class _Noise:
         own = self.make("Abs", [value])
         if node.op_type in ABSOLUTE:
             return self.make("Add", [own, self.number(1.0, kind)])
-        same = self.unit(inputs[0]) is not None and self.types.get(inputs[0]) == self.types.get(self.named[index])
+        operand, result = self.types.get(inputs[0]), self.types.get(self.named[index])
+        same = operand is not None and operand == result and operand.shape is not None
         if len(inputs) > 1 or not same:
             return own
         other = self.operand(inputs[0], kind)
@@ -201,7 +227,9 @@ class _Noise:
         return self.originals.get(name, name)
 
     def weight(self, name: str) -> str:
-        """The name of a constant with noise."""
+        """The name of a constant with noise, which is made in the graph that the constant stands in."""
+        if self.outer is not None and name not in self.defined:
+            return self.outer.weight(name)
         if name not in self.moved:
             elem_type, unit = self.unit(name) or (0, 0.0)
             self.moved[name] = self.fresh("weight")
@@ -220,9 +248,8 @@ class _Noise:
             moved = self.where_finite(size, magnitude, kind)
             scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
             like = self.cast(scaled, kind, TensorProto.FLOAT)
-            dice = self.make(
-                "RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
-            )
+            seed = float(next(self.numbers))
+            dice = self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=seed)
             value = self.make("Add", [value, self.make("Mul", [scaled, self.cast(dice, TensorProto.FLOAT, kind)])])
         if kind == elem_type:
             self.nodes[-1].output[0] = out
@@ -270,8 +297,7 @@ class _Noise:
         return out
 
     def fresh(self, what: str) -> str:
-        self.count += 1
-        return f"{STEM}.{what}.{self.count}"
+        return f"{STEM}.{what}.{next(self.numbers)}"
 
 
 ELEM_TYPES: dict[str, int] = {
@@ -287,9 +313,14 @@ def wide(elem_type: int) -> int:
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
+def bodies(node: NodeProto) -> list[GraphProto]:
+    """The graphs in the attributes of a node."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return [*graphs, *(graph for attribute in node.attribute for graph in attribute.graphs)]
+
+
 def captured(node: NodeProto) -> list[str]:
     """Names that the graphs in the attributes of a node read."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    graphs.extend(graph for attribute in node.attribute for graph in attribute.graphs)
+    graphs = bodies(node)
     names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
     return [*names, *(info.name for graph in graphs for info in graph.output)]

@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F16, F32, Graph, batch_norm
-from irc.backends.verify import Stimulus, VerifyNumerics, compare
+from irc.backends.verify import Stimulus, VerifyNumerics, source
 from irc.backends.verify.bisect import bisect, judge_numbers
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import read_inputs
@@ -28,6 +28,7 @@ from irc.frontends.onnx import from_model
 from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext, parse_pipeline
 from onnx import ModelProto, numpy_helper
+from verification import text, verdict, verified
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 C = 4
@@ -67,13 +68,6 @@ def negative_network() -> ModelProto:
     scale = graph.initializer(np.array([1.5, -2.0, 0.5, 3.0], np.float32).reshape(C, 1, 1))
     graph.output(graph.node("Mul", [hidden, scale], "y", "mul"))
     return graph.model()
-
-
-def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:
-    verify = VerifyNumerics(**options)
-    result = irc.compile(model, passes, context=PassContext([verify]))
-    verify.finish(result.module, result.model)
-    return verify
 
 
 @dataclass(frozen=True)
@@ -343,11 +337,11 @@ def test_indices_stay_within_the_table() -> None:
 
 
 def test_memory_is_bounded_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "CHUNK", 1 << 14)
-    monkeypatch.setattr(compare, "REMEMBERED", 0)
+    monkeypatch.setattr(source, "CHUNK", 1 << 14)
+    monkeypatch.setattr(source, "REMEMBERED", 0)
     model = network()
     comparison = Comparison(model)
-    assert len(list(comparison.chunks(4))) > 3
+    assert len(list(comparison.source.chunks(4))) > 3
     assert comparison.deviation(irc.compile(model).model)[0] is None
 
 
@@ -419,15 +413,6 @@ def test_a_summary_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["affines"] == {"folded": 8}
     assert found["warnings"] == []
     assert found["verified"][0]["tensors"] == 19
-
-
-def text(body: str, opset: int = 17) -> ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}')
-
-
-def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
-    """Tensors of `b` that rounding does not explain."""
-    return {row.tensor for row, _ in Comparison(a, **options).rows(b) if row.deviates}
 
 
 def test_a_power_gets_no_noise_on_its_exponent() -> None:
@@ -570,7 +555,7 @@ def test_infinities_that_are_no_overflow_are_compared() -> None:
     masked, other = text(body.format("Log")), text(body.format("Identity"))
     comparison = Comparison(masked)
     assert not any(row.deviates for row, _ in comparison.rows(masked))
-    assert not any(comparison.overflow(stimulus).overflown for stimulus in comparison.inputs)
+    assert not any(comparison.source.overflow(stimulus).overflown for stimulus in comparison.inputs)
     assert "n" in verdict(masked, other)
 
 
@@ -734,7 +719,7 @@ def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
 
 
 def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "CHUNK", 1)
+    monkeypatch.setattr(source, "CHUNK", 1)
     late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
         p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
     early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
