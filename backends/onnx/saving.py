@@ -62,15 +62,18 @@ def save_model(
     new = _NewData(path, files)
     target = files.enter_context(replacing(path))
     pieces = splice(_serialized(model, str(path)))
+    external = list(external_tensors(model))
     if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = _with_data_file(model, path, base_dir, files, through)
         pieces, through = _pieces(model, str(path)), None
-    elif next(external_tensors(model), None) is not None:
+        external = list(external_tensors(model))
+    elif external:
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
+        external = list(external_tensors(model))
     with writing(path), target.open("wb") as stream:
         _write(stream, pieces, through)
-    new.read = set(map(external_location, external_tensors(model)))
+    new.read = set(map(external_location, external))
     files.push(new.look)
 
 
