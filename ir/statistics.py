@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .ledger import Source
+from .record import record, replaced
 from .tensor import Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Statistic:
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
@@ -29,10 +29,10 @@ class Statistic:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
         """Of scale * x + shift."""
-        return replace(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
+        return replaced(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Clue:
     """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
@@ -46,7 +46,7 @@ class Clue:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Clue:
         """Of scale * x + shift."""
-        return replace(self, steps=(*self.steps, (scale, shift)))
+        return replaced(self, steps=(*self.steps, (scale, shift)))
 
     def statistic(self) -> Statistic | None:
         """None where the parameters are not known or make no affine."""
