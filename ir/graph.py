@@ -186,11 +186,12 @@ class Node:
     def _drop_uses(self) -> None:
         for value in self.inputs:
             if value is not None:
-                count = value.users[self] - 1
-                if count:
-                    value.users[self] = count
+                users = value.users
+                count = users[self]
+                if count > 1:
+                    users[self] = count - 1
                 else:
-                    del value.users[self]
+                    del users[self]
 
     def __repr__(self) -> str:
         return f"<Node {self.op} {self.name!r}>"
@@ -269,8 +270,9 @@ class Graph:
         assert node.graph is self, f"{node!r} does not stand in this graph"
         assert node is not self.return_, "return cannot be removed"
         assert not node.is_read, f"{node!r} is still read"
-        node._drop_uses()
-        node.inputs = ()
+        if node.inputs:
+            node._drop_uses()
+            node.inputs = ()
         for region in node.regions:
             for inner in list(region.walk()):
                 inner._drop_uses()

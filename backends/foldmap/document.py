@@ -21,6 +21,7 @@ from ...ir.statistics import Statistic
 from ..files import Together, replacing, writing
 from ..places import path_of, text_of
 from .arrays import Arrays, entries_of
+from .lines import lines_of
 from .npz import NpzWriter, file_digest
 from .restore import Payloads, identity
 
@@ -87,19 +88,23 @@ class FoldMap:
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""
-        text = self.to_json() if npz is None else self._text(self._stored_in(npz))
-        path.write_bytes(_bytes(text))
-
-    def _stored_in(self, npz: NpzWriter) -> dict[str, Any]:
-        self.arrays.write_npz(npz)
-        return npz.finish()
+        if npz is None:
+            store = self._inline()
+        else:
+            self.arrays.write_npz(npz)
+            store = npz.finish()
+        with path.open("wb") as stream:
+            stream.writelines(map(_bytes, self._lines(store)))
 
     def to_json(self) -> str:
         """The document with its arrays as text, and a final newline; equal maps give equal text."""
-        return self._text({"kind": "inline", "arrays": self.arrays.to_text()})
+        return "".join(self._lines(self._inline()))
 
-    def _text(self, store: dict[str, Any]) -> str:
-        return "".join(_lines({**self.data, "tensor_store": store}))
+    def _inline(self) -> dict[str, Any]:
+        return {"kind": "inline", "arrays": self.arrays.to_text()}
+
+    def _lines(self, store: dict[str, Any]) -> Iterator[str]:
+        return lines_of({**self.data, "tensor_store": store})
 
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
@@ -213,31 +218,6 @@ class FoldMap:
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # without indentation it runs in C
-
-
-class Lines(list[str]):
-    """The items of a list in a document, as JSON: a map that is only written needs not to be in memory as a whole."""
-
-    @classmethod
-    def of(cls, items: Iterable[Any]) -> Lines:
-        """Encode `items`, one after the other."""
-        return cls(map(_encode, items))
-
-
-def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """A document as JSON: a line for each of its fields, and for each item of a list."""
-    separator = "{\n"
-    for key, value in data.items():
-        yield f"{separator}{_encode(key)}: "
-        separator = ",\n"
-        if isinstance(value, list) and value:
-            yield "[\n " + ",\n ".join(value if isinstance(value, Lines) else Lines.of(value)) + "\n]"
-        else:
-            yield _encode(value)
-    yield "\n}\n"
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:

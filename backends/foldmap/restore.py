@@ -10,6 +10,7 @@ digest that the folded model does not hold a recipe:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
 from ...ir.tensor import Array
-from .arrays import Arrays, Entry
+from .arrays import Arrays
 from .identity import ELEMENTS, graph_digest, payload, tensor_digest
 from .readings import Readings
 from .residual import Residual
@@ -48,7 +49,10 @@ class Payloads:
         """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
         count = len(model.graph.initializer)
-        self.tensors = [t for i, t in enumerate(all_tensors(model)) if i < count or is_movable(t)]
+        found = list(all_tensors(model))
+        self.bare_nodes = len(found) == count
+        """Whether there are no tensors but the initializers of the main graph."""
+        self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
         self.of_initializers = self.digests[:count]
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
@@ -63,7 +67,7 @@ class Payloads:
 def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
     """What a fold map says of a model that it belongs to."""
     return {
-        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers),
+        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers, bare_nodes=payloads.bare_nodes),
         "ir_version": model.ir_version,
         "opset": {entry.domain: entry.version for entry in model.opset_import},
     }
@@ -80,23 +84,25 @@ def record(
     before: Payloads,
     after: Payloads,
     factors: Factors,
-    kept: Mapping[str, Entry],
+    kept: Mapping[str, str],
     readings: Readings,
 ) -> dict[str, Any]:
     """The `restore` part of a fold map of `source`, whose tensors are `before`, those of the folded model `after`.
 
-    `kept` are arrays that the map has already, by digest, and `readings` has recipes that are known.
+    `kept` are the entries (JSON) of arrays that the map has already, by digest, and `readings` has recipes that are
+    known.
     """
     skeleton = ModelProto()
     skeleton.CopyFrom(source)  # large elements are not in the messages
     count = len(before.of_initializers)
-    places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_movable(t)]
+    found = list(skeleton.graph.initializer if before.bare_nodes else all_tensors(skeleton))
+    places = [*found[:count], *filter(is_movable, found[count:])]
     recipes: dict[str, Any] = {}
     for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):
         if not _taken_out(place, digest, before.base_dir) or digest in after.by_digest or digest in recipes:
             continue
         if digest in kept:
-            recipes[digest] = {"data": kept[digest]}
+            recipes[digest] = {"data": json.loads(kept[digest])}
         elif digest in readings.recipes:
             recipes[digest] = readings.recipes[digest]
         else:

@@ -106,9 +106,10 @@ class Result:
 
     def _check_source(self) -> None:
         """Raises ModelError where what was read is not what was there, or its external data was replaced since."""
-        locations = set(map(external_location, external_tensors(self._model)))
+        files = {part.file for part in self.module.payloads if isinstance(part, FilePart)}
+        locations = set(map(external_location, external_tensors(self._model) if files else ()))
         named = {self.module.base_dir / location for location in locations}
-        for file in {part.file for part in self.module.payloads if isinstance(part, FilePart)}:
+        for file in files:
             file.check_unchanged()
             if file.path in named:
                 file.check_in_place()

@@ -70,12 +70,15 @@ def save_model(
     new = _NewData(path, files)
     target = files.enter_context(replacing(path))
     pieces = splice(_serialized(model, str(path)))
+    external = list(external_tensors(model))
     if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = _with_data_file(model, path, base_dir, files, through)
         pieces, through = _pieces(model, str(path)), None
-    elif next(external_tensors(model), None) is not None:
+        external = list(external_tensors(model))
+    elif external:
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
+        external = list(external_tensors(model))
     with writing(path), target.open("wb") as stream:
         if target == path:
             _stream(stream, pieces, through, check, path.parent)
@@ -85,7 +88,7 @@ def save_model(
         written = _parsed(target.read_bytes(), path)
         point_to_temporary(written, path.parent, files)
         check(written, path.parent)
-    new.read = set(map(external_location, external_tensors(model)))
+    new.read = set(map(external_location, external))
     files.push(new.look)
 
 

@@ -29,7 +29,7 @@ from .order import reads, topological_order
 from .payloads import misfit
 from .protos import IR_VERSION, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from .shapes import infer_shapes
-from .tensors import OnnxTensor
+from .tensors import OnnxTensor, decode_small
 
 SURE_OPSET = 24
 """The last opset of the default domain in the oldest onnx package that irc runs with."""
@@ -292,7 +292,7 @@ class _Importer:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
         fault = None
         for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
-            if isinstance(tensor, OnnxTensor):
+            if isinstance(tensor, OnnxTensor) and not tensor.is_decoded:
                 fault = fault or misfit(tensor)
         if fault is not None:
             self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
@@ -322,8 +322,10 @@ class _Importer:
     def payloads(self, proto: GraphProto) -> dict[str, tuple[Tensor | SparseTensor, Message]]:
         """The dense, then the sparse initializers by name, each with its message."""
         payloads: dict[str, tuple[Tensor | SparseTensor, Message]] = {}
-        for tensor in proto.initializer:
-            payloads[tensor.name] = (OnnxTensor(tensor, self.base_dir), tensor)
+        dense = [OnnxTensor(tensor, self.base_dir) for tensor in proto.initializer]
+        decode_small(dense)
+        for tensor in dense:
+            payloads[tensor.proto.name] = (tensor, tensor.proto)
         for sparse in proto.sparse_initializer:
             payloads[sparse.values.name] = (import_sparse(sparse, self.base_dir), sparse)
         if len(payloads) < len(proto.initializer) + len(proto.sparse_initializer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -13,7 +13,7 @@ from ...ir.errors import ModelError, clipped
 from ...ir.payload import FilePart, Payload, SourceFile, raw
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from .dtypes import export_dtype, import_dtype
-from .placeholders import any_held, held, placeholder
+from .placeholders import any_held, held, is_placeholder, placeholder
 from .protos import TensorProto
 
 _PLAIN = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
@@ -41,6 +41,11 @@ class OnnxTensor(Tensor):
         with suppress(ModelError):  # who reads the elements is told
             self.part = elsewhere(proto, base_dir)
         self._array: Array | None = None
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the elements were decoded and kept, which they are if they are few."""
+        return self._array is not None
 
     @property
     def in_memory(self) -> bool:
@@ -102,6 +107,24 @@ class OnnxTensor(Tensor):
             from hashlib import sha256
 
             return sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
+
+
+def decode_small(tensors: Iterable[OnnxTensor]) -> None:
+    """Decode the tensors of few elements, all of one type at once: an array for each of many is what costs."""
+    alike: dict[tuple[str, tuple[int, ...]], tuple[list[OnnxTensor], list[bytes]]] = {}
+    for tensor in tensors:
+        if tensor.dtype.name not in _PLAIN or tensor.part is not None or min(tensor.shape, default=0) < 1:
+            continue
+        data = tensor.proto.raw_data
+        if len(data) > KEPT or len(data) != tensor.nbytes or tensor.proto.data_location or is_placeholder(data):
+            continue
+        members, elements = alike.setdefault((tensor.dtype.name, tensor.shape), ([], []))
+        members.append(tensor)
+        elements.append(data)
+    for (_, shape), (members, elements) in alike.items():
+        together = np.frombuffer(b"".join(elements), numpy_dtype(members[0].dtype)).reshape(-1, *shape)
+        for tensor, array in zip(members, together, strict=True):
+            tensor._array = array
 
 
 def elsewhere(proto: TensorProto, base_dir: Path) -> Payload | None:

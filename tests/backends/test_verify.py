@@ -135,13 +135,14 @@ def sign_untested(patch: pytest.MonkeyPatch) -> None:
 def lost_epsilon(patch: pytest.MonkeyPatch) -> None:
     from irc.passes import simplify_inference
 
-    lower = simplify_inference.lower_batch_norm
+    right = simplify_inference.scales_and_shifts
 
-    def lowered(node: Any, rewriter: Any, evaluator: Any) -> Any:
-        node.attrs = {**node.attrs, "epsilon": 0.125}
-        return lower(node, rewriter, evaluator)
+    def wrong(nodes: Any, evaluator: Any) -> Any:
+        for node in nodes:
+            node.attrs = {**node.attrs, "epsilon": 0.125}
+        return right(nodes, evaluator)
 
-    patch.setattr(simplify_inference, "lower_batch_norm", lowered)
+    patch.setattr(simplify_inference, "scales_and_shifts", wrong)
 
 
 def rounded_to_half(patch: pytest.MonkeyPatch) -> None:
