@@ -91,18 +91,16 @@ def run_one(options: argparse.Namespace) -> int:
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
-    from ..ir.errors import UsageError
+    from ..backends.onnx.external import check_kept
     from ..passes import PassContext, parse_pipeline
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
     output = _place_files(options)
-    _check_outputs(output, options.fold_map)
-    if options.json == "-" and output == "-":
-        raise UsageError("the model and the summary cannot both go to standard output")
-    check_report(options.report, options.model, output, options.fold_map)
+    others = _check_outputs(options, output)
     timing = _timing() if options.time_passes else None
     module = read(options.model, limits_of(options))
+    check_kept(module, output, *others)
     recorder = recorder_of(module) if options.report is not None else None
     verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]
@@ -224,18 +222,22 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
     return VerifyNumerics(inputs, when=options.verify, reproducer=where)
 
 
-def _check_outputs(output: str, fold_map: str | None) -> None:
-    """Raises UsageError where model and fold map would go to one place."""
-    from pathlib import Path
-
+def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
+    """What is written beside the model. Raises UsageError where one file would take the place of another."""
+    from ..backends.places import check_apart
     from ..ir.errors import UsageError
 
-    if fold_map == "-":
+    if options.fold_map == "-":
         raise UsageError("--fold-map takes a file, not standard output")
-    if fold_map is not None and Path(output).resolve() in (place.resolve() for place in map_files(Path(fold_map))):
-        raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
-    if fold_map is not None and Path(fold_map).suffix == ".npz":
-        raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
+    if options.fold_map is not None and options.fold_map.endswith(".npz"):
+        raise UsageError(f"{options.fold_map}: the arrays of the fold map go to the npz file of that name")
+    if options.json == "-" and output == "-":
+        raise UsageError("the model and the summary cannot both go to standard output")
+    check_report(options.report)
+    others = [*map_files(options.fold_map), options.report, options.json]
+    check_apart([output, *others], options.inputs, options.dump_ir)
+    check_apart(others, [options.model], options.dump_ir)  # a model may be compiled in place
+    return others
 
 
 def _place_files(options: argparse.Namespace) -> str:

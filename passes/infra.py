@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..ir.errors import ModelError, PassError, VerifyError
+from ..ir.errors import EmitError, ModelError, PassError, VerifyError
 from ..ir.graph import Module
 from .catalog import format_option
 from .sources import collect_sources
@@ -109,7 +109,7 @@ class Sequential:
         """Run every pass on `module` and return it.
 
         Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does;
-        ModelError where external data cannot be read.
+        ModelError where external data cannot be read, EmitError where an instrument cannot write.
         """
         ctx = ctx or PassContext()
         done: list[str] = []
@@ -118,7 +118,7 @@ class Sequential:
                 continue
             try:
                 pass_(module, ctx)
-            except (PassError, VerifyError, ModelError):
+            except (EmitError, ModelError, PassError, VerifyError):
                 raise
             except Exception as error:
                 before = ", ".join(done) or "no other pass"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -323,7 +324,7 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
     shown = clipped(name)
     try:
         path = folder / path_of(name)
-        inside = text_of(path.name) == name and path.resolve().parent == folder.resolve()
+        inside = text_of(path.name) == name and os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
     except (OSError, ValueError) as error:
         raise FoldMapError(f"{shown} is no name of a file: {error}") from None
     if not inside:

@@ -25,7 +25,9 @@ from ..foldmap import (
     numbered_layers,
     statuses,
 )
+from ..places import arrays_of
 from .emitter import emit_model
+from .external import check_kept
 from .saving import Check, save_model
 
 
@@ -93,6 +95,7 @@ class Result:
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
         `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
         """
+        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_of(Path(fold_map)))))
         model = self._model
         if embed_fold_map:
             model = copied(model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import prod
@@ -19,6 +21,11 @@ from .protos import TensorProto
 _PLAIN = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
 """Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
 
+
+_OWN = re.compile(
+    r"\..*\.(?:\d+-\d+\.tmp|lock)|.*\.(?:irc\.onnx|foldmap\.json|foldmap\.npz|html|irc)", re.DOTALL | re.IGNORECASE
+)
+"""Names that irc gives to files of its own (`backends.files`, `backends.places`)."""
 
 KEPT = 1024
 """Elements of so many bytes stay decoded: every pass asks for those of a BatchNormalization."""
@@ -172,9 +179,14 @@ def check_location(proto: TensorProto, base_dir: Path) -> Path:
         raise ModelError(f"{_external(proto)} is not UTF-8 text")
     try:
         path = base_dir / location
-        inside = base_dir.resolve() in path.resolve().parents and ".." not in Path(location).parts
+        inside = (
+            Path(os.path.realpath(base_dir)) in Path(os.path.realpath(path)).parents
+            and ".." not in Path(location).parts
+        )
         if not location or Path(location).is_absolute() or not inside:
             raise ModelError(f"{_external(proto)} lies outside the model's folder")
+        if _OWN.fullmatch(path.name):
+            raise ModelError(f"{_external(proto)} has a name that irc gives to files of its own")
         if not path.is_file():
             raise ModelError(f"{_external(proto)} is {'no regular file' if path.exists() else 'missing'}")
     except (OSError, ValueError, RuntimeError) as error:  # the last of links in a circle, before python 3.13
