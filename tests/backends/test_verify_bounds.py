@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from irc.backends.verify import Stimulus
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.difference import compare, undecided, undecided_share
 from irc.backends.verify.reference import Reference, averages
 from irc.cli import main
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 from verification import text, verdict
 
 
@@ -81,3 +82,44 @@ def test_a_coarse_bound_says_that_it_is_one() -> None:
     row = compare("y", "", Reference.of(value, []), value)
     assert row.says_nothing
     assert not compare("y", "", Reference.of(value.astype(np.float32), []), value.astype(np.float32)).says_nothing
+
+
+def masked(sign: int, big: str, *, opset: int = 17, kind: str = "float") -> ModelProto:
+    """Attention under a mask of zeros and ones, as exporters write it."""
+    model = text(
+        f"""g ({kind}[2,4] x, int64[2,4] mask) => ({kind}[2,4] y) <{kind} big = {{{big}}}, int64 k = {{1}}> {{
+        one = Constant<value_float = 1.0>() c = CastLike(one, x) m = CastLike(mask, x) i = Sub(c, m) h = Mul(i, big)
+        q = MatMul(x, w) a = Add(q, h) p = Softmax<axis = 1>(a) y = MatMul(p, v) }}""",
+        opset,
+    )
+    rng, dtype = np.random.default_rng(0), np.float32 if kind == "float" else np.float64
+    for name, scale in (("w", 1), ("v", sign)):
+        array = (scale * rng.standard_normal((4, 4))).astype(dtype)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("big", ["-10000", "-1e9", "-3.4e38"])
+def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
+    """1 - mask is not rounded: noise of it, times -1e9, would be greater than all that the mask lets pass."""
+    dtype = np.float32 if kind == "float" else np.float64
+    feeds = {"x": np.random.default_rng(5).standard_normal((2, 4)).astype(dtype), "mask": np.array([[1, 1, 1, 0]] * 2)}
+    inputs = [Stimulus("given", feeds)]
+    model = masked(1, big, kind=kind)
+    rows = [row for row, _ in Comparison(model, inputs=inputs).rows(model)]
+    assert not any(row.says_nothing or row.deviates for row in rows)
+    assert verdict(model, masked(-1, big, kind=kind), inputs=inputs) == {"y"}
+
+
+def test_whole_numbers_that_are_rounded_get_noise() -> None:
+    """Whole they are all, but not all whole numbers are there: in which order they are added decides."""
+    given = [Stimulus("given", {"x": np.array([3.0, 5.0, 16777215.0], np.float32)})]
+    first = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { a = Add(x, k) b = Add(a, k) y = Add(b, x) }")
+    second = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { c = Add(x, k) d = Add(c, x) y = Add(d, k) }")
+    assert not verdict(first, second, inputs=given)
+    small = [Stimulus("given", {"x": np.array([3.0, 5.0, 7.0], np.float32)})]
+    exact = text("g (float[3] x) => (float[3] y) <float k = {3}> { a = Mul(x, k) y = Sub(a, x) }")
+    other = text("g (float[3] x) => (float[3] y) <float k = {2.0001}> { y = Mul(x, k) }")
+    assert verdict(exact, other, inputs=small) == {"y"}
+    assert not verdict(exact, text("g (float[3] x) => (float[3] y) { y = Add(x, x) }"), inputs=small)
