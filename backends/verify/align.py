@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...ir.errors import EmitError
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
-from .difference import Row, measures, undecided, worst
+from .difference import Row, measures, undecided, undecided_share, worst
 from .reference import wide
 from .runner import Runner, tensors_of
 
@@ -90,7 +91,7 @@ def _gone(fold_map: FoldMap) -> dict[str, str]:
 
 def print_alignment(found: Alignment, console: Console) -> None:
     """A table with a row for every tensor, and a sentence on the first that diverges."""
-    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "inputs")
+    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
     for row in found.worst:
         style = "bold red" if row.deviates else ""
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -100,6 +101,7 @@ def print_alignment(found: Alignment, console: Console) -> None:
             f"{row.cosine:.6f}",
             f"{row.sqnr:.1f}",
             f"{row.share:.3g}",
+            f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
         )
         table.add_row(escape(row.tensor), shape, *numbers, escape(row.inputs), style=style)
     if found.rows:
@@ -108,11 +110,15 @@ def print_alignment(found: Alignment, console: Console) -> None:
         console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
     silent = undecided(found.rows)
     for name in silent:
-        text = f"{name}: nothing can be said, as noise of rounding makes or unmakes its numbers"
+        text = f"{name}: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are"
         console.print(text, markup=False, highlight=False)
     first = found.first_divergence
     if first is None:
-        console.print(f"{len(found.worst) - len(silent)} tensors agree within what rounding can do")
+        share = undecided_share(found.rows)
+        rest = f"; {share:.2g} of their elements are undecided" if share else ""
+        console.print(
+            f"{len(found.worst) - len(silent)} tensors agree within what rounding can do{rest}", highlight=False
+        )
     else:
         text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
         console.print(text, markup=False, highlight=False)

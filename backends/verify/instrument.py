@@ -17,7 +17,7 @@ from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
 from .compare import Comparison, Deviation
-from .difference import Row, measures, undecided
+from .difference import Row, measures, undecided, undecided_share
 from .inputs import Stimulus
 from .reproduce import save_reproducer
 from .runner import Runner
@@ -40,6 +40,8 @@ class Verdict:
     """Results of the model of which nothing can be said."""
     results: int = 0
     """How many results the model has."""
+    undecided: float = 0.0
+    """Of which share of all elements, for all inputs, nothing can be said."""
 
 
 @dataclass(slots=True)
@@ -137,7 +139,8 @@ class VerifyNumerics:
         telling = {row.value for row in rows if not row.says_nothing}
         mute = tuple(result for result in results if result not in telling)
         inputs = len(self._comparison.inputs_of(model))
-        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results)))
+        share = undecided_share(rows)
+        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results), share))
         self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
@@ -160,6 +163,7 @@ class VerifyNumerics:
         """What was compared, a line for each pass."""
         lines = [
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
+            + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]
         if silent := self.silent:

@@ -7,9 +7,9 @@ summed (Higham and Mary, "A new approach to probabilistic rounding error analysi
 than float32 are summed in it: there this u is that of float32, and the result is rounded once, by u * |y| of its own.
 How far the results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo
 Arithmetic", 1997).
-What depends on shapes and constants alone is computed as it is. The bodies of If, Loop and Scan get noise as the main
-graph does, and those of functions, which are inlined. What operators of other domains do is not seen: their operands
-get it instead.
+What depends on shapes and constants alone is computed as it is, and so are sums and products of whole numbers. The
+bodies of If, Loop and Scan get noise as the main graph does, and those of functions, which are inlined. What operators
+of other domains do is not seen: their operands get it instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import platform
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import count
 from math import inf, prod, sqrt
 from typing import Any
@@ -65,6 +66,10 @@ SHAPED = ("Pow", "Mod", "Clip")
 """Operators of which only the first operand is data: a power of 2.0000001 has no value below zero."""
 LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
 """Operators that are taken to sum 64 products where the shape does not tell."""
+WHOLE = frozenset(["Add", "Sub", "Mul"])
+"""Operators that round nothing where operands and result are whole numbers that the element type has all of: a mask is
+made of 1 - x so, and a rounding of it, times -1e9, would be as large as all that is masked.
+"""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
@@ -114,8 +119,11 @@ class _Noise:
         self.defined.update(name for node in graph.node for name in node.output)
         weights = {t.name: t for t in graph.initializer if t.data_type in UNIT and all(t.dims)}
         self.weights: ChainMap[str, TensorProto] = ChainMap(weights, *(() if outer is None else outer.weights.maps))
-        self.moved: dict[str, str] = {}
+        self.moved: dict[tuple[str, bool], str] = {}
+        self.exact = set(data) if outer is None else set()
+        """What depends on what the model is given, and carries no noise."""
         self.originals: dict[str, str] = {} if outer is None else outer.originals
+        self.whole: set[str] = set() if outer is None else outer.whole
         self.named: dict[int, str] = {}
 
     def run(self) -> None:
@@ -136,7 +144,7 @@ class _Noise:
                 for i, name in enumerate(node.input[:1] if node.op_type in SHAPED else node.input):
                     computed = node.op_type in PARAMETRIC and not self.is_data(name) and self.unit(name) is not None
                     if name in self.weights or computed:
-                        node.input[i] = self.weight(name)
+                        node.input[i] = self.weight(name, whole=self.opset >= 11 and node.op_type in WHOLE)
             self.result(node)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
@@ -145,13 +153,25 @@ class _Noise:
         """Whether a value depends on what the model is given."""
         return name in self.data or (self.outer is not None and self.outer.is_data(name))
 
+    def is_exact(self, name: str) -> bool:
+        """Whether a value carries no noise, or may be whole numbers, which carry none."""
+        if name in self.originals:
+            return name in self.whole
+        if not self.is_data(name):
+            return True
+        return name in self.exact or (self.outer is not None and name not in self.defined and self.outer.is_exact(name))
+
     def result(self, node: NodeProto) -> None:
         """The node, with noise on its floating results under their names."""
+        exact = all(map(self.is_exact, (*node.input, *captured(node)))) and not bodies(node)
         if node.op_type in EXACT or node.domain not in ("", "ai.onnx"):
+            self.exact.update(node.output if exact else ())
             self.nodes.append(node)
             return
         places = [i for i, name in enumerate(node.output) if name and self.unit(name) is not None]
         names = self.named = {i: node.output[i] for i in places}
+        whole = exact and node.op_type in WHOLE and self.opset >= 11
+        self.exact.update(node.output if exact and (whole or not places) else ())
         sums = node.op_type in SUMS and places == [0]
         inputs = list(node.input)
         for i in places:
@@ -168,7 +188,20 @@ class _Noise:
                 found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
                 if kind != elem_type:
                     found.append((self.make("Abs", [value]), unit))
+            if whole:
+                small = self.make("Less", [self.make("Abs", [value]), self.number(1 / unit, kind)])
+                tests = [small, *(self.is_whole(self.operand(name, kind)) for name in inputs)]
+                found = [(self.unless(tests, size, kind), unit) for size, unit in found]
             self.spread(value, elem_type, found, names[i])
+
+    def is_whole(self, size: str) -> str:
+        """Which elements are whole numbers."""
+        return self.make("Equal", [size, self.make("Floor", [size])])
+
+    def unless(self, tests: list[str], magnitude: str, kind: int) -> str:
+        """The magnitude, zeros where all tests hold."""
+        every = reduce(lambda one, other: self.make("And", [one, other]), tests)
+        return self.make("Where", [every, self.number(0.0, kind), magnitude])
 
     def magnitude(self, node: NodeProto, index: int, inputs: list[str], value: str, kind: int) -> str:
         """What a result is rounded in proportion to: its own magnitude, and that of a single operand."""
@@ -226,17 +259,23 @@ class _Noise:
     def origin(self, name: str) -> str:
         return self.originals.get(name, name)
 
-    def weight(self, name: str) -> str:
-        """The name of a constant with noise, which is made in the graph that the constant stands in."""
+    def weight(self, name: str, *, whole: bool = False) -> str:
+        """The name of a constant with noise, which is made in the graph that the constant stands in; with `whole` there
+        is none on whole numbers.
+        """
         if self.outer is not None and name not in self.defined:
-            return self.outer.weight(name)
-        if name not in self.moved:
+            return self.outer.weight(name, whole=whole)
+        if (name, whole) not in self.moved:
             elem_type, unit = self.unit(name) or (0, 0.0)
-            self.moved[name] = self.fresh("weight")
-            self.originals[self.moved[name]] = name
+            moved = self.moved[name, whole] = self.fresh("weight")
+            self.originals[moved] = name
             value = self.widened(name, elem_type)
-            self.spread(value, elem_type, [(self.make("Abs", [value]), unit)], self.moved[name])
-        return self.moved[name]
+            size = self.make("Abs", [value])
+            if whole:
+                self.whole.add(moved)
+                size = self.unless([self.is_whole(size)], size, wide(elem_type))
+            self.spread(value, elem_type, [(size, unit)], moved)
+        return self.moved[name, whole]
 
     def spread(self, value: str, elem_type: int, magnitudes: Iterable[tuple[str, float]], out: str) -> None:
         """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1) for every magnitude and its unit: these and the
