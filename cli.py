@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from .commands import COMMANDS
 
@@ -58,40 +59,59 @@ def start_no_threads() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+class Messages(io.TextIOWrapper):
+    """Standard error of a process: what cannot be written there is lost, and nothing else with it."""
+
+    def write(self, text: str) -> int:
+        """All of `text`, if that is possible."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As far as that is possible."""
+        with suppress(OSError):
+            super().flush()
+
+    @classmethod
+    def install(cls) -> None:
+        """Let `sys.stderr` be one."""
+        old = sys.stderr
+        if isinstance(old, io.TextIOWrapper):
+            sys.stderr = cls(old.buffer, old.encoding, old.errors, line_buffering=True)
+
+
 def program() -> int:
     """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
     start_no_threads()
+    Messages.install()
     try:
         return main(alone=True)
     finally:
         gc.freeze()
+        give_up_output()
+
+
+def give_up_output() -> None:
+    """Lose what standard output does not take: Python would try once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     """Run the command, which may do with the process as it likes if it is `alone`; returns the exit status."""
-    grammar = parser()
-    options = grammar.parse_args(argv)
-    if options.version:
-        from . import __version__
-
-        sys.stdout.write(f"irc {__version__}\n")
-        return 0
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # files hold the same in every locale
-    command = COMMANDS.get(options.command)
-    if command is None:
-        grammar.print_help(sys.stderr)
-        return 2
     from .ir.errors import IRError, UsageError
 
-    gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
-    if alone and options.command == "compile" and not options.verify:
-        gc.disable()  # one module is made, and lives to the end
     try:
-        return command.run(options)
+        try:
+            return _run(argv, alone=alone)
+        finally:
+            sys.stdout.flush()
     except IRError as error:
         sys.stderr.write(f"irc: {error}\n")
         return 2 if isinstance(error, UsageError) else 1
@@ -102,7 +122,6 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
         sys.stderr.write("irc: there is not enough memory\n")
         return 1
     except BrokenPipeError:
-        sys.stderr.close()
         return 1
     except OSError as error:  # of what is read and written beside the model, as modules of Python
         sys.stderr.write(f"irc: {error}\n")
@@ -110,3 +129,23 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("irc: interrupted\n")
         return 130
+
+
+def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
+    grammar = parser()
+    options = grammar.parse_args(argv)
+    if options.version:
+        from . import __version__
+
+        sys.stdout.write(f"irc {__version__}\n")
+        return 0
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # files hold the same in every locale
+    command = COMMANDS.get(options.command)
+    if command is None:
+        grammar.print_help(sys.stderr)
+        return 2
+    gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
+    if alone and options.command == "compile" and not options.verify:
+        gc.disable()  # one module is made, and lives to the end
+    return command.run(options)

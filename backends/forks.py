@@ -38,7 +38,10 @@ def serve() -> None:
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
-        status, out, err = answer(request["arguments"], request["folder"])
+        try:
+            status, out, err = answer(request["arguments"], request["folder"])
+        except OSError as error:  # there is no place for temporary files, or no process more
+            status, out, err = 1, "", f"irc: a compile cannot be started: {error.strerror}\n"
         sys.stdout.write(json.dumps({"status": status, "out": out, "err": err}) + "\n")
         sys.stdout.flush()
 
@@ -67,6 +70,7 @@ def _become(arguments: Sequence[str], folder: str, out: IO[bytes], err: IO[bytes
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
+        cli.Messages.install()
         os.chdir(folder)
         status = cli.main(arguments)
     except SystemExit as leaving:
@@ -74,9 +78,11 @@ def _become(arguments: Sequence[str], folder: str, out: IO[bytes], err: IO[bytes
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
+        try:
+            cli.give_up_output()
+            sys.stderr.flush()
+        finally:  # whatever happens, there is no second compiler
+            os._exit(status if isinstance(status, int) else 1)
 
 
 def _text(file: IO[bytes]) -> str:

@@ -44,9 +44,14 @@ class Job:
     def arguments(self) -> list[str]:
         """Those of `irc`."""
         places = self.places
-        given = {"--fold-map": places.fold_map, "--report": places.report, "--dump-ir": places.dump}
-        files = [item for name, place in given.items() if place is not None for item in (name, place)]
-        return ["compile", "--json", "-", "-o", places.output, *files, *self.options, "--", places.model]
+        given = {
+            "output": places.output,
+            "fold-map": places.fold_map,
+            "report": places.report,
+            "dump-ir": places.dump,
+        }
+        files = [f"--{name}={place}" for name, place in given.items() if place is not None]
+        return ["compile", "--json=-", *files, *self.options, "--", places.model]
 
     def files(self) -> Iterator[Path]:
         """All that may be written."""
@@ -101,7 +106,8 @@ def run_jobs(jobs: Sequence[Job], n_jobs: int | None = None) -> Iterator[tuple[i
     Where the iterator is closed or interrupted, so are the compiles that run in this process. Raises EmitError where a
     folder cannot be made.
     """
-    from joblib import Parallel, delayed
+    with warnings.catch_warnings(action="ignore"):  # of back ends that cannot work here
+        from joblib import Parallel, delayed
 
     _make_folders(jobs)
     compiles = Compiles()
@@ -274,7 +280,14 @@ def _error(status: int, lines: Sequence[str], model: str) -> str | None:
     if status == 0:
         return None
     if status < 0:
-        name = signal.Signals(-status).name
-        return f"ended by {name}" + (", as where memory runs out" if name == "SIGKILL" else "")
+        return f"ended by {_name(-status)}" + (", as where memory runs out" if -status == signal.SIGKILL else "")
     last = lines[-1] if lines else f"exit status {status}"
     return last.removeprefix("irc: ").removeprefix(f"{model}: ")
+
+
+def _name(number: int) -> str:
+    """A signal's name; those between SIGRTMIN and SIGRTMAX, and those of other systems, have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -231,3 +231,45 @@ def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict
         shown = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, check=False)
         assert shown.returncode == 0, shown.stderr
     assert "größe.onnx".encode() in (tmp_path / "größe.html").read_bytes()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["passes"], ["dump", EXAMPLE], ["diff", EXAMPLE, EXAMPLE], ["compile", EXAMPLE, "-o-"]]
+)
+def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Path], unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "irc", *map(str, arguments)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in one_sentence(done.stderr)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_cannot_be_said_changes_no_status(count: int, unbuffered: str, tmp_path: Path) -> None:
+    names = ["a.onnx", "b.onnx"][:count]
+    for name in names:
+        (tmp_path / name).write_bytes(EXAMPLE.read_bytes())
+    for more, status in (([], 0), (["gone.onnx"], 1)):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "irc", "compile", *names, *more, "-o", "out", "--explain"],
+                stderr=full,
+                cwd=tmp_path,
+                check=False,
+                env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            )
+        assert done.returncode == status
+        out = tmp_path / "out"
+        written = [out] if out.is_file() else sorted(out.iterdir())
+        assert len(written) == count
+        for path in written:
+            onnx.load(path)
+            path.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -148,20 +149,51 @@ def test_a_broken_model_fails_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", ["1", "-1"])
 def test_a_process_that_is_ended_takes_no_other_with_it(jobs: str, tmp_path: Path) -> None:
-    place(tmp_path, "a.onnx", "segv.onnx", "b.onnx", "kill.onnx", "c.onnx")
-    names = ["a.onnx", "segv.onnx", "b.onnx", "kill.onnx", "c.onnx"]
+    names = ["a.onnx", "segv.onnx", "b.onnx", "kill.onnx", "odd.onnx", "c.onnx"]
+    place(tmp_path, *names)
     done = irc(*names, "-o", "out", "--fold-map", "out", "--jobs", jobs, "-q", cwd=tmp_path, env=ACCIDENTS)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "segv.onnx: ended by SIGSEGV",
         "kill.onnx: ended by SIGKILL, as where memory runs out",
-        "irc: 2 of 5 models failed: segv.onnx, kill.onnx",
+        f"odd.onnx: ended by signal {signal.SIGRTMIN + 1}",
+        "irc: 3 of 6 models failed: segv.onnx, kill.onnx, odd.onnx",
     ]
     left = files(tmp_path / "out")
     assert sorted(left) == sorted(
         f"{name}.{end}" for name in "abc" for end in ("foldmap.json", "foldmap.npz", "irc.onnx")
     )
     onnx.load_model_from_string(left["c.irc.onnx"])
+
+
+def test_names_may_look_like_options(tmp_path: Path) -> None:
+    place(tmp_path, "-a.onnx", "--quiet.onnx")
+    done = irc("-q", "--", "-a.onnx", "--quiet.onnx", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = irc("-q", "-o=-out", "--fold-map=-out", "--", "-a.onnx", "--quiet.onnx", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    beside = ["-a.irc.onnx", "--quiet.irc.onnx"]
+    maps = [f"{name}.foldmap.{end}" for name in ("-a", "--quiet") for end in ("json", "npz")]
+    assert sorted(path.name for path in tmp_path.glob("*.irc.onnx")) == sorted(beside)
+    assert sorted(files(tmp_path / "-out")) == sorted([*beside, *maps])
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_sentence_for_each_model_where_there_is_no_place_for_temporary_files(size: int, tmp_path: Path) -> None:
+    place(tmp_path, "a.onnx", "b.onnx")
+    done = subprocess.run(
+        [*IRC, "a.onnx", "b.onnx", "-o", "out", "--time-passes"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    assert done.returncode == 1
+    *lines, last = done.stderr.splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["a.onnx", "b.onnx"], done.stderr
+    assert last == "irc: 2 of 2 models failed: a.onnx, b.onnx"
+    assert files(tmp_path / "out") == {}
 
 
 def test_warnings_and_explanations_name_their_model(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Accidents for processes that have this folder on PYTHONPATH: by its name, what an output meets before it is in place.
 
-`segv.*` and `kill.*` end the process by that signal, `stall.*` takes a minute, `deaf.*` does and ignores interrupts.
+`segv.*`, `kill.*` and `odd.*` end the process by a signal, the last by one without a name, `stall.*` takes a
+minute, `deaf.*` does and ignores interrupts.
 """
 
 import os
 import signal
 import sys
 import time
+
+ENDED_BY = {"segv": signal.SIGSEGV, "kill": signal.SIGKILL, "odd": signal.SIGRTMIN + 1}
 
 
 def accident(event: str, arguments: tuple[object, ...]) -> None:
@@ -16,8 +19,8 @@ def accident(event: str, arguments: tuple[object, ...]) -> None:
     kind, _, rest = name.partition(".")
     if rest != "irc.onnx":
         return
-    if kind in ("segv", "kill"):
-        os.kill(os.getpid(), signal.SIGSEGV if kind == "segv" else signal.SIGKILL)
+    if kind in ENDED_BY:
+        os.kill(os.getpid(), ENDED_BY[kind])
     if kind == "deaf":
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if kind in ("stall", "deaf"):
