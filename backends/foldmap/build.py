@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from ...ir.ledger import Applied, Fold, Layer, Refusal, Scope, Source
 from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
-from .document import FORMAT, VERSION, FoldMap
+from .document import FORMAT, VERSION, FoldMap, write_document
 from .identity import tensor_digest
 from .lines import Lines, encoded, quoted
+from .npz import NpzWriter
 from .readings import Readings
 from .restore import Payloads, identity, record
 
@@ -91,23 +93,21 @@ def build_fold_map(
     model: ModelProto,
     protos: Mapping[Node, NodeProto],
     name_of: Callable[[Value], str],
-    readings: Readings | None = None,
-    *,
-    to_write: bool = False,
+    readings: Readings,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says; `readings` is what is known of large tensors. One that is made `to_write`
-    can do nothing else. O(nodes + bytes).
+    under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
 
     Raises ModelError where a file cannot be read.
     """
-    fold_map = _Builder(module, model, protos, name_of, readings or Readings()).run()
-    if not to_write:
-        fold_map.data.update({key: found.parsed() for key, found in fold_map.data.items() if isinstance(found, Lines)})
-    return fold_map
+    made = MapBuilder(module, model, protos, name_of, readings)
+    data = {key: found.parsed() if isinstance(found, Lines) else found for key, found in made.fields()}
+    return FoldMap(data, made.arrays)
 
 
-class _Builder:
+class MapBuilder:
+    """Makes a fold map, from what `build_fold_map` makes one of."""
+
     def __init__(
         self,
         module: Module,
@@ -132,28 +132,31 @@ class _Builder:
             self.before = Payloads(module.source, module.base_dir, readings)
             self.digests = dict(zip(map(id, self.before.tensors), self.before.digests, strict=True))
 
-    def run(self) -> FoldMap:
+    def write(self, path: Path, npz: NpzWriter | None) -> None:
+        """Write the map as `FoldMap.write` does, of which no more than an entry is in memory at a time."""
+        write_document(path, self.fields(), self.arrays, npz)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        """The fields of the document, each to be gone through before the next; their arrays go to `arrays`."""
         from ... import __version__
 
         module = self.module
         became = statuses(module, self.layers)
         sources = module.ledger.sources or {}
         source, before = module.source, self.before
-        data = {
-            "format": FORMAT,
-            "version": VERSION,
-            "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
-            "source_model": None if before is None else identity(source, before),
-            "folded_model": identity(self.model, self.after),
-            "sources": Lines(self.source(source, became[origin]) for origin, source in sources.items()),
-            "layers": Lines(self.layer(layer, number) for number, layer in self.layers.items()),
-            "statistics": Lines(self.statistics()),
-            "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
-            "restore": None
-            if before is None
-            else record(source, before, self.after, self.factors(), self.kept, self.readings),
-        }
-        return FoldMap(data, self.arrays)
+        yield "format", FORMAT
+        yield "version", VERSION
+        yield "producer", {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)}
+        yield "source_model", None if before is None else identity(source, before)
+        yield "folded_model", identity(self.model, self.after)
+        yield "sources", Lines(self.source(source, became[origin]) for origin, source in sources.items())
+        yield "layers", Lines(self.layer(layer, number) for number, layer in self.layers.items())
+        yield "statistics", Lines(self.statistics())
+        yield "history", [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)]
+        if before is None:
+            yield "restore", None
+        else:
+            yield "restore", record(source, before, self.after, self.factors(), self.kept, self.readings)
 
     def source(self, source: Source, became: Status) -> str:
         """The entry of an affine of the source, as JSON."""

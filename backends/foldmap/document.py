@@ -89,23 +89,11 @@ class FoldMap:
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""
-        if npz is None:
-            store = self._inline()
-        else:
-            self.arrays.write_npz(npz)
-            store = npz.finish()
-        with path.open("wb") as stream:
-            stream.writelines(map(_bytes, self._lines(store)))
+        write_document(path, self.data.items(), self.arrays, npz)
 
     def to_json(self) -> str:
         """The document with its arrays as text, and a final newline; equal maps give equal text."""
-        return "".join(self._lines(self._inline()))
-
-    def _inline(self) -> dict[str, Any]:
-        return {"kind": "inline", "arrays": self.arrays.to_text()}
-
-    def _lines(self, store: dict[str, Any]) -> Iterator[str]:
-        return lines_of({**self.data, "tensor_store": store})
+        return "".join(lines_of(_with_store(self.data.items(), self.arrays, None)))
 
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
@@ -219,6 +207,21 @@ class FoldMap:
     def count(self) -> Counter[str]:
         """Affines by status: `folded`, `partial`, `merged`, `dead`, and those kept as `kept: <reason>`."""
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
+
+
+def write_document(path: Path, fields: Iterable[tuple[str, Any]], arrays: Arrays, npz: NpzWriter | None = None) -> None:
+    """Write a document of `fields`, which are read one after the other, and last its `arrays`, to `npz` if given."""
+    with path.open("wb") as stream:
+        stream.writelines(map(_bytes, lines_of(_with_store(fields, arrays, npz))))
+
+
+def _with_store(fields: Iterable[tuple[str, Any]], arrays: Arrays, npz: NpzWriter | None) -> Iterator[tuple[str, Any]]:
+    yield from fields
+    if npz is None:
+        yield "tensor_store", {"kind": "inline", "arrays": arrays.to_text()}
+    else:
+        arrays.write_npz(npz)
+        yield "tensor_store", npz.finish()
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:

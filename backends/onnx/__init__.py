@@ -17,6 +17,7 @@ from ..files import Together, replacing, writing
 from ..foldmap import (
     Arrays,
     FoldMap,
+    MapBuilder,
     NpzWriter,
     Readings,
     build_fold_map,
@@ -56,12 +57,9 @@ class Result:
         readings = Readings()
         for tensor in self._folded:
             readings.measure(tensor)
-        fold_map = self._fold_map(readings)
+        fold_map = build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
         self._check_source()
         return fold_map
-
-    def _fold_map(self, readings: Readings, *, to_write: bool = False) -> FoldMap:
-        return build_fold_map(self.module, self._model, self._layers, self._names.of, readings, to_write=to_write)
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
@@ -127,7 +125,7 @@ class Result:
         readings = Readings(Arrays(spill=npz))
         save_model(model, path, self.module.base_dir, files, readings.through, check)
         with writing(fold_map):
-            self._fold_map(readings, to_write=True).write(target, npz)
+            MapBuilder(self.module, self._model, self._layers, self._names.of, readings).write(target, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

@@ -218,17 +218,25 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
 
     For elements that are not in memory a placeholder stands in it, as long as somebody holds `tensor`.
     """
+    if isinstance(tensor, OnnxTensor) and tensor.proto.name == name:
+        return tensor.proto
+    proto = TensorProto()
+    write_tensor(proto, tensor, name)
+    return proto
+
+
+def write_tensor(proto: TensorProto, tensor: Tensor, name: str) -> None:
+    """Write `tensor` to an empty `proto`, as `tensor_proto` has it."""
     if isinstance(tensor, OnnxTensor):
-        if tensor.proto.name == name:
-            return tensor.proto
-        proto = TensorProto()
         proto.CopyFrom(tensor.proto)
-        proto.name = name
-        return proto
-    proto = TensorProto(name=name, dims=tensor.shape, data_type=export_dtype(tensor.dtype))
+        if tensor.proto.name != name:
+            proto.name = name
+        return
+    proto.name, proto.data_type = name, export_dtype(tensor.dtype)
+    proto.dims.extend(tensor.shape)
     if not tensor.in_memory:
         proto.raw_data = placeholder(tensor)
-        return proto
+        return
     array = tensor.numpy()
     if tensor.dtype.kind == "string":
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in array.ravel())
@@ -237,5 +245,4 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
 
         proto.raw_data = numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
     else:
-        proto.raw_data = np.ascontiguousarray(array).tobytes()
-    return proto
+        proto.raw_data = array.tobytes()
