@@ -607,6 +607,7 @@ class ConstantEvaluator:
         if not is_payload and not self._afford(node, arrays):
             self._known.update(dict.fromkeys(node.outputs))
             return
+        self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout is not evaluated
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes

@@ -186,6 +186,8 @@ class Affine:
         if self.axis is None:
             return self
         count = len(self.extents) or 1
+        if self.axis + count > len(perm):
+            return None
         places = [perm[self.axis + i] for i in range(count)]
         first = min(places)
         if max(places) - first + 1 != count:
