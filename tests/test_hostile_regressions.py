@@ -228,16 +228,21 @@ def test_channels_in_front_of_a_gather_that_no_memory_holds() -> None:
         node("Gather", ["c", "i"], ["t"], axis=1),
         node("BatchNormalization", ["t", *"gbmv"], ["y"]),
     ]
-    made = model(nodes, weight, ints("i", 2, 0, 2), *(floats(name, 3) for name in "gbmv"))
+    gamma = numpy_helper.from_array(np.array([2, -1, 2], np.float32), "g")
+    made = model(nodes, weight, ints("i", 2, 0, 2), gamma, *(floats(name, 3) for name in "bmv"))
+    made.graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
     for extent in (-(2**63), 2**40):
-        weight.dims[0] = extent
         made.graph.initializer[0].dims[0] = extent
         assert compiled(made).fold_map.to_json()
 
 
 def test_a_mask_of_dropout_on_a_constant() -> None:
-    nodes = [node("Dropout", ["k"], ["d", "mask"]), node("Add", ["x", "d"], ["y"])]
-    made = model(nodes, floats("k", 3), outputs=("y", "mask"))
+    nodes = [
+        node("ConstantOfShape", ["s"], ["k"]),
+        node("Dropout", ["k"], ["d", "mask"]),
+        node("Add", ["x", "d"], ["y"]),
+    ]
+    made = model(nodes, ints("s", 3), outputs=("y", "mask"))
     assert {each.name for each in compiled(made).model.graph.output} == {"y", "mask"}
 
 
