@@ -3,7 +3,7 @@
     python benchmarks/verified_models.py [--only TEXT] [--each] [--largest BYTES] [--timeout SECONDS] [--json FILE]
 
 prints, over all models: how many are verified, the largest difference as a share of what rounding can do, of how much
-nothing can be said, how many the verification does not run and why, and every accusation, of which there should be none.
+nothing can be said, how many the verification does not run and why, and all accusations, of which there should be none.
 """
 
 from __future__ import annotations
