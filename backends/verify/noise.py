@@ -123,7 +123,7 @@ class _Noise:
         self.exact = set(data) if outer is None else set()
         """What depends on what the model is given, and carries no noise."""
         self.originals: dict[str, str] = {} if outer is None else outer.originals
-        self.whole: set[str] = set() if outer is None else outer.whole
+        self.whole_constants: set[str] = set() if outer is None else outer.whole_constants
         self.named: dict[int, str] = {}
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class _Noise:
     def is_exact(self, name: str) -> bool:
         """Whether a value carries no noise, or may be whole numbers, which carry none."""
         if name in self.originals:
-            return name in self.whole
+            return name in self.whole_constants
         if not self.is_data(name):
             return True
         return name in self.exact or (self.outer is not None and name not in self.defined and self.outer.is_exact(name))
@@ -172,7 +172,6 @@ class _Noise:
         names = self.named = {i: node.output[i] for i in places}
         whole = exact and node.op_type in WHOLE and self.opset >= 11
         self.exact.update(node.output if exact and (whole or not places) else ())
-        sums = node.op_type in SUMS and places == [0]
         inputs = list(node.input)
         for i in places:
             node.output[i] = self.fresh("raw")
@@ -180,19 +179,26 @@ class _Noise:
         for i in places:
             elem_type, unit = self.unit(names[i]) or (0, 0.0)
             value, kind = self.widened(node.output[i], elem_type), wide(elem_type)
-            total = self.sum_of_magnitudes(node, inputs, kind) if sums else None
-            if total is None:
-                found = [(self.magnitude(node, i, inputs, value, kind), unit)]
-            else:
-                growth = 2 + sqrt(self.terms(node)) / 2
-                found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
-                if kind != elem_type:
-                    found.append((self.make("Abs", [value]), unit))
+            found = self.roundings(node, i, inputs, value, elem_type)
             if whole:
                 small = self.make("Less", [self.make("Abs", [value]), self.number(1 / unit, kind)])
                 tests = [small, *(self.is_whole(self.operand(name, kind)) for name in inputs)]
                 found = [(self.unless(tests, size, kind), unit) for size, unit in found]
             self.spread(value, elem_type, found, names[i])
+
+    def roundings(
+        self, node: NodeProto, index: int, inputs: list[str], value: str, elem_type: int
+    ) -> list[tuple[str, float]]:
+        """What a result of the node, `value` when widened, is rounded in proportion to, and by which units."""
+        unit, kind = UNIT[elem_type], wide(elem_type)
+        total = None
+        if node.op_type in SUMS and [*self.named] == [0]:
+            total = self.sum_of_magnitudes(node, inputs, kind)
+        if total is None:
+            return [(self.magnitude(node, index, inputs, value, kind), unit)]
+        growth = 2 + sqrt(self.terms(node)) / 2
+        found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
+        return found if kind == elem_type else [*found, (self.make("Abs", [value]), unit)]
 
     def is_whole(self, size: str) -> str:
         """Which elements are whole numbers."""
@@ -272,7 +278,7 @@ class _Noise:
             value = self.widened(name, elem_type)
             size = self.make("Abs", [value])
             if whole:
-                self.whole.add(moved)
+                self.whole_constants.add(moved)
                 size = self.unless([self.is_whole(size)], size, wide(elem_type))
             self.spread(value, elem_type, [(size, unit)], moved)
         return self.moved[name, whole]

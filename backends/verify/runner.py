@@ -81,7 +81,7 @@ class Runner:
         wanted = [entry.name for entry in session.runs.get_inputs() if entry.name in given]
         wanted += [entry.name for entry in session.runs.get_overridable_initializers() if entry.name in feeds]
         try:
-            results: list[Any] = session.runs.run(None, {name: _fed(given[name]) for name in wanted})
+            results: list[Any] = session.runs.run(None, {name: _fed(given[name]) for name in wanted}, _returning())
         except Exception as error:  # onnxruntime raises its own types, and RuntimeError
             raise VerifyError(f"onnxruntime cannot run the model: {first_line(error)}") from None
         return [
@@ -153,6 +153,13 @@ def _cast_results(model: ModelProto, kinds: Mapping[int, tuple[int, int]]) -> No
         name = f"irc.result.{i}"
         model.graph.node.append(helper.make_node("Cast", [model.graph.output[i].name], [name], to=numbers))
         model.graph.output[i].CopyFrom(ValueInfoProto(name=name))
+
+
+def _returning() -> onnxruntime.RunOptions:
+    """Let a session give its memory back when it has run: several wait for their next turn at once."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 def _can_be_fed(value: object) -> bool:

@@ -145,14 +145,15 @@ class Source:
         for key in [key for key in self._remembered if key[1] is stimulus]:
             self._room += self._remembered.pop(key).nbytes
 
-    def chunks(self, samples: int) -> Iterator[list[str]]:
-        """All tensors in groups that fit into CHUNK bytes with so many noisy runs; one that does not fit stands
-        alone.
+    def chunks(self, samples: int, names: Sequence[str] | None = None) -> Iterator[list[str]]:
+        """All tensors, or those of another model, in groups that fit into CHUNK bytes with so many noisy runs; one that
+        does not fit stands alone. What only the other model has is taken to be as large as the largest.
         """
         group: list[str] = []
         size = 0
-        for name in self.names:
-            count = self.sizes.get(name, 0) * (samples + 4)
+        greatest = max(self.sizes.values(), default=0)
+        for name in self.names if names is None else names:
+            count = self.sizes.get(name, greatest) * (samples + 4)
             if group and size + count > CHUNK:
                 yield group
                 group, size = [], 0
