@@ -15,7 +15,7 @@ import numpy as np
 
 from .graph import Node, Value
 from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to, to_float64
-from .types import DTYPES, F64, DType, Shape, dtype_of, shape_of
+from .types import COUNTLESS, DTYPES, F64, DType, Shape, dtype_of, element_count, shape_of
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
@@ -484,7 +484,10 @@ def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     dims = _extents(node, inputs)
     if dims is None or not all(isinstance(dim, int) for dim in dims):
         raise NotEvaluable("an extent is not static")
-    return (np.array(prod(dim for dim in dims if isinstance(dim, int)), np.int64),)
+    count = element_count(dim for dim in dims if isinstance(dim, int))
+    if count == COUNTLESS:
+        raise NotEvaluable("no tensor has so many elements")
+    return (np.array(count, np.int64),)
 
 
 class ConstantEvaluator:

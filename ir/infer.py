@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from math import prod
 
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .tensor import Tensor
-from .types import BOOL, F64, I64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+from .types import (
+    BOOL,
+    COUNTLESS,
+    F64,
+    I64,
+    UNKNOWN,
+    Dim,
+    DType,
+    Shape,
+    TensorType,
+    Type,
+    dtype_of,
+    element_count,
+    shape_of,
+)
 
 Infer = Callable[[Node, ConstantEvaluator], tuple[Type, ...]]
 
@@ -226,11 +239,14 @@ def reshape(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
     if target.count(-1) == 1 and shape is not None:
         copied = {i for i, dim in enumerate(target) if dim == 0 and i < len(shape)}
         extents = [dim for i, dim in enumerate(shape) if i not in copied]
-        rest = prod(dim for dim in target if isinstance(dim, int) and dim > 0)
+        rest = element_count(dim for dim in target if isinstance(dim, int) and dim > 0)
         numbers = [dim for dim in extents if isinstance(dim, int)]
-        if len(numbers) == len(extents) and 0 not in shape:
-            dims[target.index(-1)] = prod(numbers) // rest
-        elif rest == prod(numbers) and len(numbers) == len(extents) - 1:
+        count = element_count(numbers)
+        if COUNTLESS in (count, rest):
+            pass
+        elif len(numbers) == len(extents) and 0 not in shape:
+            dims[target.index(-1)] = count // rest
+        elif rest == count and len(numbers) == len(extents) - 1:
             dims[target.index(-1)] = next(dim for dim in extents if not isinstance(dim, int))
     return (TensorType(dtype, tuple(dims)),)
 

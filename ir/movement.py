@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from .evaluate import ConstantEvaluator
 from .graph import Node
 from .infer import broadcast_shapes
 from .tensor import Tensor
-from .types import F32, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+from .types import COUNTLESS, F32, Dim, DType, Shape, TensorType, Type, dtype_of, element_count, shape_of
 
 Types = tuple[Type, ...]
 
@@ -81,12 +79,13 @@ def flatten(node: Node, evaluator: ConstantEvaluator) -> Types:
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
-    """The product of extents, a symbol where the others are 1."""
+    """The product of extents, a symbol where the others are 1; None where it is not known, or that of no tensor."""
     others = [dim for dim in dims if dim != 1]
     if len(others) == 1:
         return others[0]
     known = [dim for dim in others if isinstance(dim, int)]
-    return prod(known) if len(known) == len(others) else None
+    count = element_count(known)
+    return count if len(known) == len(others) and count < COUNTLESS else None
 
 
 def broadcast_to(node: Node, evaluator: ConstantEvaluator) -> Types:

@@ -17,6 +17,7 @@ from .errors import LONGEST_NAME, ParseError
 from .graph import Graph, Value
 from .limits import DEFAULT_LIMITS
 from .types import (
+    COUNTLESS,
     DTYPES,
     UNKNOWN,
     Dim,
@@ -44,7 +45,7 @@ WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
 NUMBER = r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:f64)?|inf(?![\w.]))|nan\(0x[0-9a-f]{16}\)"
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _CONTAINERS = ("sparse", "seq", "optional", "map", "opaque")
-_DIM = r"(?:\d+|[A-Za-z_]\w*|\?)"
+_DIM = r"(?:\d{1,18}|[A-Za-z_]\w*|\?)"
 SIMPLE_TYPE = rf"(?:{'|'.join(DTYPES)}|onnx-?\d+|\?)\[(?:\*|{_DIM}(?:,{_DIM})*)?\]"
 """A tensor type as it is printed, unless a symbol is odd: one token, because types are most of a text."""
 
@@ -297,7 +298,15 @@ class Reader:
             return None
         if token[:1] == '"':
             return self.string()
-        return self.next() if token.isidentifier() else self.integer("an extent")
+        return self.next() if token.isidentifier() else self.extent()
+
+    def extent(self) -> int:
+        """A number that ONNX can give as an extent."""
+        at = self.mark()
+        extent = self.integer("an extent")
+        if not -COUNTLESS <= extent < COUNTLESS:
+            self.fail("an extent below 2**63", at)
+        return extent
 
 
 def _is_unterminated(token: str) -> bool:

@@ -28,7 +28,6 @@ ends in `f64`. A name is looked up among the definitions above it, in its graph 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 from .attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
 from .evaluate import ConstantEvaluator
@@ -39,7 +38,7 @@ from .ops import OPS, odd_attribute
 from .rewrite import infer_types
 from .tensor import ArrayTensor, OpaqueTensor, Tensor
 from .text import DEFAULT_OPSETS, bytes_value, float_value, is_element, pack
-from .types import DTYPES, UNKNOWN, DType, TensorType, Type, is_unknown
+from .types import DTYPES, UNKNOWN, DType, TensorType, Type, element_count, is_unknown
 
 _KINDS: tuple[type | tuple[type, ...], ...] = (int, float, (str, bytes), Tensor, SparseTensor, Type, RegionRef)
 _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
@@ -140,7 +139,7 @@ class _Literals(Reader):
             return self.tensor(expected)
         self.next()
         self.expect("[")
-        shape = tuple(self.listed("]", self.integer))
+        shape = tuple(self.listed("]", self.extent))
         self.expect("(")
         values = self.tensor("a tensor")
         self.expect(",")
@@ -165,8 +164,8 @@ class _Literals(Reader):
         else:
             self.expect("[")
             items = self.listed("]", lambda: self.element(dtype))
-        if len(items) != prod(shape):
-            self.fail(f"{prod(shape)} elements", at, str(len(items)))
+        if len(items) != element_count(shape):
+            self.fail(f"{element_count(shape)} elements", at, str(len(items)))
         try:
             return ArrayTensor(pack(items, dtype).reshape(shape), dtype)
         except (ValueError, OverflowError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from .payload import BLOCK, raw, scratch
-from .types import DTYPES, F32, F64, DType, TensorType
+from .types import DTYPES, F32, F64, DType, TensorType, element_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -74,7 +73,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return prod(self.shape)
+        return element_count(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +83,7 @@ class Tensor:
     @property
     def rows_per_block(self) -> int:
         """How far `blocks` goes along the first axis at a time."""
-        return max(1, 8 * BLOCK // max(1, prod(self.shape[1:]) * self.dtype.bits))
+        return max(1, 8 * BLOCK // max(1, element_count(self.shape[1:]) * self.dtype.bits))
 
     def blocks(self) -> Iterator[Array]:
         """The elements in order, in pieces of `rows_per_block` along the first axis; a scalar as it is."""

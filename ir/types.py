@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 Dim = int | str | None
 """One extent: a number, a symbol that stands for the same number wherever it occurs, or None where nothing is known."""
 
 Shape = tuple[Dim, ...] | None
 """Extents from the outermost axis on; None where even the rank is unknown."""
+
+COUNTLESS = 1 << 63
+"""More elements than any tensor has."""
+
+MAX_RANK = 64
+"""The greatest rank that numpy has arrays of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,21 @@ class OpaqueType(Type):
         return f"opaque<{quote(self.domain)},{quote(self.name)}>"
 
 
+def element_count(extents: Iterable[int]) -> int:
+    """The product of extents, COUNTLESS where it is not below that: a model may say any number of them."""
+    dims = tuple(extents)
+    if len(dims) <= MAX_RANK:
+        return min(prod(dims), COUNTLESS)
+    if 0 in dims:
+        return 0
+    count = 1
+    for dim in dims:
+        count *= dim
+        if abs(count) >= COUNTLESS:
+            return COUNTLESS
+    return count
+
+
 def dtype_of(type_: Type) -> DType | None:
     """The element type of a tensor type, None for anything else."""
     return type_.dtype if isinstance(type_, TensorType) else None
@@ -169,5 +192,6 @@ def is_unknown(type_: Type) -> bool:
 
 
 def shape_of(type_: Type) -> Shape:
-    """The shape of a tensor type, None where the rank is unknown or it is no tensor."""
-    return type_.shape if isinstance(type_, TensorType) else None
+    """The shape of a tensor type, None where the rank is unknown, or more than arrays have, or it is no tensor."""
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    return shape if shape is None or len(shape) <= MAX_RANK else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ops import op_info
 from ..ir.tensor import Array, ArrayTensor, Tensor
-from ..ir.types import BF16, DTYPES, F64, dtype_of, shape_of
+from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of
 from .foreign import is_deterministic
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
@@ -145,13 +144,13 @@ class ConstantRegions:
             dims = [dim for dim in shape if isinstance(dim, int)]
             if len(dims) != len(shape):
                 return False
-            size = prod(dims)
+            size = element_count(dims)
             if value.node is node:
                 total += size * dtype.bits // 8
                 most = max(most, size)
             else:
                 read += size * dtype.bits // 8
-                product *= max(size, 1)
+                product = min(product * max(size, 1), MAX_PRODUCTS + 1)
         heavy = node.op.rpartition("::")[2].startswith(HEAVY)
         if heavy and product * (1 if node.op.endswith("::Einsum") else max(most, 1)) > MAX_PRODUCTS:
             return False

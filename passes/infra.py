@@ -109,7 +109,8 @@ class Sequential:
         """Run every pass on `module` and return it.
 
         Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does;
-        ModelError where external data cannot be read, EmitError where an instrument cannot write.
+        ModelError where external data cannot be read, EmitError where an instrument cannot write, or where what a pass
+        asks the runtime for is no ONNX.
         """
         ctx = ctx or PassContext()
         done: list[str] = []

@@ -27,7 +27,7 @@ from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.importer import SURE_OPSET
 from irc.frontends.onnx.lowering import SURE_RESULTS
-from irc.ir.errors import FoldMapError, ModelError, ParseError
+from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.ir.limits import DEFAULT_LIMITS, Limits
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
@@ -184,6 +184,7 @@ def lying(dims: Sequence[int], raw: bytes, dtype: int = F32) -> TensorProto:
         lying([-1], bytes(4)),
         lying([-(2**63)], b""),
         lying([2**63 - 1] * 8, bytes(4)),
+        lying([2**62] * 231, bytes(4)),
         lying([3], bytes(3), 999),
         lying([3], bytes(3), -1),
         lying([3], bytes(12), TensorProto.STRING),
@@ -202,6 +203,30 @@ def test_a_tensor_that_lies_about_its_elements_is_no_constant(tensor: TensorProt
     assert result.warnings[0].endswith(": it is kept as it is")
     assert tensor in result.model.graph.initializer
     assert result.fold_map.to_json()
+
+
+def test_a_tensor_of_a_hundred_thousand_extents_beyond_all_bounds() -> None:
+    result = compiled(model([node("Mul", ["x", "w"], ["y"])], lying([2**62] * 100_000, bytes(4))))
+    assert len(result.warnings) == 1 and len(result.warnings[0]) < 300
+
+
+@pytest.mark.parametrize("rank", [65, 40_000])
+@pytest.mark.parametrize("op", ["Transpose", "Flatten", "Reshape", "Size", "ReduceMean", "Squeeze", "Conv", "Shape"])
+def test_data_of_more_axes_than_an_array_has(op: str, rank: int) -> None:
+    made = model([node("Mul", ["x", "w"], ["z"]), node(op, ["z", "r"][: 1 + (op == "Reshape")], ["y"])], floats("w", 2))
+    made.graph.initializer.append(ints("r", -1))
+    made.graph.input[0].CopyFrom(value("x", [2**62] * (rank - 1) + [2]))
+    compiled(made)
+
+
+def test_external_data_of_a_shape_beyond_all_bounds(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(4))
+    tensor = TensorProto(name="w", data_type=F32, dims=[2**62] * 300, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="data")
+    (tmp_path / "m.onnx").write_bytes(model([node("Mul", ["x", "w"], ["y"])], tensor).SerializeToString())
+    with pytest.raises(ModelError, match="its 4 bytes are not the") as error:
+        irc.compile(tmp_path / "m.onnx")
+    assert len(str(error.value)) < 500
 
 
 def test_a_lying_constant_node_is_kept() -> None:
@@ -434,6 +459,81 @@ def test_text_nested_ten_thousand_deep_is_refused(text: str, name: str) -> None:
     with pytest.raises(ParseError, match=name) as error:
         irc.parse(text)
     assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '%y = "d::F"(%x) {a=type ' + "seq<" * 60 + "f32[3]" + ">" * 60 + "}",
+        '%y = "d::F"(%x) {a=[type ' + "seq<" * 60 + "f32[3]" + ">" * 60 + "]}",
+        '%y = "d::F"(%x) : ' + "optional<" * 60 + "f32[3]" + ">" * 60,
+        '%y = "d::F"(%x) {a=region 0} {'
+        + 'graph() { %z = "d::F"() {a=region 0} {' * 33
+        + "graph() { return() }"
+        + "} return(%z) }" * 33
+        + "}",
+    ],
+)
+def test_text_nested_deeper_than_protobuf_reads_cannot_be_emitted(line: str) -> None:
+    module = irc.parse('module {ir_version=8, opsets={"": 17, "d": 1}} graph(%x: f32[3]) { ' + line + " return(%y) }")
+    with pytest.raises(EmitError, match="deeper than the 100 messages that protobuf reads"):
+        irc.emit(module)
+
+
+def test_functions_that_nest_deeper_inlined_than_protobuf_reads() -> None:
+    inner = nested(17).graph
+    body = list(inner.node)
+    callee = helper.make_function("d", "F", ["x", "c"], ["y"], body, [helper.make_opsetid("", 17)])
+    made = nested(16)
+    made.functions.append(callee)
+    made.opset_import.append(helper.make_opsetid("d", 1))
+    graph = made.graph
+    while graph.node[0].op_type == "If":
+        graph = graph.node[0].attribute[0].g
+    graph.node[0].CopyFrom(node("F", ["x", "c"], ["y"], domain="d"))
+    compiled(made)
+    with pytest.raises(EmitError, match="deeper than the 100 messages that protobuf reads"):
+        irc.compile(made, "InlineFunctions")
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("value=f32[" + "9" * 5000 + "] #a180ed7a00886ce3", "an extent"),
+        ("value=f32[" + "9" * 5000 + "] [1.0]", "an extent"),
+        ("value=f32[99999999999999999999] #a180ed7a00886ce3", "an extent below"),
+        ("value=f32[" + "999999999999999999," * 300 + "2] [1.0]", "9223372036854775808 elements"),
+        ("value=sparse[" + "9" * 4000 + "](f32[1] [1.0], i64[1] [0])", "an extent below"),
+    ],
+)
+def test_text_of_extents_beyond_all_bounds_is_refused(where: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message) as error:
+        irc.parse("graph(%x: f32[3]) { %w = constant {" + where + "} return(%x) }")
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '%"N" = abs(%x) %y = abs(%"N")',
+        '%y = abs(%x) loc("N")',
+        '%y = "N::F"(%x)',
+        '%y = "F"(%x) {a="N"}',
+        '%y = "F"(%x) {"N"=1}',
+        '%y = "F"(%x) {a=str[1] ["N"]}',
+        '%y = "F"(%x) : f32["N"]',
+    ],
+)
+@pytest.mark.parametrize("name", ["\\u{d800}", "a\udcff"])
+def test_text_of_characters_that_are_none_cannot_be_emitted(line: str, name: str) -> None:
+    module = irc.parse("graph(%x: f32[3]) { " + line.replace("N", name) + " return(%y) }")
+    with pytest.raises(EmitError, match="half of a surrogate pair"):
+        irc.emit(module)
+
+
+def test_an_extent_beyond_all_bounds_of_a_type_in_text_is_refused() -> None:
+    with pytest.raises(ParseError, match="an extent below"):
+        irc.parse("graph(%x: f32[99999999999999999999]) { return(%x) }")
 
 
 def test_max_nodes_bounds_text() -> None:

@@ -7,22 +7,38 @@ quantization annotations of values that are gone go too.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+from google.protobuf.message import DecodeError, EncodeError
 
 from ...frontends.onnx.attributes import export_attribute
 from ...frontends.onnx.dtypes import value_info
 from ...frontends.onnx.messages import copy_fields, forget_fold_map
-from ...frontends.onnx.protos import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from ...frontends.onnx.protos import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+)
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.errors import EmitError
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type
 from .legalize import Legalization, legalize
 from .names import Names
-from .writer import GraphWriter
+from .writer import GraphWriter, reason
 
 REBUILT = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")
 """The fields of a GraphProto that are written anew; all others are copied."""
+
+DEEP = frozenset(
+    (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.TYPE_PROTO, AttributeProto.TYPE_PROTOS),
+)
+"""Attributes that hold messages which may hold others like themselves."""
 
 
 def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names]:
@@ -33,9 +49,30 @@ def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names
     emitter = _Emitter(module)
     try:
         model = emitter.run()
+        _check_nesting(model, module)
     except ValueError as error:  # protobuf's, of a number or a name that it does not hold
-        raise EmitError(f"the module cannot be written as ONNX: {error}") from None
+        raise EmitError(f"the module cannot be written as ONNX: {reason(error)}") from None
+    except DecodeError:  # copying is reading, too
+        raise EmitError(
+            "graphs or types stand in each other deeper than the 100 messages that protobuf reads"
+        ) from None
     return model, emitter.layers, emitter.names
+
+
+def _check_nesting(model: ModelProto, module: Module) -> None:
+    """Raises DecodeError where messages that a pass put into each other, or that text describes, could not be read."""
+    from_text = not isinstance(module.source, ModelProto)
+    if not (from_text or module.changed):
+        return
+    inside = ModelProto()
+    if from_text or module.graph.has_regions:
+        deep = (node for node in model.graph.node if any(item.type in DEEP for item in node.attribute))
+        inside.graph.node.extend(deep)
+    inside.functions.extend(model.functions)
+    if from_text:
+        inside.graph.value_info.extend((*model.graph.value_info, *model.graph.input, *model.graph.output))
+    with suppress(EncodeError):  # of more than 2 GiB, which whoever saves it is told
+        ModelProto.FromString(inside.SerializeToString())
 
 
 class _Emitter:

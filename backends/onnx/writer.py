@@ -66,13 +66,13 @@ class GraphWriter:
             try:
                 self.sparse.append(export_sparse(payload, name))
             except ValueError as error:
-                raise EmitError(f"%{name}: {error}") from None
+                raise EmitError(f"%{name}: {reason(error)}") from None
         for node in self.graph:
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
             except ValueError as error:  # elements that were not given, or that ONNX has no field for
-                raise EmitError(f"{node.label}: {error}") from None
+                raise EmitError(f"{node.label}: {reason(error)}") from None
         self.returns()
         self.restore_order()
 
@@ -273,8 +273,15 @@ class GraphWriter:
                 self.target.add(op_type="Identity", input=[inner], output=[name])
 
 
+def reason(error: ValueError) -> str:
+    """Why protobuf does not take something."""
+    if isinstance(error, UnicodeEncodeError):
+        return "a text of it has half of a surrogate pair, which is no character in UTF-8"
+    return str(error)
+
+
 def _fill(target: TensorProto, tensor: Tensor, name: str) -> None:
     try:
         write_tensor(target, tensor, name)
     except ValueError as error:
-        raise EmitError(f"constant %{name}: {error}") from None
+        raise EmitError(f"constant %{name}: {reason(error)}") from None

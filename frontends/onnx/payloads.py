@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-
+from ...ir.types import COUNTLESS, element_count
 from .protos import TensorProto
 from .tensors import OnnxTensor
 
@@ -25,9 +24,9 @@ def misfit(tensor: OnnxTensor) -> str | None:
     What is said completes "the tensor ...".
     """
     proto, dtype, shape = tensor.proto, tensor.dtype, tensor.shape
-    if shape and min(shape) < 0:
+    count = element_count(shape)
+    if shape and (min(shape) < 0 or count == COUNTLESS):
         return f"has the shape {list(shape[:8])}"
-    count = prod(shape)
     if dtype.kind == "string":
         held = len(proto.string_data)
         return None if held == count else f"holds {held} strings for {count} elements"

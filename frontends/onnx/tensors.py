@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ...ir.errors import ModelError, clipped
 from ...ir.payload import FilePart, Payload, SourceFile, raw
 from ...ir.tensor import Array, Tensor, numpy_dtype
+from ...ir.types import element_count
 from .dtypes import export_dtype, import_dtype
 from .placeholders import any_held, held, is_placeholder, placeholder
 from .protos import TensorProto
@@ -207,7 +207,7 @@ def _range(proto: TensorProto, size: int) -> tuple[int, int] | str:
     if offset + length > size:
         return f"{length} bytes from {offset} on are not in its {size} bytes"
     dtype = import_dtype(proto.data_type)
-    wanted = (prod(proto.dims) * dtype.bits + 7) // 8
+    wanted = (element_count(proto.dims) * dtype.bits + 7) // 8
     if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
         return f"its {length} bytes are not the {wanted} of the shape {list(proto.dims)[:8]}"
     return offset, length

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..ledger import Refusal
 from ..movement import integer
 from ..record import record, replaced
 from ..tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
-from ..types import DType, shape_of
+from ..types import DType, element_count, shape_of
 from .algebra import Affine
 from .operands import Parameters
 from .recognise import not_constant
@@ -77,7 +76,7 @@ class Fold:
     def weight_bytes(self) -> int:
         """Bytes of the weight in its dtype."""
         shape = shape_of(self.weight.type) or ()
-        return prod(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
+        return element_count(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
 
 
 @record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..evaluate import ConstantEvaluator
 from ..graph import Node, Value
 from ..movement import is_given, listed
 from ..tensor import Array, Tensor
-from ..types import Dim, dtype_of, shape_of
+from ..types import COUNTLESS, Dim, dtype_of, element_count, shape_of
 
 _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 """Element types whose greatest number numpy finds fast."""
@@ -167,6 +166,7 @@ def fits_attribute(node: Node, value: float) -> bool:
 
 
 def static_size(dims: tuple[Dim, ...]) -> int | None:
-    """The product of extents, None where one is not a number."""
+    """The product of extents, None where one is not a number, or no tensor has so many elements."""
     numbers = [dim for dim in dims if isinstance(dim, int)]
-    return prod(numbers) if len(numbers) == len(dims) else None
+    count = element_count(numbers)
+    return count if len(numbers) == len(dims) and count < COUNTLESS else None

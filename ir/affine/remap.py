@@ -15,13 +15,12 @@ those in front: symbols that stand on both sides cancel.
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..tensor import Array
-from ..types import Dim
+from ..types import COUNTLESS, Dim, element_count
 from .algebra import Affine
 
 if TYPE_CHECKING:
@@ -84,7 +83,8 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
         return None
     from fractions import Fraction
 
-    return Fraction(*[prod(dim for dim in dims if isinstance(dim, int)) for dims in (a, b)])
+    counts = [element_count(dim for dim in dims if isinstance(dim, int)) for dims in (a, b)]
+    return None if COUNTLESS in counts else Fraction(*counts)
 
 
 def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
 from ...ir.rewrite import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
-from ...ir.types import DType, dtype_of, shape_of
+from ...ir.types import DType, dtype_of, element_count, shape_of
 from .extents import ShapeEvaluator
 from .rules import (
     MAX_BYTES,
@@ -67,7 +66,7 @@ def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if dtype is None or dtype.kind not in ("int", "uint") or dtype.bits < 8 or shape is None:
         return False
     dims = [dim for dim in shape if isinstance(dim, int)]
-    if len(dims) != len(shape) or prod(dims) * dtype.bits > 8 * MAX_BYTES:
+    if len(dims) != len(shape) or element_count(dims) * dtype.bits > 8 * MAX_BYTES:
         return False
     if node.op == "subtract":
         zero = node.inputs[0] is node.inputs[1]
