@@ -202,7 +202,8 @@ class _Importer:
             isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str) and isinstance(overload, str)
         ):
             raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
-        inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
+        known = scope.values
+        inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
@@ -290,9 +291,11 @@ class _Importer:
 
     def misfit(self, name: str, payload: Attribute) -> bool:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
+        if isinstance(payload, OnnxTensor) and payload.is_decoded:
+            return False
         fault = None
         for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
-            if isinstance(tensor, OnnxTensor) and not tensor.is_decoded:
+            if isinstance(tensor, OnnxTensor):
                 fault = fault or misfit(tensor)
         if fault is not None:
             self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
@@ -345,16 +348,17 @@ class _Importer:
         return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
-        if not isinstance(value.name, str):  # protobuf gives bytes where a string is not UTF-8
-            raise ModelError(f"the name {clipped(value.name)} is not UTF-8 text")
-        if value.name in scope.values:
-            if value.node is None or scope.values[value.name].node is not None:
-                raise ModelError(f"value {clipped(value.name)} is defined twice, the second time by {_describe(owner)}")
-            self.module.untouchable = f"the model defines {clipped(value.name)} twice: it is not SSA"
-        scope.values[value.name] = value
+        name, values = value.name, scope.values
+        if not isinstance(name, str):  # protobuf gives bytes where a string is not UTF-8
+            raise ModelError(f"the name {clipped(name)} is not UTF-8 text")
+        if name in values:
+            if value.node is None or values[name].node is not None:
+                raise ModelError(f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}")
+            self.module.untouchable = f"the model defines {clipped(name)} twice: it is not SSA"
+        values[name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
-        value = scope.values.get(name) or scope.lookup(name)
+        value = scope.lookup(name)
         if value is None:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {clipped(name)}, which nothing defines")
