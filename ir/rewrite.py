@@ -206,7 +206,7 @@ class Rewriter:
         stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
             node = stack.pop().node
-            if node is None or node.graph is None or node.is_read:
+            if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
                 continue
             info = op_info(node.op)
             if info is None or not info.pure:

@@ -87,7 +87,7 @@ def is_movable(tensor: TensorProto) -> bool:
     return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
 
-def record(
+def way_back(
     source: ModelProto,
     before: Payloads,
     after: Payloads,

@@ -27,7 +27,7 @@ from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
 from .payloads import misfit
-from .protos import IR_VERSION, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from .protos import IR_VERSION, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from .shapes import infer_shapes
 from .tensors import OnnxTensor, decode_small
 
@@ -115,6 +115,7 @@ class _Importer:
         self.module.base_dir = base_dir
         self.module.warnings.extend(newer_than_known(model))
         self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
+        self.shared: dict[bytes, tuple[str, Attribute]] = {}
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain takes the place of the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
@@ -256,12 +257,11 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
-            name = attribute.name
-            if not isinstance(name, str):
-                as_text(name, "the name of an attribute")
             if attribute.type in NUMBERS:
-                attrs[name] = import_attribute(attribute, self.base_dir, _no_region)
+                name, value = self.numbers(attribute)
+                attrs[name] = value
                 continue
+            name = as_text(attribute.name, "the name of an attribute")
             mirror = None if inferred is None else inferred.attribute[i]
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
 
@@ -276,6 +276,15 @@ class _Importer:
             except UnknownAttribute:
                 complete = False
         return attrs if complete else None
+
+    def numbers(self, attribute: AttributeProto) -> tuple[str, Attribute]:
+        """Name and value of an attribute that is numbers; most nodes share theirs with others."""
+        data = attribute.SerializeToString()
+        known = self.shared.get(data)
+        if known is None:
+            name = as_text(attribute.name, "the name of an attribute")
+            known = self.shared[data] = name, import_attribute(attribute, self.base_dir, _no_region)
+        return known
 
     def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
         """`value` and `form` of a Constant node, None for one of an odd form or of another domain."""
