@@ -589,12 +589,14 @@ class ConstantEvaluator:
         return self._known[value]
 
     def _payload(self, value: Value, node: Node) -> Array | None:
-        found = None
-        try:
-            found = constant(node, ())[0]
-            self._left += found.nbytes * READINGS
-        except UNREADABLE:
-            pass
+        payload, found = node.attrs.get("value"), None
+        if isinstance(payload, Tensor):
+            try:
+                found = payload.numpy()
+            except UNREADABLE:
+                found = None
+            else:
+                self._left += found.nbytes * READINGS
         self._known[value] = found
         return found
 

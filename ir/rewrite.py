@@ -206,7 +206,7 @@ class Rewriter:
         stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
             node = stack.pop().node
-            if node is None or node.graph is None or node.is_read:
+            if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
                 continue
             info = op_info(node.op)
             if info is None or not info.pure:
@@ -226,15 +226,17 @@ class Rewriter:
             statistics[new] = known
 
     def _bequeath(self, node: Node, heir: Node | None) -> None:
-        computed = self.module.computed
-        if computed:
+        module, origins = self.module, node.origins
+        if node.op != "constant":  # which is neither computed nor a layer
             for value in node.outputs:
-                computed.pop(value, None)
-        layer = self.module.ledger.layers.pop(node, None)
-        if layer is not None and heir is not None:
-            layer.node = heir
-            self.module.ledger.layers[heir] = layer
-        if not node.origins or heir is None:
-            self.module.dropped.extend([node.origins] if node.origins else [])
-        elif heir.origins is not node.origins:
-            heir.origins = (heir.origins, node.origins) if heir.origins else node.origins
+                module.computed.pop(value, None)
+            layer = module.ledger.layers.pop(node, None)
+            if layer is not None and heir is not None:
+                layer.node = heir
+                module.ledger.layers[heir] = layer
+        if not origins:
+            return
+        if heir is None:
+            module.dropped.append(origins)
+        elif heir.origins is not origins:
+            heir.origins = (heir.origins, origins) if heir.origins else origins

@@ -180,7 +180,7 @@ class _Folder:
         """The first node of every chain of affines; what is nearly one is recorded with the reason."""
         self.seen.clear()
         visited: set[Node] = set()
-        for node in graph:
+        for node in graph.nodes():
             if node.op not in ARITHMETIC or node in visited:
                 continue
             first = recognise(node, self.params.evaluator)

@@ -35,7 +35,7 @@ class SimplifyInference(Pass):
         rewriter = Rewriter(module)
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
-            norms = [node for node in graph if node.op == "nn.batch_norm"]
+            norms = [node for node in graph.nodes() if node.op == "nn.batch_norm"]
             numbers = scales_and_shifts(norms, evaluator)
             for node in graph:
                 if node.op not in ("nn.batch_norm", "nn.dropout"):

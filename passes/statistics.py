@@ -25,4 +25,4 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
 
 def values_of(graph: Graph) -> list[Value]:
     """Every value that is defined in a graph."""
-    return [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    return [*graph.inputs, *(value for node in graph.nodes() for value in node.outputs)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...frontends.onnx.protos import ModelProto, NodeProto
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
 from ...ir.ledger import Applied, Fold, Layer, Refusal, Scope, Source
+from ...ir.record import record
 from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
@@ -22,7 +22,7 @@ from .identity import tensor_digest
 from .lines import Lines, encoded, quoted
 from .npz import NpzWriter
 from .readings import Readings
-from .restore import Payloads, identity, record
+from .restore import Payloads, identity, way_back
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
@@ -44,7 +44,7 @@ STATISTIC = '{"tensor": %s, "scope": %s, "axis": %s, "mean": %s, "std": %s, "gam
 """The entries of a fold map as JSON. There are several for every layer, and an encoder of objects takes its time."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Status:
     """What became of one affine: the fields of that name in the fold map."""
 
@@ -156,7 +156,7 @@ class MapBuilder:
         if before is None:
             yield "restore", None
         else:
-            yield "restore", record(source, before, self.after, self.factors(), self.kept, self.readings)
+            yield "restore", way_back(source, before, self.after, self.factors(), self.kept, self.readings)
 
     def source(self, source: Source, became: Status) -> str:
         """The entry of an affine of the source, as JSON."""

@@ -7,7 +7,7 @@ xxHash, which is as fast as memory is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 
@@ -68,15 +68,19 @@ def _json(document: object) -> bytes:
 
 
 def graph_digest(
-    model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None, *, bare_nodes: bool = False
+    model: ModelProto,
+    base_dir: Path | None = None,
+    digests: Iterable[tuple[str, str]] | None = None,
+    *,
+    bare_nodes: bool = False,
 ) -> str:
     """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
     they are written, and initializers of the main graph in whatever order. Tensors count by type, shape and elements,
     whatever field or file these are stored in. Documentation and metadata of model and graph do not count, nor do types
     of other values.
 
-    `base_dir` is the folder of the external data; `digests` are those of the main graph's initializers, if known, and
-    with `bare_nodes` no attribute holds a tensor.
+    `base_dir` is the folder of the external data; `digests` are names and digests of the main graph's initializers, if
+    these are known, and with `bare_nodes` no attribute holds a tensor.
     Raises ModelError where a file cannot be read.
     """
     hasher = xxh3_128()
@@ -87,9 +91,9 @@ def graph_digest(
         for info in infos:
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
-        digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
-    pairs = sorted(zip([str(tensor.name) for tensor in graph.initializer], digests, strict=True))
-    hasher.update("".join([f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in pairs]).encode())
+        digests = [(tensor.name, tensor_digest(tensor, base_dir or Path())) for tensor in graph.initializer]
+    pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in sorted(digests)]
+    hasher.update("".join(pairs).encode())
     bare_nodes = bare_nodes and not any_held()
     for node in graph.node:
         plain = bare_nodes or not (holds_tensors(node) or any_held())

@@ -55,9 +55,10 @@ class Payloads:
         """Whether there are no tensors but the initializers of the main graph."""
         self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
-        self.of_initializers = self.digests[:count]
+        names = [tensor.name for tensor in self.tensors[:count]]
+        self.of_initializers = list(zip(names, self.digests[:count], strict=True))
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
-        self.by_name = dict(zip((t.name for t in model.graph.initializer), self.of_initializers, strict=True))
+        self.by_name = dict(self.of_initializers)
 
     def in_copy(self, model: ModelProto) -> list[TensorProto]:
         """The tensors of a copy of the model, in the order of `tensors`."""
@@ -86,7 +87,7 @@ def is_movable(tensor: TensorProto) -> bool:
     return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
 
-def record(
+def way_back(
     source: ModelProto,
     before: Payloads,
     after: Payloads,

@@ -67,7 +67,7 @@ class GraphWriter:
                 self.sparse.append(export_sparse(payload, name))
             except ValueError as error:
                 raise EmitError(f"%{name}: {reason(error)}") from None
-        for node in self.graph:
+        for node in self.graph.nodes():
             try:
                 if node not in self.legal.skipped:
                     self.node(node)

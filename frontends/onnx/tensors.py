@@ -45,8 +45,9 @@ class OnnxTensor(Tensor):
         self.dtype = import_dtype(proto.data_type)
         self.shape = tuple(proto.dims)
         self.part: Payload | None = None
-        with suppress(ModelError):  # who reads the elements is told
-            self.part = elsewhere(proto, base_dir)
+        if proto.data_location == TensorProto.EXTERNAL or any_held():
+            with suppress(ModelError):  # who reads the elements is told
+                self.part = elsewhere(proto, base_dir)
         self._array: Array | None = None
 
     @property
@@ -118,19 +119,22 @@ class OnnxTensor(Tensor):
 
 def decode_small(tensors: Iterable[OnnxTensor]) -> None:
     """Decode the tensors of few elements, all of one type at once: an array for each of many is what costs."""
-    alike: dict[tuple[str, tuple[int, ...]], tuple[list[OnnxTensor], list[bytes]]] = {}
+    alike: dict[tuple[str, tuple[int, ...]], list[tuple[OnnxTensor, bytes]]] = {}
+    some_held = any_held()
     for tensor in tensors:
-        if tensor.dtype.name not in _PLAIN or tensor.part is not None or min(tensor.shape, default=0) < 1:
-            continue
         data = tensor.proto.raw_data
-        if len(data) > KEPT or len(data) != tensor.nbytes or tensor.proto.data_location or is_placeholder(data):
+        plain = tensor.part is None and not tensor.proto.data_location and not (some_held and is_placeholder(data))
+        if plain and 0 < len(data) <= KEPT:
+            alike.setdefault((tensor.dtype.name, tensor.shape), []).append((tensor, data))
+    for (name, shape), found in alike.items():
+        if name not in _PLAIN or min(shape, default=0) < 1:
             continue
-        members, elements = alike.setdefault((tensor.dtype.name, tensor.shape), ([], []))
-        members.append(tensor)
-        elements.append(data)
-    for (_, shape), (members, elements) in alike.items():
-        together = np.frombuffer(b"".join(elements), numpy_dtype(members[0].dtype)).reshape(-1, *shape)
-        for tensor, array in zip(members, together, strict=True):
+        dtype = found[0][0].dtype
+        fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == element_count(shape) * dtype.bits]
+        if not fitting:
+            continue
+        together = np.frombuffer(b"".join([data for _, data in fitting]), numpy_dtype(dtype)).reshape(-1, *shape)
+        for (tensor, _), array in zip(fitting, together, strict=True):
             tensor._array = array
 
 

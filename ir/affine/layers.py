@@ -187,8 +187,7 @@ def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, 
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
-    with np.errstate(all="ignore"):
-        top = largest * np.abs(scale)
+    top = largest * np.abs(scale)
     fine = fits(top, dtype)  # which it is with finite factors only
     if not (fine or (all_finite(scale) and all_finite(largest))):
         return Refusal("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
