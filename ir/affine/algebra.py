@@ -34,9 +34,10 @@ class Stage:
 
     def apply(self, x: Array) -> Array:
         """The affine of float64 `x`, whose last axis has the channels."""
-        if self.mean is not None and self.beta is not None:
-            return np.asarray((x - self.mean) * self.scale + self.beta)
-        return np.asarray(x * self.scale + self.shift)
+        with np.errstate(all="ignore"):
+            if self.mean is not None and self.beta is not None:
+                return np.asarray((x - self.mean) * self.scale + self.beta)
+            return np.asarray(x * self.scale + self.shift)
 
     def arrays(self) -> tuple[Array, ...]:
         """All numbers of the stage."""
