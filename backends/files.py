@@ -89,12 +89,14 @@ class Turn:
         self._handle: int | None = None
 
     def __enter__(self) -> Turn:
-        """Raises OSError where the folder cannot be written."""
+        """Raises OSError where the folder cannot be written, EmitError where another file has the name of the lock."""
         while True:
             handle = os.open(self.place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
             try:
                 locked = _lock(handle, wait=True)
                 if locked and os.fstat(handle).st_nlink:  # the one before did not remove it
+                    if _read_notes(handle) is None:
+                        raise EmitError(f"{self.place}: this is in the way, and no lock that was made here: remove it")
                     self._handle = handle
                     return self
             finally:
@@ -118,10 +120,7 @@ class Turn:
 
     def notes(self) -> list[str]:
         """What the one before noted, if it did not come to its end."""
-        if self._handle is None or not stat.S_ISREG(os.fstat(self._handle).st_mode):
-            return []
-        os.lseek(self._handle, 0, os.SEEK_SET)
-        return os.fsdecode(os.read(self._handle, MAX_NOTES)).split("\0")[:-1]
+        return [] if self._handle is None else _read_notes(self._handle) or []
 
     def note(self, notes: Iterable[str]) -> None:
         """Note texts for the next one. Raises OSError where they cannot be written."""
@@ -129,7 +128,9 @@ class Turn:
             return
         os.ftruncate(self._handle, 0)
         os.lseek(self._handle, 0, os.SEEK_SET)
-        os.write(self._handle, b"".join(os.fsencode(text) + b"\0" for text in notes))
+        notes = [_mark(self._handle), *notes]
+        if len(notes) > 1:
+            os.write(self._handle, b"".join(os.fsencode(text) + b"\0" for text in notes))
 
 
 class Together(ExitStack):
@@ -142,6 +143,13 @@ class Together(ExitStack):
     def __init__(self, *paths: Path) -> None:
         super().__init__()
         self.turns = {path: Turn(path) for path in paths}
+        self.named: list[Pending] = []
+        """The files of `add`."""
+
+    def add(self, path: Path) -> Pending:
+        """Enter `pending(path)`."""
+        self.named.append(self.enter_context(pending(path)))
+        return self.named[-1]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -164,12 +172,30 @@ class Together(ExitStack):
                 taken.enter_context(self.turns[path])
 
 
+def _mark(handle: int) -> str:
+    """What only a file that was written here begins with: a copy of it, or one that came with a model, is another."""
+    return f"irc {os.fstat(handle).st_ino}"
+
+
+def _read_notes(handle: int) -> list[str] | None:
+    """The notes in a lock, None where it is none."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    os.lseek(handle, 0, os.SEEK_SET)
+    mark, *notes = os.fsdecode(os.read(handle, MAX_NOTES)).split("\0")
+    return notes[:-1] if mark == _mark(handle) or not status.st_size else None
+
+
 def _stem(path: Path) -> str:
     return f".{path.name[:48]}."
 
 
 def _create(path: Path) -> tuple[int | None, Path]:
-    """A new file beside `path`, and the descriptor that keeps it locked, if files can be locked there."""
+    """A new file beside `path`, and the descriptor that keeps it locked, if files can be locked there.
+
+    Its name has its own number in the file system, so that no file that was put there otherwise is taken for it.
+    """
     for number in count():
         temporary = path.with_name(f"{_stem(path)}{os.getpid()}-{number}.tmp")
         with suppress(FileExistsError):
@@ -178,22 +204,26 @@ def _create(path: Path) -> tuple[int | None, Path]:
             if locked is None:
                 os.close(handle)  # some systems rename no file that is open
                 return None, temporary
-            if locked and os.fstat(handle).st_nlink:  # nobody took it for a leftover in between
-                return handle, temporary
+            status = os.fstat(handle)
+            if locked and status.st_nlink:  # nobody took it for a leftover in between
+                numbered = path.with_name(f"{_stem(path)}{os.getpid()}-{status.st_ino}.tmp")
+                temporary.rename(numbered)
+                return handle, numbered
             os.close(handle)
     raise AssertionError
 
 
 def clean(path: Path) -> None:
     """Remove temporary files of `path` that no process writes any more: the lock of a process goes with it."""
-    name = re.compile(re.escape(_stem(path)) + r"(\d+-\d+\.tmp|lock)")
+    name = re.compile(re.escape(_stem(path)) + r"(?:\d+-(\d+)\.tmp|lock)")
     with suppress(OSError):  # who may not list a folder may still write there
-        for entry in filter(name.fullmatch, os.listdir(path.parent)):
+        for match in filter(None, map(name.fullmatch, os.listdir(path.parent))):
+            entry, number = match.group(), match.group(1)
             with suppress(OSError):
                 handle = os.open(path.with_name(entry), os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
                 try:
-                    noted = entry.endswith("lock") and os.fstat(handle).st_size
-                    if not noted and _lock(handle):
+                    status = os.fstat(handle)
+                    if (not status.st_size or number == str(status.st_ino)) and _lock(handle):
                         path.with_name(entry).unlink()
                 finally:
                     os.close(handle)

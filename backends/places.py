@@ -13,8 +13,10 @@ from pathlib import Path
 
 from ..ir.errors import UsageError
 
-MODEL, FOLD_MAP, REPORT = ".irc.onnx", ".foldmap.json", ".html"
-"""What the names of files that are made for a model end in, instead of the model's own suffix."""
+MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
+"""What the names of files that are made for a model end in, instead of the model's own suffix. No external data is read
+from files of such names (`frontends.onnx.tensors.check_location`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Places:
         found = [Path(place) for place in (self.output, self.fold_map, self.report, self.dump) if place is not None]
         if self.fold_map is not None:
             found.append(arrays_of(Path(self.fold_map)))
-        return (Path(folder, path).resolve() for path in found)
+        return (Path(os.path.realpath(Path(folder, path))) for path in found)
 
 
 def text_of(path: str | Path) -> str:
@@ -48,6 +50,40 @@ def path_of(text: str) -> Path:
 def arrays_of(fold_map: Path) -> Path:
     """Where the arrays of a fold map go."""
     return fold_map.with_suffix(".npz")
+
+
+def replaced(path: str | Path) -> str:
+    """What a file that is written to `path` takes the place of: a link itself, not what it points at."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def read_at(path: str | Path) -> set[str]:
+    """What must stay for `path` to be read: the file, and a link to it."""
+    return {replaced(path), os.path.realpath(path)}
+
+
+def check_apart(
+    writes: Iterable[str | Path | None], reads: Iterable[str | Path | None] = (), dump: str | None = None
+) -> None:
+    """Raises UsageError where one of the files `writes` would take the place of another, or of one of `reads`, or of
+    what is dumped to the folder `dump`. What is None or `-` counts for nothing.
+    """
+    taken = {place for path in reads if path not in (None, "-") for place in read_at(str(path))}
+    made: set[str] = set()
+    for path in writes:
+        if path in (None, "-"):
+            continue
+        place = replaced(str(path))
+        if place in taken:
+            raise UsageError(f"{path}: it would take the place of what is read")
+        if place in made:
+            raise UsageError(f"{path}: two outputs cannot be one file")
+        made.add(place)
+    folder = None if dump is None else os.path.realpath(dump)
+    for place in {*made, *taken}:
+        if os.path.dirname(place) == folder and place.endswith(DUMP):
+            raise UsageError(f"{place}: an IR dump could take its place")
 
 
 def beside(model: str, suffix: str) -> str:
@@ -113,7 +149,7 @@ def _check_apart(found: Iterable[Places]) -> None:
     found = list(found)
     sources: dict[Path, str] = {}
     for places in found:
-        path = Path(places.model).resolve()
+        path = Path(os.path.realpath(places.model))
         if path in sources:
             raise UsageError(f"{places.model}: the model is given twice")
         sources[path] = places.model

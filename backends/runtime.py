@@ -46,6 +46,7 @@ def new_session(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.enable_mem_reuse = reuse
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # shapes first: then what they are of can go
     if threads:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     if base_dir is not None:

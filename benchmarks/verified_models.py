@@ -2,8 +2,8 @@
 
     python benchmarks/verified_models.py [--only TEXT] [--each] [--largest BYTES] [--timeout SECONDS] [--json FILE]
 
-prints, over all models: how many are verified, the largest difference as a share of what rounding can do, how many the
-verification does not run and why, and every accusation, of which there should be none.
+prints, over all models: how many are verified, the largest difference as a share of what rounding can do, of how much
+nothing can be said, how many the verification does not run and why, and all accusations, of which there should be none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,10 +38,12 @@ def verify(path: Path, when: str) -> dict[str, Any]:
     instrument = VerifyNumerics(when=when)
     try:
         result = irc.compile(path, context=PassContext([instrument]))
-        instrument.finish(result.module, result.model)
+        with tempfile.TemporaryDirectory() as folder:
+            result.save(Path(folder) / path.name, check=partial(instrument.finish, result.module))
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
         found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}
+        found["undecided"] = round(verdicts[-1].undecided, 5)
     except SourceError as error:
         found = {"outcome": "not run", "why": str(error)}
     except VerifyError as error:
@@ -95,6 +99,8 @@ def report(found: dict[str, dict[str, Any]]) -> None:
     print("largest shares of what rounding can do:")
     for share, name in sorted(verified, reverse=True)[:5]:
         print(f"  {share:6.3f}  {name}")
+    for share, name in sorted(((entry.get("undecided", 0), name) for name, entry in found.items()), reverse=True)[:5]:
+        print(f"  {share:7.2%} of the elements of {name} are undecided")
     for name, entry in found.items():
         if entry.get("silent"):
             print(f"nothing can be said of {entry['silent']} of {entry['tensors']} tensors of {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, limits_of, write_json
+from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, write_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ..backends.foldmap import FoldMap
+    from ..backends.onnx.external import external_files
+    from ..backends.places import check_apart
     from ..backends.terminal import progress
     from ..backends.verify.align import align, dump, print_alignment
     from ..backends.verify.compare import Comparison
@@ -42,19 +44,20 @@ def run(options: argparse.Namespace) -> int:
     from ..frontends.onnx import read_model
     from ..ir.errors import UsageError
 
-    places = [Path(place).resolve() for place in (options.json, options.html) if place not in (None, "-")]
-    if options.html == "-" or {*places} & {Path(options.first).resolve(), Path(options.second).resolve()}:
-        raise UsageError("--json and --html go to files of their own")
-    if len(places) > len({*places}):
-        raise UsageError("--json and --html cannot be one file")
+    if options.html == "-":
+        raise UsageError("--html takes a file, not standard output")
     first, base_dir = read_model(options.first)
     second, other_dir = read_model(options.second)
+    reads = [options.first, options.second, *map_files(options.map), *options.inputs]
+    external = external_files(first, base_dir) | external_files(second, other_dir)
+    check_apart([options.json, options.html], [*reads, *external])
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
-        comparison = Comparison(first, base_dir, inputs=read_inputs(options.inputs, first), advance=advance)
+        inputs = read_inputs(options.inputs, first)
+        comparison = Comparison(first, base_dir, inputs=inputs, advance=advance, frozen=True)
         found = align(comparison, second, other_dir, fold_map)
     if options.dump:
-        dump(Path(options.dump), (("a", comparison.runner), ("b", Runner(second, other_dir))), comparison)
+        dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
     if options.json:
         write_json(options.json, found.to_json())
     if options.html:

@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     model, _ = read_model(options.model)
     reproducer = None if options.output is None else Path(options.output)
     if options.judge is None:
-        verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer)
+        frozen = any(pass_.freezes for pass_ in pipeline.passes)
+        verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer, frozen=frozen)
         judge = judge_numbers(verify, read(options.model, limits))
     else:
         judge = judge_command(options.judge)

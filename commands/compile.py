@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from .options import (
     EPILOG,
@@ -23,9 +23,13 @@ from .report import check_report, recorder_of, reporting
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from ..backends.onnx import Result
     from ..backends.verify import VerifyNumerics
     from ..backends.verify.instrument import Verdict
+    from ..frontends.onnx.protos import ModelProto
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
 
@@ -87,35 +91,42 @@ def run_one(options: argparse.Namespace) -> int:
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
-    from ..ir.errors import UsageError
+    from ..backends.onnx.external import check_kept
     from ..passes import PassContext, parse_pipeline
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
     output = _place_files(options)
-    _check_outputs(output, options.fold_map)
-    if options.json == "-" and output == "-":
-        raise UsageError("the model and the summary cannot both go to standard output")
-    check_report(options.report, options.model, output, options.fold_map)
+    others = _check_outputs(options, output)
     timing = _timing() if options.time_passes else None
     module = read(options.model, limits_of(options))
+    check_kept(module, output, *others)
     recorder = recorder_of(module) if options.report is not None else None
     verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = 0 if options.quiet and options.json is None else count_nodes(module)
-    with _showing(verify, quiet=options.quiet):
+    with _showing(verify, quiet=options.quiet), ExitStack() as reports:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-        if verify is not None:
-            verify.finish(result.module, result.model)
-    measures = None if verify is None else verify.measures()
-    with reporting(options.report, options, recorder, result, perf_counter() - start, measures):
+
+        def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
+            seconds = perf_counter() - start
+            reports.enter_context(reporting(options.report, options, recorder, result, seconds, measures))
+
+        def check(model: ModelProto, folder: Path) -> None:
+            assert verify is not None
+            verify.finish(result.module, model, folder)
+            report(verify.measures())
+
+        if verify is None:
+            report()
         result.save(
             output,
             fold_map=options.fold_map,
             fold_map_store=options.fold_map_store,
             embed_fold_map=options.embed_fold_map,
+            check=None if verify is None else check,
         )
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:
@@ -211,18 +222,22 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
     return VerifyNumerics(inputs, when=options.verify, reproducer=where)
 
 
-def _check_outputs(output: str, fold_map: str | None) -> None:
-    """Raises UsageError where model and fold map would go to one place."""
-    from pathlib import Path
-
+def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
+    """What is written beside the model. Raises UsageError where one file would take the place of another."""
+    from ..backends.places import check_apart
     from ..ir.errors import UsageError
 
-    if fold_map == "-":
+    if options.fold_map == "-":
         raise UsageError("--fold-map takes a file, not standard output")
-    if fold_map is not None and Path(output).resolve() in (place.resolve() for place in map_files(Path(fold_map))):
-        raise UsageError(f"{fold_map}: the model and its fold map cannot be one file")
-    if fold_map is not None and Path(fold_map).suffix == ".npz":
-        raise UsageError(f"{fold_map}: the arrays of the fold map go to the npz file of that name")
+    if options.fold_map is not None and options.fold_map.endswith(".npz"):
+        raise UsageError(f"{options.fold_map}: the arrays of the fold map go to the npz file of that name")
+    if options.json == "-" and output == "-":
+        raise UsageError("the model and the summary cannot both go to standard output")
+    check_report(options.report)
+    others = [*map_files(options.fold_map), options.report, options.json]
+    check_apart([output, *others], options.inputs, options.dump_ir)
+    check_apart(others, [options.model], options.dump_ir)  # a model may be compiled in place
+    return others
 
 
 def _place_files(options: argparse.Namespace) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_limits, limits_of, naming, write_json
+from .options import Subparsers, add_limits, limits_of, map_files, naming, write_json
 
 FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
@@ -78,21 +78,19 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from onnx.external_data_helper import load_external_data_for_model
 
     from ..backends.foldmap import FoldMap
+    from ..backends.onnx.external import external_files
+    from ..backends.places import check_apart
     from ..backends.quantizers.export import EXPORTERS
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError
 
-    for taken in (options.model, options.map):
-        if options.output != "-" and Path(options.output).resolve() == Path(taken).resolve():
-            raise UsageError(f"{options.output}: it would take the place of what is read")
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
+    reads = [options.model, *map_files(options.map), *external_files(model, base_dir)]
+    check_apart([options.output], reads)
     load_external_data_for_model(model, str(base_dir))
     with naming(options.model):
         document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)

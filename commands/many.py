@@ -57,7 +57,7 @@ def run_many(options: argparse.Namespace) -> int:
 def jobs_of(options: argparse.Namespace) -> list[Job]:
     """The jobs. Raises UsageError where options do not go with several models, or models not with each other."""
     from ..backends.jobs import Job
-    from ..backends.places import places_of
+    from ..backends.places import check_apart, places_of
     from ..ir.errors import UsageError
     from ..passes import parse_pipeline
 
@@ -70,6 +70,7 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
     own = [flag(name) for name in FLAGS if getattr(options, name)]
     own += [f"{flag(name)}={getattr(options, name)}" for name in VALUES if getattr(options, name) is not None]
     found = places_of(options.models, options.output, options.fold_map, options.report, options.dump_ir)
+    check_apart([options.json], [*options.models, *(file for places in found for file in places.files(""))])
     return [Job(places, tuple(own)) for places in found]
 
 

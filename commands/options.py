@@ -87,11 +87,13 @@ def add_inputs(command: argparse.ArgumentParser) -> None:
     )
 
 
-def map_files(path: Path) -> tuple[Path, Path]:
-    """Where a fold map and its arrays go."""
+def map_files(fold_map: str | None) -> list[str | Path | None]:
+    """Where a fold map and its arrays are, if there is one."""
+    from pathlib import Path
+
     from ..backends.places import arrays_of
 
-    return path, arrays_of(path)
+    return [] if fold_map is None else [fold_map, arrays_of(Path(fold_map))]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of, map_files
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -40,13 +40,17 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
+    from ..backends.onnx.external import check_kept
+    from ..backends.places import check_apart
     from ..passes import PassContext, parse_pipeline
     from .compile import summarize
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)
-    check_report(options.output, options.model)
+    check_report(options.output)
+    check_apart([options.output], [options.model])
     module = read(options.model, limits_of(options))
+    check_kept(module, options.output)
     recorder = recorder_of(module)
     context = PassContext([recorder])
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
@@ -89,14 +93,9 @@ def reporting(
         yield
 
 
-def check_report(report: str | None, *others: str | None) -> None:
-    """Raises UsageError where a report would go to standard output, or take the place of one of the `others`."""
-    from pathlib import Path
-
+def check_report(report: str | None) -> None:
+    """Raises UsageError where a report would go to standard output."""
     from ..ir.errors import UsageError
 
     if report == "-":
         raise UsageError("a report goes to a file, not to standard output")
-    taken = [place for other in others if other not in (None, "-") for place in map_files(Path(str(other)))]
-    if report is not None and Path(report).resolve() in [place.resolve() for place in taken]:
-        raise UsageError(f"{report}: the report would take the place of another file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import Subparsers, add_limits, limits_of, naming
+from .options import Subparsers, add_limits, limits_of, map_files, naming
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -22,8 +22,10 @@ def run(options: argparse.Namespace) -> int:
     """Unfold, and write."""
     from ..backends.foldmap import FoldMap, unfold
     from ..backends.onnx import save_model
+    from ..backends.places import check_apart
     from ..frontends.onnx import read_model
 
+    check_apart([options.output], map_files(options.map))
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     with naming(options.model):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .graph import Node, Value
-from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to
+from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to, to_float64
 from .types import COUNTLESS, DTYPES, F64, DType, Shape, dtype_of, element_count, shape_of
 
 Inputs = Sequence[Array | None]
@@ -38,6 +38,10 @@ READINGS = 256
 """Each payload pays for so many readings of itself."""
 
 
+SMALL = 1024
+"""Bytes of a payload with which numpy takes less time than Python does to call it."""
+
+
 DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
 
@@ -49,6 +53,10 @@ _UNSEEN: Any = object()
 
 class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
+
+
+UNREADABLE = (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError)
+"""What an evaluation may raise where there is no result."""
 
 
 def _data(inputs: Inputs, index: int = 0) -> Array:
@@ -329,12 +337,17 @@ def batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     vectors = [first_of_channel(_data(inputs, i)) for i in range(4)]
     if any(vector is None for vector in vectors):
         raise NotEvaluable("parameters per element")
-    gamma, beta, mean, var = [vector.astype(np.float64, copy=False) for vector in vectors if vector is not None]
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
+    gamma, beta, mean, var = [to_float64(vector) for vector in vectors if vector is not None]
+    return scale_and_shift(gamma, beta, mean, var, epsilon)
+
+
+def scale_and_shift(gamma: Array, beta: Array, mean: Array, var: Array, epsilon: float | Array) -> tuple[Array, Array]:
+    """What a BatchNormalization with these parameters, float64 of one shape, multiplies by and adds."""
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(var + epsilon)
-        return (scale, beta - mean * scale)
+        return scale, beta - mean * scale
 
 
 multiply: Evaluate = _binary(np.multiply)
@@ -506,6 +519,11 @@ class ConstantEvaluator:
             return isinstance(node.attrs.get("value"), Tensor)
         return self.array(value) is not None
 
+    def is_small(self, value: Value | None) -> bool:
+        """Whether `value` is a payload in memory that is not worth a call of numpy."""
+        payload = None if value is None or value.node is None else value.node.attrs.get("value")
+        return isinstance(payload, Tensor) and payload.in_memory and payload.nbytes <= SMALL
+
     def exact(self, value: Value | None) -> Array | None:
         """As `array`, but float64 and not rounded yet where the value is a product or sum that `is_wide`."""
         if value is None:
@@ -536,14 +554,12 @@ class ConstantEvaluator:
         return ArrayTensor(array, dtype) if dtype is not None else ArrayTensor(array)
 
     def _resolve(self, value: Value) -> Array | None:
-        if value.node is None:
+        node = value.node
+        if node is None:
             self._known[value] = None
             return None
-        if value.node.op == "constant":
-            found = self._known[value] = self._results(value.node, constant, ())[0]
-            if found is not None:
-                self._left += found.nbytes * READINGS
-            return found
+        if node.op == "constant":
+            return self._payload(value, node)
         from .ops import op_info
 
         stack = [value]
@@ -572,6 +588,18 @@ class ConstantEvaluator:
             stack.pop()
         return self._known[value]
 
+    def _payload(self, value: Value, node: Node) -> Array | None:
+        payload, found = node.attrs.get("value"), None
+        if isinstance(payload, Tensor):
+            try:
+                found = payload.numpy()
+            except UNREADABLE:
+                found = None
+            else:
+                self._left += found.nbytes * READINGS
+        self._known[value] = found
+        return found
+
     def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:
         wide = is_wide(node)
         arrays: list[Array | None] = []
@@ -584,6 +612,7 @@ class ConstantEvaluator:
         if not is_payload and not self._afford(node, arrays):
             self._known.update(dict.fromkeys(node.outputs))
             return
+        self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout is not evaluated
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes
@@ -607,7 +636,7 @@ class ConstantEvaluator:
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
         try:
             return evaluate(node, arrays)
-        except (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError):
+        except UNREADABLE:
             return (None,) * len(node.outputs)
 
 

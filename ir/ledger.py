@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .record import record
+
 if TYPE_CHECKING:
     from .graph import Node, Origins, Value
     from .statistics import Clue
@@ -14,7 +16,7 @@ Scope = tuple[tuple[str, str], ...]
 """Path from the main graph: (node name, attribute) for a region, ("function", "domain::name:overload") for a body."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Param:
     """One constant parameter of an affine: the name of the value that feeds it, and its elements if it is constant."""
 
@@ -22,7 +24,7 @@ class Param:
     tensor: Tensor | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """One affine of the source model, as it stood there.
 
@@ -44,7 +46,7 @@ class Source:
     params: dict[str, Param]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fold:
     """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
 

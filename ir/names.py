@@ -14,10 +14,11 @@ class NamePool:
 
     def fresh(self, hint: str) -> str:
         """A name made from `hint` that is free, and taken from now on."""
-        name, suffix = hint, self._suffixes.get(hint, 0)
-        while name in self._taken:
-            suffix += 1
-            name = f"{hint}.{suffix}"
-        self._suffixes[hint] = suffix
-        self._taken.add(name)
+        name, taken = hint, self._taken
+        if hint in taken:
+            suffix = self._suffixes.get(hint, 0) + 1
+            while (name := f"{hint}.{suffix}") in taken:
+                suffix += 1
+            self._suffixes[hint] = suffix
+        taken.add(name)
         return name

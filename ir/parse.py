@@ -336,6 +336,8 @@ class _Parser(_Literals):
         if info is not None and not info.inputs[0] <= len(inputs) <= info.inputs[1]:
             bound = f"at least {info.inputs[0]}" if len(inputs) < info.inputs[0] else f"at most {info.inputs[1]}"
             self.fail(f"{bound} inputs of {op}", at, str(len(inputs)))
+        if info is not None and len(names) < info.outputs:
+            self.fail(f"at least {info.outputs} results of {op}", at, str(len(names)))
         origins = self.module.new_origin()
         opened = self.skip("{")
         refs: list[tuple[int, Mark]] = []

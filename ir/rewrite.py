@@ -132,7 +132,12 @@ class Rewriter:
 
     def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
         """Insert a constant in front of `before`."""
-        return self.make("constant", (), {"value": tensor}, before=before, hint=hint, type_=tensor.type).output
+        outputs = ((self.module.fresh_name(hint or "constant"), tensor.type),)
+        node = Node("constant", (), {"value": tensor}, outputs=outputs, origins=self.origins)
+        assert before.graph is not None
+        before.graph.insert_before(before, node)
+        self.changed = True
+        return node.output
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).
@@ -198,18 +203,19 @@ class Rewriter:
 
     def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
         """Erase the producers of those `values` that nobody reads, as far as they are pure. O(erased)."""
-        stack = [value for value in reversed(values) if value is not None]
+        stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
-            value = stack.pop()
-            node = value.node
-            if value.users or node is None or node.graph is None or node.is_read:
+            node = stack.pop().node
+            if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
                 continue
             info = op_info(node.op)
             if info is None or not info.pure:
                 continue
-            stack.extend([operand for operand in reversed(node.inputs) if operand is not None])
+            inputs = node.inputs
             self._bequeath(node, heir)
             node.graph.remove(node)
+            if inputs:
+                stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
 
     def _bequeath_statistic(self, old: Value, new: Value) -> None:
         """What is known of `old` holds for `new`, whatever that held before."""
@@ -220,15 +226,17 @@ class Rewriter:
             statistics[new] = known
 
     def _bequeath(self, node: Node, heir: Node | None) -> None:
-        computed = self.module.computed
-        if computed:
+        module, origins = self.module, node.origins
+        if node.op != "constant":  # which is neither computed nor a layer
             for value in node.outputs:
-                computed.pop(value, None)
-        layer = self.module.ledger.layers.pop(node, None)
-        if layer is not None and heir is not None:
-            layer.node = heir
-            self.module.ledger.layers[heir] = layer
-        if not node.origins or heir is None:
-            self.module.dropped.extend([node.origins] if node.origins else [])
-        elif heir.origins is not node.origins:
-            heir.origins = (heir.origins, node.origins) if heir.origins else node.origins
+                module.computed.pop(value, None)
+            layer = module.ledger.layers.pop(node, None)
+            if layer is not None and heir is not None:
+                layer.node = heir
+                module.ledger.layers[heir] = layer
+        if not origins:
+            return
+        if heir is None:
+            module.dropped.append(origins)
+        elif heir.origins is not origins:
+            heir.origins = (heir.origins, origins) if heir.origins else origins

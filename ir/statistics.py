@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from .ledger import Source
-from .tensor import Array, all_finite, float64
+from .record import record, replaced
+from .tensor import Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Statistic:
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
@@ -28,12 +29,12 @@ class Statistic:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
         """Of scale * x + shift."""
-        return replace(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
+        return replaced(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Clue:
-    """Where the statistic of a value comes from, which is computed when it is asked for.
+    """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
     The value is what the affines `steps`, each a scale and a shift of shape [C] or [], make of the data of the
     BatchNormalization `source`, or of its `result`.
@@ -45,49 +46,60 @@ class Clue:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Clue:
         """Of scale * x + shift."""
-        return replace(self, steps=(*self.steps, (scale, shift)))
+        return replaced(self, steps=(*self.steps, (scale, shift)))
 
     def statistic(self) -> Statistic | None:
         """None where the parameters are not known or make no affine."""
-        known = of_result(self.source) if self.result else of_data(self.source)
-        for scale, shift in self.steps if known is not None else ():
-            assert known is not None
-            if np.size(scale) not in (1, known.mean.size):
-                return None  # a GroupNormalization may have a number for each group only
-            known = known.applied(scale, shift)
-        return known
+        return statistics([self])[0]
 
 
-def of_data(source: Source) -> Statistic | None:
-    """Of the data of a BatchNormalization; None where its parameters are not known or make no affine."""
-    known = _parameters(source)
-    if known is None or source.axis is None:
-        return None
-    _, _, mean, var, spread = known
-    return Statistic(source.axis, mean, np.sqrt(var), np.sqrt(spread), source.origin)
+def statistics(clues: Sequence[Clue]) -> list[Statistic | None]:
+    """What each of the clues leads to, None where the parameters are not known or make no affine.
+
+    Sources of as many channels are computed together: an operation on a short vector costs as much as one on many.
+    """
+    alike: dict[int, list[tuple[Source, list[Array]]]] = {}
+    for source in {id(clue.source): clue.source for clue in clues}.values():
+        vectors = _parameters(source)
+        if vectors is not None:
+            alike.setdefault(vectors[0].size, []).append((source, vectors))
+    known: dict[tuple[int, bool], Statistic] = {}
+    for group in alike.values():
+        known.update(_together(group))
+    return [_through(known.get((id(clue.source), clue.result)), clue) for clue in clues]
 
 
-def of_result(source: Source) -> Statistic | None:
-    """Of the result of a BatchNormalization; None as for `of_data`."""
-    known = _parameters(source)
-    if known is None or source.axis is None:
-        return None
-    gamma, beta, _, var, spread = known
+def _through(known: Statistic | None, clue: Clue) -> Statistic | None:
+    """What the affines of a clue make of what is known where it begins."""
+    for scale, shift in clue.steps if known is not None else ():
+        assert known is not None
+        if np.size(scale) not in (1, known.mean.size):
+            return None  # a GroupNormalization may have a number for each group only
+        known = known.applied(scale, shift)
+    return known
+
+
+def _together(group: Sequence[tuple[Source, list[Array]]]) -> Iterator[tuple[tuple[int, bool], Statistic]]:
+    """The statistics of the data (False) and of the result (True) of each source, by its identity."""
     with np.errstate(all="ignore"):
-        std = np.abs(gamma) * (np.sqrt(var) / np.sqrt(spread))
-    return Statistic(source.axis, beta, std, gamma, source.origin)
+        gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
+        spread = var + np.array([[source.epsilon] for source, _ in group])
+        roots, wide = np.sqrt(var), np.sqrt(spread)
+        std = np.abs(gamma) * (roots / wide)
+    usable = np.isfinite(gamma) & np.isfinite(beta) & np.isfinite(mean) & np.isfinite(var) & (var >= 0) & (spread > 0)
+    data, results = zip(mean, roots, wide, strict=True), zip(beta, std, gamma, strict=True)
+    for (source, _), x, y, is_usable in zip(group, data, results, usable.all(axis=1).tolist(), strict=True):
+        if is_usable and source.axis is not None:
+            yield (id(source), False), Statistic(source.axis, *x, source.origin)
+            yield (id(source), True), Statistic(source.axis, *y, source.origin)
 
 
-def _parameters(source: Source) -> tuple[Array, Array, Array, Array, Array] | None:
-    """Gamma, beta, mean, var and var + epsilon in float64, None where they are not known or make no affine."""
+def _parameters(source: Source) -> list[Array] | None:
+    """Gamma, beta, mean and var, None where they are not known or no vectors of one length."""
     if source.kind != "batch_norm" or source.epsilon is None:
         return None
     tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]
-    arrays = [float64(tensor) for tensor in tensors if tensor is not None]
-    if len(arrays) < 4 or any(array.ndim != 1 or array.shape != arrays[0].shape for array in arrays):
+    vectors = [tensor.numpy() for tensor in tensors if tensor is not None]
+    if len(vectors) < 4 or any([vector.ndim != 1 or vector.shape != vectors[0].shape for vector in vectors]):
         return None
-    gamma, beta, mean, var = arrays
-    spread = var + source.epsilon
-    if not all(map(all_finite, arrays)) or np.count_nonzero(var < 0) or np.count_nonzero(spread <= 0):
-        return None
-    return gamma, beta, mean, var, spread
+    return vectors

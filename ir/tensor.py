@@ -150,6 +150,10 @@ class ScaledTensor(Tensor):
         return False
 
     def numpy(self) -> Array:
+        if self.nbytes <= BLOCK and self.base.in_memory:
+            array = scaled(self.base.numpy(), self.factor, self.dtype)
+            array.flags.writeable = False
+            return array
         result = np.empty(self.shape, numpy_dtype(self.dtype))
         start = 0
         for block in self.blocks():

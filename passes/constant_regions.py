@@ -95,7 +95,7 @@ class ConstantRegions:
         """
         found: list[Node] = []
         foreign: set[Value] = set()
-        for node in graph:
+        for node in graph.nodes():
             if node.op == "constant":
                 self.constants.add(node.output)
                 continue

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
+from ..ir.record import record
 from ..ir.rewrite import Rewriter, is_known
 from ..ir.tensor import round_to
 from ..ir.types import dtype_of, shape_of
@@ -102,7 +104,7 @@ class FoldScaleAxis(Pass):
         return folder.rewriter.changed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Choice:
     """A plan for a chain: `steps` go, and what `stays` of them is operators with what each applies.
 
@@ -126,6 +128,31 @@ class _Choice:
         return len(self.steps) - self.added
 
 
+class _Seen:
+    """A chain of affines, with the state of the nodes that it was recognised from."""
+
+    __slots__ = ("chain", "state")
+
+    def __init__(self, chain: list[Step]) -> None:
+        self.chain = chain
+        self.state = {node: (node.inputs, node.attrs) for step in chain for node in step.nodes}
+
+    @property
+    def stands(self) -> bool:
+        """Whether recognising it once more would find the same: inputs and attributes are replaced, never changed."""
+        for node, (inputs, attrs) in self.state.items():
+            if node.graph is None or node.inputs is not inputs or node.attrs is not attrs:
+                return False
+        for step in self.chain:
+            if len(step.nodes) > 1 and step.nodes[0].output.sole_user() is not step.nodes[1]:
+                return False
+        for step, following in pairwise(self.chain):
+            if sole_reader(step.result) is not following.nodes[0]:
+                return False
+        reader = sole_reader(self.chain[-1].result)
+        return reader is None or reader.op not in ARITHMETIC
+
+
 class _Folder:
     def __init__(self, options: FoldScaleAxis, module: Module) -> None:
         self.options = options
@@ -135,6 +162,7 @@ class _Folder:
         self.params = Parameters(evaluator, quantized=options.quantized_weights, border=options.border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
+        self.seen: dict[Node, _Seen] = {}
 
     def fold(self, graph: Graph) -> None:
         """Fold every chain in `graph`, until nothing moves any more.
@@ -156,28 +184,37 @@ class _Folder:
 
     def heads(self, graph: Graph) -> list[Node]:
         """The first node of every chain of affines; what is nearly one is recorded with the reason."""
-        heads: list[Node] = []
+        self.seen.clear()
         visited: set[Node] = set()
-        for node in graph:
+        for node in graph.nodes():
             if node.op not in ARITHMETIC or node in visited:
                 continue
             first = recognise(node, self.params.evaluator)
             if isinstance(first, Refusal):
                 self.refuse(node.origins, first)
             elif first is not None:
-                chain = self.chain(first)
-                visited.update(member for step in chain for member in step.nodes)
-                heads.append(node)
-        return heads
+                seen = self.seen[node] = _Seen(self.chain(first))
+                visited.update(seen.state)
+        self.prepare([step for seen in self.seen.values() for step in seen.chain])
+        return list(self.seen)
+
+    def prepare(self, steps: Sequence[Step]) -> None:
+        """Find out together what will be asked of each step, and of the layer in front of it."""
+        affines = Affine.of_each([(step.axis, step.stage) for step in steps])
+        for step, affine in zip(steps, affines, strict=True):
+            step.__dict__["affine"] = affine
+        producers = (step.data.node for step in steps)
+        self.params.measure_rows(
+            weight for node in producers if node is not None and node.op == "nn.conv" and (weight := node.inputs[1])
+        )
 
     def sweep(self, heads: Sequence[Node], *, whole: bool) -> tuple[bool, list[Node]]:
         """Try every chain once; whether anything moved, and the heads of the chains that are left."""
         moved, left = False, []
         for head in heads:
-            first = recognise(head, self.params.evaluator) if head.graph is not None else None
-            if not isinstance(first, Step) or self.rewriter.steps.exhausted:
+            chain = self.chain_at(head)
+            if not chain or self.rewriter.steps.exhausted:
                 continue
-            chain = self.chain(first)
             count, chain = len(chain), self.cancelled(chain)
             moved = moved or len(chain) < count
             found = self.choose(chain, whole=whole) if chain else None
@@ -191,6 +228,14 @@ class _Folder:
                 for step in chain if whole else ():
                     self.refuse(tuple(step.origins), found)
         return moved, left
+
+    def chain_at(self, head: Node) -> list[Step]:
+        """The chain that begins at `head`, as it is now."""
+        seen = self.seen.pop(head, None)
+        if seen is not None and seen.stands:
+            return seen.chain
+        first = recognise(head, self.params.evaluator) if head.graph is not None else None
+        return self.chain(first) if isinstance(first, Step) else []
 
     def chain(self, first: Step) -> list[Step]:
         """The affines that follow `first`, each the only reader of the one before, as many as have so few numbers that

@@ -20,6 +20,7 @@ class FreezeInitializers(Pass):
 
     name: ClassVar[str] = "FreezeInitializers"
     prepares: ClassVar[bool] = True
+    freezes: ClassVar[bool] = True
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         changed = False

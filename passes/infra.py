@@ -57,6 +57,8 @@ class Pass:
     """Whether the pass belongs to the reading of the model: the affines of the source are recorded after it."""
     preserves: ClassVar[bool] = True
     """Whether the module computes the same before and after, up to rounding."""
+    freezes: ClassVar[bool] = False
+    """Whether callers may afterwards not give what they need not give."""
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         """Edit `module` in place and tell whether anything changed."""
@@ -107,7 +109,8 @@ class Sequential:
         """Run every pass on `module` and return it.
 
         Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does;
-        ModelError where external data cannot be read, EmitError where what a pass asks the runtime for is no ONNX.
+        ModelError where external data cannot be read, EmitError where an instrument cannot write, or where what a pass
+        asks the runtime for is no ONNX.
         """
         ctx = ctx or PassContext()
         done: list[str] = []
@@ -116,7 +119,7 @@ class Sequential:
                 continue
             try:
                 pass_(module, ctx)
-            except (PassError, VerifyError, ModelError, EmitError):
+            except (EmitError, ModelError, PassError, VerifyError):
                 raise
             except Exception as error:
                 before = ", ".join(done) or "no other pass"

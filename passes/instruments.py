@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
+from ..backends.files import replacing
 from ..ir.diff import diff_lines
 from ..ir.errors import PassError, VerifyError
 from ..ir.graph import Module
@@ -106,7 +107,8 @@ class DumpIR:
         self._write(pass_.name, module)
 
     def _write(self, name: str, module: Module) -> None:
-        (self._folder / f"{self._count:02}-{name}.irc").write_text(to_text(module), encoding="utf-8")
+        with replacing(self._folder / f"{self._count:02}-{name}.irc") as target:
+            target.write_text(to_text(module), encoding="utf-8")
         self._count += 1
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..ir.affine.recognise import made_of_little, not_constant, too_much_made
-from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, batch_norm_to_affine, first_of_channel
+from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
-from ..ir.tensor import Array, all_finite
+from ..ir.tensor import Array
 from .infra import Pass, PassContext
 
 
@@ -34,30 +35,29 @@ class SimplifyInference(Pass):
         rewriter = Rewriter(module)
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
+            norms = [node for node in graph.nodes() if node.op == "nn.batch_norm"]
+            numbers = scales_and_shifts(norms, evaluator)
             for node in graph:
                 if node.op not in ("nn.batch_norm", "nn.dropout"):
                     continue
                 if rewriter.steps.exhausted:
                     break
-                if node.op == "nn.batch_norm":
-                    refusal = lower_batch_norm(node, rewriter, evaluator)
-                    if refusal is not None:
-                        for origin in node.origins:
-                            if isinstance(origin, int):
-                                module.ledger.refusals[origin] = refusal
-                    else:
-                        rewriter.steps.note("lower_batch_norm", node.label)
-                elif drop(node, rewriter):
-                    rewriter.steps.note("drop", node.label)
+                if node.op == "nn.dropout":
+                    if drop(node, rewriter):
+                        rewriter.steps.note("drop", node.label)
+                    continue
+                found = numbers[node]
+                if isinstance(found, Refusal):
+                    module.ledger.refusals.update((id_, found) for id_ in node.origins if isinstance(id_, int))
+                else:
+                    lower_batch_norm(node, rewriter, found)
+                    rewriter.steps.note("lower_batch_norm", node.label)
         return rewriter.changed
 
 
-def lower_batch_norm(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> Refusal | None:
+def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Sequence[Array]) -> None:
     """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
     data, *params = node.inputs
-    numbers = check_parameters(node, evaluator)
-    if isinstance(numbers, Refusal):
-        return numbers
     hint = node.output.name
     with rewriter.rewriting(node):
         affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
@@ -70,11 +70,28 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluato
             "add", [product.output, shift], {"axis": 1}, before=node, hint=hint, name=node.name, type_=type_
         )
     rewriter.replace(node.output, result.output, take_name=True)
-    return None
 
 
-def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, ...] | Refusal:
-    """The scale and the shift of a BatchNormalization, or why its parameters do not make an affine."""
+def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> dict[Node, tuple[Array, Array] | Refusal]:
+    """The scale and the shift of every BatchNormalization, or why its parameters do not make an affine.
+
+    Those of as many channels are computed together: an operation on a short vector costs as much as one on many.
+    """
+    found: dict[Node, tuple[Array, Array] | Refusal] = {}
+    alike: dict[int, list[tuple[Node, list[Array]]]] = {}
+    for node in nodes:
+        vectors = parameters(node, evaluator)
+        if isinstance(vectors, Refusal):
+            found[node] = vectors
+        else:
+            alike.setdefault(vectors[0].size, []).append((node, vectors))
+    for group in alike.values():
+        found.update(_computed(group))
+    return found
+
+
+def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array] | Refusal:
+    """Gamma, beta, mean and variance as vectors of one length."""
     arrays = []
     for value in node.inputs[1:]:
         if made_of_little(value):
@@ -82,22 +99,44 @@ def check_parameters(node: Node, evaluator: ConstantEvaluator) -> tuple[Array, .
         array = evaluator.array(value)
         if array is None or array.dtype.kind in "cO":
             return not_constant(value)
-        with np.errstate(invalid="ignore"):  # NaN of another float
-            vector = first_of_channel(array.astype(np.float64))
+        vector = first_of_channel(array)
         arrays.append(array if vector is None else vector)
-    label = node.name or f"%{node.output.name}"
-    if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
+    shape = arrays[0].shape
+    if len(shape) != 1 or any([array.shape != shape for array in arrays]):
         shapes = ", ".join(str(list(array.shape)) for array in arrays)
-        return Refusal("channel_mismatch", f"{label}: parameters of shapes {shapes}")
-    if not all(map(all_finite, arrays)):
-        return Refusal("nonfinite", f"{label}: a parameter is infinite or not a number")
-    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
-    if not isinstance(epsilon, float) or np.count_nonzero(arrays[3] + epsilon > 0) < arrays[3].size:
-        return Refusal("non_positive_variance", f"{label}: var + epsilon is not positive in every channel")
-    numbers = batch_norm_to_affine(node, arrays)
-    if not all(map(all_finite, numbers)):
-        return Refusal("overflow", f"{label}: gamma / sqrt(var + epsilon) is not finite in every channel")
-    return numbers
+        return Refusal("channel_mismatch", f"{_label(node)}: parameters of shapes {shapes}")
+    return arrays
+
+
+def _computed(group: Sequence[tuple[Node, list[Array]]]) -> Iterator[tuple[Node, tuple[Array, Array] | Refusal]]:
+    epsilons = [node.attrs.get("epsilon", DEFAULT_EPSILON) for node, _ in group]
+    with np.errstate(all="ignore"):
+        gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
+        epsilon = np.array([[each if isinstance(each, float) else np.nan] for each in epsilons])
+        positive = _rows(var + epsilon > 0)
+    scales, shifts = scale_and_shift(gamma, beta, mean, var, epsilon)
+    finite = _rows(np.isfinite(gamma) & np.isfinite(beta) & np.isfinite(mean) & np.isfinite(var))
+    fits = _rows(np.isfinite(scales) & np.isfinite(shifts))
+    for i, (node, _) in enumerate(group):
+        if finite[i] and positive[i] and fits[i]:
+            yield node, (scales[i], shifts[i])
+        elif not finite[i]:
+            yield node, Refusal("nonfinite", f"{_label(node)}: a parameter is infinite or not a number")
+        elif not positive[i]:
+            why = f"{_label(node)}: var + epsilon is not positive in every channel"
+            yield node, Refusal("non_positive_variance", why)
+        else:
+            why = f"{_label(node)}: gamma / sqrt(var + epsilon) is not finite in every channel"
+            yield node, Refusal("overflow", why)
+
+
+def _rows(mask: Array) -> list[bool]:
+    """Which rows are true in every channel."""
+    return list(np.logical_and.reduce(mask, axis=1).tolist())
+
+
+def _label(node: Node) -> str:
+    return node.name or f"%{node.output.name}"
 
 
 def drop(node: Node, rewriter: Rewriter) -> bool:

@@ -44,7 +44,7 @@ def collect_sources(module: Module) -> None:
     evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
     for graph, scope in scopes(module):
         index = 0
-        for node in graph:
+        for node in graph.nodes():
             if node.op in BATCH_NORMS and len(node.inputs) >= 5:
                 source = _batch_norm(node, scope, index, evaluator)
             elif node.op in KINDS and node.origins:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.graph import Graph, Module, Value
-from ..ir.statistics import Statistic
+from ..ir.statistics import Statistic, statistics
 from .sources import collect_sources
 
 
@@ -18,10 +18,11 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
     """
     collect_sources(module)
     clues = module.ledger.statistics
-    found = ((value, clues[value].statistic()) for g in module.graphs() for value in values_of(g) if value in clues)
+    values = [value for graph in module.graphs() for value in values_of(graph) if value in clues]
+    found = zip(values, statistics([clues[value] for value in values]), strict=True)
     return {value: known for value, known in found if known is not None}
 
 
 def values_of(graph: Graph) -> list[Value]:
     """Every value that is defined in a graph."""
-    return [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    return [*graph.inputs, *(value for node in graph.nodes() for value in node.outputs)]

@@ -95,7 +95,7 @@ def test_check_tells_what_is_stale(
         (["compile", "{model}", "-o", "x", "--fold-map", "m.npz"], "m.npz: the arrays of the fold map go to the npz"),
         (
             ["compile", "{model}", "-o", "m.npz", "--fold-map", "m.json"],
-            "the model and its fold map cannot be one file",
+            "m.npz: two outputs cannot be one file",
         ),
     ],
 )

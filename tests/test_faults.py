@@ -415,8 +415,11 @@ def test_data_of_a_taken_name_is_not_replaced_before_its_model_is(tmp_path: Path
     assert sorted(path.name for path in target.parent.iterdir()) == sorted(["o.onnx", *seen])
 
 
-def test_a_note_says_nothing_of_files_of_others(tmp_path: Path) -> None:
-    """A lock with a note may come with a stranger's model: only data files that bear the model's name are removed."""
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_note_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> None:
+    """A lock with a note may come with a stranger's model; also of one that was made here only data files that bear the
+    model's name are removed.
+    """
     names = ["keep.bin", "../above", "o.onnx.0123456789abcdef.data", "p.onnx.0123456789abcdef.data"]
     (tmp_path / "in").mkdir()
     folder = tmp_path / "out"
@@ -424,9 +427,18 @@ def test_a_note_says_nothing_of_files_of_others(tmp_path: Path) -> None:
     for name in names:
         (folder / name).write_bytes(b"here")
     onnx.save(network(1, 8), folder / "o.onnx")
-    (folder / ".o.onnx.lock").write_bytes(b"".join(name.encode() + b"\0" for name in names))
-    irc.compile(folder / "o.onnx").save(folder / "o.onnx")
-    assert sorted(path.name for path in folder.iterdir()) == ["keep.bin", "o.onnx", "p.onnx.0123456789abcdef.data"]
+    lock = folder / ".o.onnx.lock"
+    lock.touch()
+    mark = f"irc {lock.stat().st_ino if ours else 1}"
+    lock.write_bytes(b"".join(name.encode() + b"\0" for name in [mark, *names]))
+    left = {".o.onnx.lock", "keep.bin", "o.onnx", *names[2:]}
+    if ours:
+        irc.compile(folder / "o.onnx").save(folder / "o.onnx")
+        left -= {".o.onnx.lock", names[2]}
+    else:
+        with pytest.raises(irc.EmitError, match="no lock that was made here"):
+            irc.compile(folder / "o.onnx").save(folder / "o.onnx")
+    assert {path.name for path in folder.iterdir()} == left
     assert (tmp_path / "above").exists()
 
 

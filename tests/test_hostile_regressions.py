@@ -223,6 +223,42 @@ def test_statistics_of_a_signalling_nan() -> None:
     assert compiled(made).fold_map.to_json()
 
 
+def test_channels_in_front_of_a_gather_that_no_memory_holds() -> None:
+    weight = floats("w", 3, 3, 1, 1)
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Gather", ["c", "i"], ["t"], axis=1),
+        node("BatchNormalization", ["t", *"gbmv"], ["y"]),
+    ]
+    gamma = numpy_helper.from_array(np.array([2, -1, 2], np.float32), "g")
+    made = model(nodes, weight, ints("i", 2, 0, 2), gamma, *(floats(name, 3) for name in "bmv"))
+    made.graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
+    for extent in (-(2**63), 2**40):
+        made.graph.initializer[0].dims[0] = extent
+        assert compiled(made).fold_map.to_json()
+
+
+def test_a_mask_of_dropout_on_a_constant() -> None:
+    nodes = [
+        node("ConstantOfShape", ["s"], ["k"]),
+        node("Dropout", ["k"], ["d", "mask"]),
+        node("Add", ["x", "d"], ["y"]),
+    ]
+    made = model(nodes, ints("s", 3), outputs=("y", "mask"))
+    assert {each.name for each in compiled(made).model.graph.output} == {"y", "mask"}
+
+
+def test_a_transpose_of_fewer_axes_than_the_data_has() -> None:
+    nodes = [
+        node("Mul", ["x", "k"], ["m"]),
+        node("Transpose", ["m"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w"], ["y"]),
+    ]
+    made = model(nodes, numpy_helper.from_array(np.arange(3, dtype=np.float32) + 1, "k"), floats("w", 4, 3, 1, 1))
+    made.graph.input[0].type.CopyFrom(value("x", (2, 6, 5, 3, 3)).type)
+    assert "Mul" in [each.op_type for each in compiled(made).model.graph.node]
+
+
 def test_a_normalization_of_complex_numbers() -> None:
     data = numpy_helper.from_array(np.ones((1, 3, 2, 2), np.complex64), "k")
     parameters = [numpy_helper.from_array(np.ones(3), name) for name in "gbmv"]
@@ -297,6 +333,12 @@ def test_a_line_of_text_that_is_no_good_is_shown_in_part() -> None:
         irc.parse("graph(%x: f32[3]) { " + "%y " * 100_000)
     assert len(str(error.value)) < 1000
     assert str(error.value).splitlines()[2].endswith("^")
+
+
+@pytest.mark.parametrize("line", ["nn.conv(%x, %x)", "nn.batch_norm(%x, %x, %x, %x, %x)", "split(%x)"])
+def test_text_of_operators_without_results(line: str) -> None:
+    with pytest.raises(ParseError, match="at least 1 results"):
+        irc.parse(f"graph(%x: f32[2,5]) {{\n{line}\nreturn(%x)\n}}")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ The format is described by `schema.json` in this folder and in docs/fold_map.md.
 from __future__ import annotations
 
 from .arrays import Arrays
-from .build import build_fold_map, numbered_layers, statuses
+from .build import MapBuilder, build_fold_map, numbered_layers, statuses
 from .document import FORMAT, STORES, VERSION, FoldMap, check_store, count_statuses
 from .identity import graph_digest
 from .npz import NpzWriter
@@ -20,6 +20,7 @@ __all__ = [
     "VERSION",
     "Arrays",
     "FoldMap",
+    "MapBuilder",
     "NpzWriter",
     "Readings",
     "Staleness",

@@ -6,6 +6,7 @@ import base64
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.lib import format as npy
 from ...ir.errors import FoldMapError, clipped
 from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.tensor import Array
+from .lines import quoted
 from .npz import NpzWriter
 
 DTYPES = {
@@ -57,19 +59,33 @@ class Arrays:
 
     def add(self, ref: str, array: Array) -> Entry:
         """Keep `array`, whose dtype is one of DTYPES, under `ref` if it is large; the entry for it."""
-        name = _NAMES[array.dtype]
+        offset, name = self._keep(ref, array), _NAMES[array.dtype]
+        if offset is None:
+            return {"dtype": name, "shape": list(array.shape), "ref": ref}
+        return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
+
+    def add_text(self, ref: str, array: Array) -> str:
+        """As `add`; the entry as JSON."""
+        offset = self._keep(ref, array)
+        if offset is None:
+            return f'{_typed(array.dtype, array.shape)}"ref": {quoted(ref)}}}'
+        return f'{_pooled(array.dtype, array.shape)}"offset": {offset}}}'
+
+    def _keep(self, ref: str, array: Array) -> int | None:
+        """Where in the pool of its dtype `array` begins, None where it is a member of its own."""
         if array.nbytes >= POOLED:
             if self._spill is not None:
                 self._spill.add(ref, array)
             else:
                 self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
-            return {"dtype": name, "shape": list(array.shape), "ref": ref}
+            return None
+        name = _NAMES[array.dtype]
         pool = self._pools.get(name)
         if pool is None:
             pool = self._pools[name] = bytearray()
         offset = len(pool) // array.itemsize
         pool += array.tobytes()
-        return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
+        return offset
 
     def put(self, entry: Mapping[str, Any], array: Array) -> None:
         """Let `array`, of the same dtype and shape, stand in the place of the one of `entry`."""
@@ -162,6 +178,18 @@ class Arrays:
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
             raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
         return cls(members)
+
+
+@lru_cache(1024)
+def _typed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """The beginning of an entry as JSON."""
+    return f'{{"dtype": "{_NAMES[dtype]}", "shape": {list(shape)}, '
+
+
+@lru_cache(1024)
+def _pooled(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """The beginning of the entry of an array in a pool."""
+    return f'{_typed(dtype, shape)}"ref": "{_NAMES[dtype]}", '
 
 
 def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[Any], int]]:

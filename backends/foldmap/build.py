@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,39 @@ from ...frontends.onnx.external import value_names
 from ...frontends.onnx.protos import ModelProto, NodeProto
 from ...frontends.onnx.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
-from ...ir.ledger import Applied, Layer, Refusal, Scope, Source
-from ...ir.statistics import Statistic
+from ...ir.ledger import Applied, Fold, Layer, Refusal, Scope, Source
+from ...ir.record import record
 from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
-from .arrays import Entry
-from .document import FORMAT, VERSION, FoldMap, Lines
+from .document import FORMAT, VERSION, FoldMap, write_document
 from .identity import tensor_digest
+from .lines import Lines, encoded, quoted
+from .npz import NpzWriter
 from .readings import Readings
-from .restore import Payloads, identity, record
+from .restore import Payloads, identity, way_back
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
 
-@dataclass(frozen=True, slots=True)
+SOURCE = (
+    '{"id": "%s", "kind": "%s", "scope": %s, "node": {"name": %s, "op_type": "%s", "index": %d}, '
+    '"input": %s, "output": %s, "axis": %s, "channels": %s, "epsilon": %s, "params": {%s}, '
+    '"status": "%s", "reason": %s, "detail": %s, "notes": %s, "layers": %s}'
+)
+LAYER = (
+    '{"id": "%s", "scope": %s, "node": {"name": %s, "op_type": "%s", "original_name": %s}, '
+    '"weight": {"name": %s, "original_name": %s, "out_axis": %d, "group": %d, "digest": %s}, '
+    '"bias": %s, "input": %s, "output": {"name": %s, "original_names": %s}, "remainder": %s, "folds": [%s]}'
+)
+BIAS = '{"name": %s, "original_name": %s, "created": %s, "digest": %s}'
+REMAINDER = '{"op_type": "Add", "output": %s}'
+FOLD = '{"source": "A%d", "direction": "%s", "axis": %s, "crossed": %s, "scale": %s, "shift": %s}'
+STATISTIC = '{"tensor": %s, "scope": %s, "axis": %s, "mean": %s, "std": %s, "gamma": %s, "source": "A%d"}'
+"""The entries of a fold map as JSON. There are several for every layer, and an encoder of objects takes its time."""
+
+
+@record
 class Status:
     """What became of one affine: the fields of that name in the fold map."""
 
@@ -75,21 +93,21 @@ def build_fold_map(
     model: ModelProto,
     protos: Mapping[Node, NodeProto],
     name_of: Callable[[Value], str],
-    readings: Readings | None = None,
-    *,
-    to_write: bool = False,
+    readings: Readings,
 ) -> FoldMap:
     """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
-    under the names that `name_of` says; `readings` is what is known of large tensors. One that is made `to_write`
-    can do nothing else. O(nodes + bytes).
+    under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
 
     Raises ModelError where a file cannot be read.
     """
-    collect = Lines.of if to_write else list
-    return _Builder(module, model, protos, name_of, readings or Readings(), collect).run()
+    made = MapBuilder(module, model, protos, name_of, readings)
+    data = {key: found.parsed() if isinstance(found, Lines) else found for key, found in made.fields()}
+    return FoldMap(data, made.arrays)
 
 
-class _Builder:
+class MapBuilder:
+    """Makes a fold map, from what `build_fold_map` makes one of."""
+
     def __init__(
         self,
         module: Module,
@@ -97,10 +115,7 @@ class _Builder:
         protos: Mapping[Node, NodeProto],
         name_of: Callable[[Value], str],
         readings: Readings,
-        collect: Callable[[Iterable[dict[str, Any]]], list[Any]],
     ) -> None:
-        """Build the fold map of `module`; `collect` makes lists of the entries."""
-        self.collect = collect
         self.module = module
         self.model = model
         self.protos = protos
@@ -110,130 +125,142 @@ class _Builder:
         self.layers = numbered_layers(module, protos)
         self.scope_of: dict[Graph | None, Scope] = dict(scopes(module))
         self.after = Payloads(model, module.base_dir, readings)
-        self.kept: dict[str, Entry] = {}
+        self.kept: dict[str, str] = {}
         self.before: Payloads | None = None
         self.digests: dict[int, str] = {}
         if isinstance(module.source, ModelProto):
             self.before = Payloads(module.source, module.base_dir, readings)
             self.digests = dict(zip(map(id, self.before.tensors), self.before.digests, strict=True))
 
-    def run(self) -> FoldMap:
+    def write(self, path: Path, npz: NpzWriter | None) -> None:
+        """Write the map as `FoldMap.write` does, of which no more than an entry is in memory at a time."""
+        write_document(path, self.fields(), self.arrays, npz)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        """The fields of the document, each to be gone through before the next; their arrays go to `arrays`."""
         from ... import __version__
 
         module = self.module
         became = statuses(module, self.layers)
         sources = module.ledger.sources or {}
         source, before = module.source, self.before
-        data = {
-            "format": FORMAT,
-            "version": VERSION,
-            "producer": {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)},
-            "source_model": None if before is None else identity(source, before),
-            "folded_model": identity(self.model, self.after),
-            "sources": self.collect(self.source(source, became[origin]) for origin, source in sources.items()),
-            "layers": self.collect(self.layer(layer, number) for number, layer in self.layers.items()),
-            "statistics": self.collect(self.statistics()),
-            "history": [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)],
-            "restore": None
-            if before is None
-            else record(source, before, self.after, self.factors(), self.kept, self.readings),
-        }
-        return FoldMap(data, self.arrays)
+        yield "format", FORMAT
+        yield "version", VERSION
+        yield "producer", {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)}
+        yield "source_model", None if before is None else identity(source, before)
+        yield "folded_model", identity(self.model, self.after)
+        yield "sources", Lines(self.source(source, became[origin]) for origin, source in sources.items())
+        yield "layers", Lines(self.layer(layer, number) for number, layer in self.layers.items())
+        yield "statistics", Lines(self.statistics())
+        yield "history", [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)]
+        if before is None:
+            yield "restore", None
+        else:
+            yield "restore", way_back(source, before, self.after, self.factors(), self.kept, self.readings)
 
-    def source(self, source: Source, became: Status) -> dict[str, Any]:
+    def source(self, source: Source, became: Status) -> str:
+        """The entry of an affine of the source, as JSON."""
         number = f"A{source.origin}"
-        return {
-            "id": number,
-            "kind": source.kind,
-            "scope": _scope(source.scope),
-            "node": {"name": source.name, "op_type": source.op_type, "index": source.index},
-            "input": source.input,
-            "output": source.output,
-            "axis": source.axis,
-            "channels": source.channels,
-            "epsilon": source.epsilon,
-            "params": {
-                key: {"name": param.name, "value": self.param(param.tensor, f"{number}.{key}")}
+        params = ", ".join(
+            [
+                f'"{key}": {{"name": {quoted(param.name)}, "value": {self.param(param.tensor, f"{number}.{key}")}}}'
                 for key, param in source.params.items()
-            },
-            "status": became.status,
-            "reason": became.reason,
-            "detail": became.detail,
-            "notes": list(became.notes),
-            "layers": list(became.layers),
-        }
+            ]
+        )
+        return SOURCE % (
+            number,
+            source.kind,
+            _scope(source.scope),
+            quoted(source.name),
+            source.op_type,
+            source.index,
+            quoted(source.input),
+            quoted(source.output),
+            _number(source.axis),
+            _number(source.channels),
+            encoded(source.epsilon),
+            params,
+            became.status,
+            "null" if became.reason is None else f'"{became.reason}"',
+            quoted(became.detail),
+            encoded(became.notes) if became.notes else "[]",
+            _quoted_list(became.layers),
+        )
 
-    def param(self, tensor: Tensor | None, ref: str) -> Entry | None:
+    def param(self, tensor: Tensor | None, ref: str) -> str:
         """The entry of a parameter, which is also what the source is restored from."""
         if tensor is None:
-            return None
-        entry = self.arrays.add(ref, tensor.numpy())
+            return "null"
+        entry = self.arrays.add_text(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
             known = self.digests.get(id(tensor.proto))  # of one message there is one object
             self.kept[known or tensor_digest(tensor.proto, tensor.base_dir)] = entry
         return entry
 
-    def layer(self, layer: Layer, number: str) -> dict[str, Any]:
-        proto = self.protos[layer.node]
-        attributes = {attribute.name: attribute.i for attribute in proto.attribute}
-        weight = layer.weight_index
-        bias = proto.input[2] if len(proto.input) > 2 and proto.input[2] else None
+    def layer(self, layer: Layer, number: str) -> str:
+        """The entry of a layer that absorbed something, as JSON."""
+        proto, after = self.protos[layer.node], self.after
+        group = next((attribute.i for attribute in proto.attribute if attribute.name == "group"), 1)
+        names = list(proto.input)
+        weight, data = names[layer.weight_index], names[1 - layer.weight_index]
+        bias = names[2] if len(names) > 2 and names[2] else None
         remainder = layer.shift_add.node if layer.shift_add is not None else None
-        added = remainder is not None and remainder.graph is not None and remainder is not layer.node
-        return {
-            "id": number,
-            "scope": _scope(self.scope_of.get(layer.node.graph, ())),
-            "node": {"name": proto.name, "op_type": proto.op_type, "original_name": layer.original_name},
-            "weight": {
-                "name": proto.input[weight],
-                "original_name": layer.weight_name,
-                "out_axis": layer.weight_axis,
-                "group": attributes.get("group", 1),
-                "digest": self.after.digest_of(proto.input[weight]),
-            },
-            "bias": None
+        added = None
+        if remainder is not None and remainder.graph is not None and remainder is not layer.node:
+            added = quoted(self.name_of(remainder.output))
+        return LAYER % (
+            number,
+            _scope(self.scope_of.get(layer.node.graph, ())),
+            quoted(proto.name),
+            proto.op_type,
+            quoted(layer.original_name),
+            quoted(weight),
+            quoted(layer.weight_name),
+            layer.weight_axis,
+            group,
+            _quoted_or_null(after.digest_of(weight)),
+            "null"
             if bias is None
-            else {
-                "name": bias,
-                "original_name": layer.bias_name,
-                "created": layer.bias_name is None,
-                "digest": self.after.digest_of(bias),
-            },
-            "input": proto.input[1 - weight],
-            "output": {
-                "name": self.name_of(remainder.output) if added and remainder is not None else proto.output[0],
-                "original_names": layer.output_names,
-            },
-            "remainder": {"op_type": "Add", "output": self.name_of(remainder.output)}
-            if added and remainder is not None
-            else None,
-            "folds": [
-                {
-                    "source": f"A{fold.origin}",
-                    "direction": fold.direction,
-                    "axis": fold.axis,
-                    "crossed": list(fold.crossed),
-                    "scale": self.arrays.add(f"{number}.{i}.scale", fold.scale),
-                    "shift": self.arrays.add(f"{number}.{i}.shift", fold.shift),
-                }
-                for i, fold in enumerate(layer.folds)
-            ],
-        }
+            else BIAS
+            % (
+                quoted(bias),
+                _quoted_or_null(layer.bias_name),
+                "true" if layer.bias_name is None else "false",
+                _quoted_or_null(after.digest_of(bias)),
+            ),
+            quoted(data),
+            added or quoted(proto.output[0]),
+            _quoted_list(layer.output_names),
+            "null" if added is None else REMAINDER % added,
+            ", ".join([self.fold(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)]),
+        )
 
-    def statistics(self) -> Iterator[dict[str, Any]]:
-        """What is known of the values that went out, in the model's order."""
+    def fold(self, fold: Fold, ref: str) -> str:
+        """The entry of an affine's share in a layer, as JSON."""
+        return FOLD % (
+            fold.origin,
+            fold.direction,
+            _number(fold.axis),
+            _quoted_list(fold.crossed),
+            self.arrays.add_text(f"{ref}.scale", fold.scale),
+            self.arrays.add_text(f"{ref}.shift", fold.shift),
+        )
+
+    def statistics(self) -> Iterator[str]:
+        """What is known of the values that went out, in the model's order, as JSON."""
         emitted = value_names(self.model)
-        known = known_statistics(self.module)
-        names = {value: self.name_of(value) for value in known}
-        for i, value in enumerate(value for value in known if names[value] in emitted):
-            yield self.statistic(f"S{i}", names[value], self.scope_of.get(value.graph, ()), known[value])
-
-    def statistic(self, number: str, name: str, scope: Scope, known: Statistic) -> dict[str, Any]:
-        arrays: dict[str, Entry] = {
-            key: self.arrays.add(f"{number}.{key}", np.asarray(getattr(known, key), np.float64))
-            for key in ("mean", "std", "gamma")
-        }
-        return {"tensor": name, "scope": _scope(scope), "axis": known.axis, **arrays, "source": f"A{known.source}"}
+        number = 0
+        for value, known in known_statistics(self.module).items():
+            name = self.name_of(value)
+            if name not in emitted:
+                continue
+            arrays = [
+                self.arrays.add_text(f"S{number}.{key}", np.asarray(array, np.float64))
+                for key, array in (("mean", known.mean), ("std", known.std), ("gamma", known.gamma))
+            ]
+            scope = _scope(self.scope_of.get(value.graph, ()))
+            yield STATISTIC % (quoted(name), scope, _number(known.axis), *arrays, known.source)
+            number += 1
 
     def applied(self, number: int, applied: Applied) -> dict[str, Any]:
         ids = {layer.node: key for key, layer in self.layers.items()}
@@ -261,5 +288,17 @@ def _alive(module: Module, wanted: set[int]) -> set[int]:
     return wanted.intersection(origin for node in module.walk() for origin in flatten_origins(node.origins, seen))
 
 
-def _scope(scope: Scope) -> list[dict[str, str]]:
-    return [{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope]
+def _scope(scope: Scope) -> str:
+    return encoded([{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope])
+
+
+def _number(number: int | None) -> str:
+    return "null" if number is None else str(number)
+
+
+def _quoted_or_null(text: str | None) -> str:
+    return "null" if text is None else quoted(text)
+
+
+def _quoted_list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(quoted, texts))}]"

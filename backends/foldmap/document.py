@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from ...ir.statistics import Statistic
 from ..files import Together, replacing, writing
 from ..places import path_of, text_of
 from .arrays import Arrays, entries_of
+from .lines import lines_of
 from .npz import NpzWriter, file_digest
 from .restore import Payloads, identity
 
@@ -87,19 +89,11 @@ class FoldMap:
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the document to `path`, with its arrays, or to `npz` those that it does not have yet."""
-        text = self.to_json() if npz is None else self._text(self._stored_in(npz))
-        path.write_bytes(_bytes(text))
-
-    def _stored_in(self, npz: NpzWriter) -> dict[str, Any]:
-        self.arrays.write_npz(npz)
-        return npz.finish()
+        write_document(path, self.data.items(), self.arrays, npz)
 
     def to_json(self) -> str:
         """The document with its arrays as text, and a final newline; equal maps give equal text."""
-        return self._text({"kind": "inline", "arrays": self.arrays.to_text()})
-
-    def _text(self, store: dict[str, Any]) -> str:
-        return "".join(_lines({**self.data, "tensor_store": store}))
+        return "".join(lines_of(_with_store(self.data.items(), self.arrays, None)))
 
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
@@ -215,29 +209,19 @@ class FoldMap:
         return count_statuses((source["status"], source["reason"]) for source in self.sources)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # without indentation it runs in C
+def write_document(path: Path, fields: Iterable[tuple[str, Any]], arrays: Arrays, npz: NpzWriter | None = None) -> None:
+    """Write a document of `fields`, which are read one after the other, and last its `arrays`, to `npz` if given."""
+    with path.open("wb") as stream:
+        stream.writelines(map(_bytes, lines_of(_with_store(fields, arrays, npz))))
 
 
-class Lines(list[str]):
-    """The items of a list in a document, as JSON: a map that is only written needs not to be in memory as a whole."""
-
-    @classmethod
-    def of(cls, items: Iterable[Any]) -> Lines:
-        """Encode `items`, one after the other."""
-        return cls(map(_encode, items))
-
-
-def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """A document as JSON: a line for each of its fields, and for each item of a list."""
-    separator = "{\n"
-    for key, value in data.items():
-        yield f"{separator}{_encode(key)}: "
-        separator = ",\n"
-        if isinstance(value, list) and value:
-            yield "[\n " + ",\n ".join(value if isinstance(value, Lines) else Lines.of(value)) + "\n]"
-        else:
-            yield _encode(value)
-    yield "\n}\n"
+def _with_store(fields: Iterable[tuple[str, Any]], arrays: Arrays, npz: NpzWriter | None) -> Iterator[tuple[str, Any]]:
+    yield from fields
+    if npz is None:
+        yield "tensor_store", {"kind": "inline", "arrays": arrays.to_text()}
+    else:
+        arrays.write_npz(npz)
+        yield "tensor_store", npz.finish()
 
 
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
@@ -343,7 +327,7 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
     shown = clipped(name)
     try:
         path = folder / path_of(name)
-        inside = text_of(path.name) == name and path.resolve().parent == folder.resolve()
+        inside = text_of(path.name) == name and os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
     except (OSError, ValueError) as error:
         raise FoldMapError(f"{shown} is no name of a file: {error}") from None
     if not inside:

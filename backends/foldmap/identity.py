@@ -7,7 +7,8 @@ xxHash, which is as fast as memory is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
@@ -17,7 +18,7 @@ from ...frontends.onnx.placeholders import any_held
 from ...frontends.onnx.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.payload import raw
-from .readings import Readings, finished
+from .readings import Readings, type_text
 
 ELEMENTS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
@@ -52,7 +53,8 @@ def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None 
     if found is not None:
         return (readings or Readings()).digest(found, proto)
     try:
-        return finished(xxh3_128(payload(proto, base_dir)), proto)
+        elements = proto.raw_data if proto.HasField("raw_data") else payload(proto, base_dir)
+        return xxh3_128_hexdigest(elements + type_text(proto.data_type, tuple(proto.dims)))
     except ValueError:
         bare = TensorProto()
         bare.CopyFrom(proto)
@@ -65,13 +67,20 @@ def _json(document: object) -> bytes:
     return json.dumps(document, default=repr).encode()
 
 
-def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Sequence[str] | None = None) -> str:
+def graph_digest(
+    model: ModelProto,
+    base_dir: Path | None = None,
+    digests: Iterable[tuple[str, str]] | None = None,
+    *,
+    bare_nodes: bool = False,
+) -> str:
     """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
     they are written, and initializers of the main graph in whatever order. Tensors count by type, shape and elements,
     whatever field or file these are stored in. Documentation and metadata of model and graph do not count, nor do types
     of other values.
 
-    `base_dir` is the folder of the external data; `digests` are those of the main graph's initializers, if known.
+    `base_dir` is the folder of the external data; `digests` are names and digests of the main graph's initializers, if
+    these are known, and with `bare_nodes` no attribute holds a tensor.
     Raises ModelError where a file cannot be read.
     """
     hasher = xxh3_128()
@@ -82,12 +91,12 @@ def graph_digest(model: ModelProto, base_dir: Path | None = None, digests: Seque
         for info in infos:
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
-        digests = [tensor_digest(tensor, base_dir or Path()) for tensor in graph.initializer]
-    encode = json.JSONEncoder().encode
-    for name, digest in sorted(zip((str(tensor.name) for tensor in graph.initializer), digests, strict=True)):
-        hasher.update(f'[{encode(name)}, "{digest}"]'.encode())
+        digests = [(tensor.name, tensor_digest(tensor, base_dir or Path())) for tensor in graph.initializer]
+    pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in sorted(digests)]
+    hasher.update("".join(pairs).encode())
+    bare_nodes = bare_nodes and not any_held()
     for node in graph.node:
-        plain = not (holds_tensors(node) or any_held())
+        plain = bare_nodes or not (holds_tensors(node) or any_held())
         hasher.update(node.SerializeToString(deterministic=True) if plain else _digested(node, base_dir or Path()))
     for sparse in graph.sparse_initializer:
         hasher.update(_digested(sparse, base_dir or Path()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from xxhash import xxh3_128
@@ -71,5 +72,11 @@ class Readings:
 def finished(hasher: xxh3_128, proto: TensorProto) -> str:
     """The digest of a tensor, whose elements `hasher` has seen: its element type and shape come last."""
     whole = hasher.copy()
-    whole.update(f"{proto.data_type}{tuple(proto.dims)}".encode())
+    whole.update(type_text(proto.data_type, tuple(proto.dims)))
     return whole.hexdigest()
+
+
+@lru_cache(1024)
+def type_text(data_type: int, dims: tuple[int, ...]) -> bytes:
+    """Element type and shape as they count in a digest."""
+    return f"{data_type}{dims}".encode()

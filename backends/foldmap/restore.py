@@ -10,7 +10,8 @@ digest that the folded model does not hold a recipe:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ...frontends.onnx.external import all_tensors, fill_all
+from ...frontends.onnx.placeholders import any_held
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
 from ...ir.tensor import Array
-from .arrays import Arrays, Entry
+from .arrays import Arrays
 from .identity import ELEMENTS, graph_digest, payload, tensor_digest
 from .readings import Readings
 from .residual import Residual
@@ -48,11 +50,21 @@ class Payloads:
         """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
         count = len(model.graph.initializer)
-        self.tensors = [t for i, t in enumerate(all_tensors(model)) if i < count or is_movable(t)]
+        found = list(all_tensors(model))
+        self.bare_nodes = len(found) == count
+        """Whether there are no tensors but the initializers of the main graph."""
+        self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
-        self.of_initializers = self.digests[:count]
+        names = [tensor.name for tensor in self.tensors[:count]]
+        self.of_initializers = list(zip(names, self.digests[:count], strict=True))
         self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
-        self.by_name = dict(zip((t.name for t in model.graph.initializer), self.of_initializers, strict=True))
+        self.by_name = dict(self.of_initializers)
+
+    def in_copy(self, model: ModelProto) -> list[TensorProto]:
+        """The tensors of a copy of the model, in the order of `tensors`."""
+        count = len(self.of_initializers)
+        found = list(model.graph.initializer if self.bare_nodes else all_tensors(model))
+        return [*found[:count], *filter(is_movable, found[count:])]
 
     def digest_of(self, name: str) -> str | None:
         """The digest of an initializer of the main graph, as a fold map writes it; None for other values."""
@@ -63,7 +75,7 @@ class Payloads:
 def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
     """What a fold map says of a model that it belongs to."""
     return {
-        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers),
+        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers, bare_nodes=payloads.bare_nodes),
         "ir_version": model.ir_version,
         "opset": {entry.domain: entry.version for entry in model.opset_import},
     }
@@ -75,33 +87,31 @@ def is_movable(tensor: TensorProto) -> bool:
     return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
 
-def record(
+def way_back(
     source: ModelProto,
     before: Payloads,
     after: Payloads,
     factors: Factors,
-    kept: Mapping[str, Entry],
+    kept: Mapping[str, str],
     readings: Readings,
 ) -> dict[str, Any]:
     """The `restore` part of a fold map of `source`, whose tensors are `before`, those of the folded model `after`.
 
-    `kept` are arrays that the map has already, by digest, and `readings` has recipes that are known.
+    `kept` are the entries (JSON) of arrays that the map has already, by digest, and `readings` has recipes that are
+    known.
     """
-    skeleton = ModelProto()
-    skeleton.CopyFrom(source)  # large elements are not in the messages
-    count = len(before.of_initializers)
-    places = [t for i, t in enumerate(all_tensors(skeleton)) if i < count or is_movable(t)]
+    out = [_goes_out(tensor, before.base_dir) for tensor in before.tensors]
+    skeleton = _without_elements(source, before, out) if any(out) or any_held() else source
     recipes: dict[str, Any] = {}
-    for place, tensor, digest in zip(places, before.tensors, before.digests, strict=True):
-        if not _taken_out(place, digest, before.base_dir) or digest in after.by_digest or digest in recipes:
+    for tensor, digest, is_out in zip(before.tensors, before.digests, out, strict=True):
+        if not is_out or digest in after.by_digest or digest in recipes:
             continue
         if digest in kept:
-            recipes[digest] = {"data": kept[digest]}
+            recipes[digest] = {"data": json.loads(kept[digest])}
         elif digest in readings.recipes:
             recipes[digest] = readings.recipes[digest]
         else:
             recipes[digest] = _recipe(tensor, digest, before, after, factors, readings.arrays)
-    fill_all(skeleton)
     text = skeleton.SerializeToString(deterministic=True)
     return {"skeleton": readings.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
 
@@ -144,17 +154,27 @@ def restored(restore: Mapping[str, Any], after: Payloads, arrays: Arrays) -> Mod
     return model
 
 
-def _taken_out(tensor: TensorProto, digest: str, base_dir: Path) -> bool:
-    """Put the digest of a tensor in the place of its elements, but where those are few or no raw data."""
+def _goes_out(tensor: TensorProto, base_dir: Path) -> bool:
+    """Whether the digest of a tensor stands in the place of its elements: not where those are few or no raw data."""
     outside = tensor.data_location == TensorProto.EXTERNAL
-    if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE) or (tensor.external_data and not outside):
+    if _raw_bytes(tensor, base_dir) <= (0 if outside else INLINE):
         return False
-    for name in ELEMENTS:
-        tensor.ClearField(name)
-    if outside:
-        tensor.ClearField("data_location")
-    tensor.external_data.add(key=PLACE, value=digest)
-    return True
+    return outside or not tensor.external_data
+
+
+def _without_elements(source: ModelProto, before: Payloads, out: Iterable[bool]) -> ModelProto:
+    """A copy of `source` in which digests stand in the place of the elements that go `out`."""
+    skeleton = ModelProto()
+    skeleton.CopyFrom(source)  # large elements are not in the messages
+    for tensor, digest, is_out in zip(before.in_copy(skeleton), before.digests, out, strict=True):
+        if is_out:
+            for name in ELEMENTS:
+                tensor.ClearField(name)
+            if tensor.data_location == TensorProto.EXTERNAL:
+                tensor.ClearField("data_location")
+            tensor.external_data.add(key=PLACE, value=digest)
+    fill_all(skeleton)
+    return skeleton
 
 
 def _raw_bytes(tensor: TensorProto, base_dir: Path) -> int:

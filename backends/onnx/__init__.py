@@ -17,6 +17,7 @@ from ..files import Together, replacing, writing
 from ..foldmap import (
     Arrays,
     FoldMap,
+    MapBuilder,
     NpzWriter,
     Readings,
     build_fold_map,
@@ -25,8 +26,10 @@ from ..foldmap import (
     numbered_layers,
     statuses,
 )
+from ..places import arrays_of
 from .emitter import emit_model
-from .saving import save_model
+from .external import check_kept
+from .saving import Check, save_model
 
 
 class Result:
@@ -54,12 +57,9 @@ class Result:
         readings = Readings()
         for tensor in self._folded:
             readings.measure(tensor)
-        fold_map = self._fold_map(readings)
+        fold_map = build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
         self._check_source()
         return fold_map
-
-    def _fold_map(self, readings: Readings, *, to_write: bool = False) -> FoldMap:
-        return build_fold_map(self.module, self._model, self._layers, self._names.of, readings, to_write=to_write)
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
@@ -82,44 +82,50 @@ class Result:
         fold_map: str | Path | None = None,
         fold_map_store: str = "npz",
         embed_fold_map: bool = False,
+        check: Check | None = None,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there, and where several processes write to one place, all are of one of them.
         `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too. Large tensors are
-        neither kept nor read twice.
+        neither kept nor read twice, but by `check`, which is given the model as it was written, and the folder of its
+        external data, before anything is in place.
 
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
-        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read.
+        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
         """
+        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_of(Path(fold_map)))))
         model = self._model
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
         with Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-"))) as files:
             if fold_map is None:
-                save_model(model, path, self.module.base_dir, files)
+                save_model(model, path, self.module.base_dir, files, check=check)
             else:
-                self._save_both(model, path, Path(fold_map), fold_map_store, files)
+                self._save_both(model, path, Path(fold_map), fold_map_store, files, check)
             self._check_source()
 
     def _check_source(self) -> None:
         """Raises ModelError where what was read is not what was there, or its external data was replaced since."""
-        locations = set(map(external_location, external_tensors(self._model)))
+        files = {part.file for part in self.module.payloads if isinstance(part, FilePart)}
+        locations = set(map(external_location, external_tensors(self._model) if files else ()))
         named = {self.module.base_dir / location for location in locations}
-        for file in {part.file for part in self.module.payloads if isinstance(part, FilePart)}:
+        for file in files:
             file.check_unchanged()
             if file.path in named:
                 file.check_in_place()
 
-    def _save_both(self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together) -> None:
+    def _save_both(
+        self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together, check: Check | None
+    ) -> None:
         """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
-        save_model(model, path, self.module.base_dir, files, readings.through)
+        save_model(model, path, self.module.base_dir, files, readings.through, check)
         with writing(fold_map):
-            self._fold_map(readings, to_write=True).write(target, npz)
+            MapBuilder(self.module, self._model, self._layers, self._names.of, readings).write(target, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

@@ -7,7 +7,6 @@ quantization annotations of values that are gone go too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -102,8 +101,8 @@ class _Emitter:
         return model
 
     def nodes(self, graph: Graph, target: GraphProto | FunctionProto, *, as_nodes: bool) -> GraphWriter:
-        writer = GraphWriter(graph, self.legal, self.names, self.graph, as_nodes=as_nodes)
-        target.node.extend(writer.nodes())
+        writer = GraphWriter(graph, target, self.legal, self.names, self.graph, as_nodes=as_nodes)
+        writer.nodes()
         self.layers.update(writer.written)
         return writer
 
@@ -111,8 +110,7 @@ class _Emitter:
         source = graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
         copy_fields(source, target, REBUILT)
         writer = self.nodes(graph, target, as_nodes=self.module.ir_version < 4 and graph.parent is not None)
-        initializers = writer.initializers
-        _extend_in_order(target.initializer, initializers, [tensor.name for tensor in source.initializer])
+        writer.write_initializers(target, [tensor.name for tensor in source.initializer])
         target.sparse_initializer.extend(writer.sparse)
         self.inputs(graph, source, target, writer.replaced)
         self.outputs(graph, source, target)
@@ -168,7 +166,7 @@ class _Emitter:
                 target.opset_import.add(domain=domain, version=version)
         writer = self.nodes(graph, target, as_nodes=True)
         if isinstance(function.source, FunctionProto):
-            defined = writer.defined | set(target.input)
+            defined = writer.defined() | set(target.input)
             was = {name for node in function.source.node for name in node.output}
             target.value_info.extend(i for i in function.source.value_info if i.name in defined or i.name not in was)
 
@@ -205,18 +203,11 @@ def _tensor_type(proto: TensorProto) -> Type:
     return OnnxTensor(proto, Path()).type
 
 
-def _extend_in_order(target: object, made: dict[str, TensorProto], order: Sequence[str]) -> None:
-    """Extend with `made`, those named in `order` first."""
-    target.extend(made[name] for name in order if name in made)  # type: ignore[attr-defined]
-    known = set(order)
-    target.extend(tensor for name, tensor in made.items() if name not in known)  # type: ignore[attr-defined]
-
-
 def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWriter) -> None:
     """Keep value_info and quantization_annotation but those of values that are gone or changed."""
     if not source.value_info and not source.quantization_annotation:
         return
-    defined = writer.defined | {info.name for info in target.input}
+    defined = writer.defined() | {info.name for info in target.input}
     was = {name for node in source.node for name in node.output}
     was.update(tensor.name for tensor in source.initializer)
     was.update(info.name for info in source.input)

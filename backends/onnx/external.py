@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ...frontends.onnx.external import external_tensors
 from ...frontends.onnx.protos import ModelProto
 from ...frontends.onnx.tensors import check_location, external_location
 from ...ir.errors import EmitError
-from ..files import Together, Turn, pending, replacing, writing
+from ...ir.graph import Module
+from ...ir.payload import FilePart
+from ..files import Together, Turn, replacing, writing
 from ..foldmap.npz import file_digest
+from ..places import read_at, replaced
 
 DIGITS = 16
 """Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
+
+
+def external_files(model: ModelProto, folder: Path) -> set[Path]:
+    """The files of the external data of a model in `folder`."""
+    return {folder / str(external_location(tensor)) for tensor in external_tensors(model)}
+
+
+def check_kept(module: Module, output: str | Path, *others: str | Path | None) -> None:
+    """Raises EmitError where `output`, or one of the `others`, would take the place of a file that the source reads, or
+    the others that of one which the output is to read beside itself. What is None or `-` counts for nothing.
+    """
+    source = module.source
+    if not isinstance(source, ModelProto) or not any(isinstance(part, FilePart) for part in module.payloads):
+        return
+    kept = {place for file in external_files(source, module.base_dir) for place in read_at(file)}
+    placed = {replaced(file) for file in external_files(source, Path(output).parent)}
+    for path, taken in [(output, kept), *((other, kept | placed) for other in others)]:
+        if path not in (None, "-") and replaced(str(path)) in taken:
+            raise EmitError(f"{path}: cannot be written: the model reads tensors from it")
 
 
 def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: Together) -> ModelProto:
@@ -23,9 +46,9 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
-    if any((base_dir / location).resolve() == target.resolve() for location in locations):
+    if any(replaced(target) in read_at(base_dir / location) for location in locations):
         raise EmitError(f"{target}: cannot be written: the model reads tensors from it")
-    if base_dir.resolve() == folder.resolve() or not locations:
+    if os.path.realpath(base_dir) == os.path.realpath(folder) or not locations:
         return model
     source, model = model, ModelProto()
     model.CopyFrom(source)
@@ -51,20 +74,30 @@ def _place(source: Path, location: str, target: Path, files: Together) -> str:
     clear_cache()  # it takes files of one size and time for equal
     folder = target.parent
     destination = folder / location
-    if folder.resolve() not in destination.resolve().parents:
+    if Path(os.path.realpath(folder)) not in Path(os.path.realpath(destination)).parents:
         raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with Turn(destination):  # another compile may bring other data by that name
-            taken = destination.exists() or destination.resolve() == target.resolve()
+            taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(target)
             if not taken:
                 with replacing(destination) as temporary:
                     copyfile(source, temporary)
             elif not (destination.is_file() and cmp(source, destination, shallow=False)):
                 digits = file_digest(source).rpartition(":")[2][:DIGITS]
-                destination = destination.with_name(f"{target.name}.{digits}.{destination.name}")
-                file = files.enter_context(pending(target))
+                destination = destination.with_name(f"{target.name}.{digits}.data")
+                file = files.add(target)
                 copyfile(source, file.temporary)
                 file.path = destination
                 return destination.relative_to(folder).as_posix()
     return location
+
+
+def point_to_temporary(model: ModelProto, folder: Path, files: Together) -> None:
+    """Let `model`, whose external data stands below `folder`, read what is still to come into place where it is now."""
+    now = {file.path: file.temporary for file in files.named}
+    for tensor in external_tensors(model):
+        temporary = now.get(folder / external_location(tensor))
+        for entry in tensor.external_data:
+            if entry.key == "location" and temporary is not None:
+                entry.value = temporary.relative_to(folder).as_posix()

@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError, EncodeError
 from xxhash import xxh3_128
@@ -22,8 +22,8 @@ from ...frontends.onnx.wire import cut, splice
 from ...ir.errors import EmitError, ModelError
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
 from ...ir.tensor import ScaledTensor
-from ..files import Together, pending, replacing, writing
-from .external import DIGITS, place_external_data
+from ..files import Together, replacing, writing
+from .external import DIGITS, place_external_data, point_to_temporary
 
 MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
@@ -34,44 +34,85 @@ ALIGNMENT = 4096
 Pieces = list[bytes | Payload]
 Through = Callable[[Payload], Iterator[Block]]
 """Yields the blocks of a payload on their way to a file, and may look at them."""
+Check = Callable[[ModelProto, Path], None]
+"""Takes a model as it was written, and the folder of its external data, and raises where it must not be there."""
 
 
 def save_model(
-    model: ModelProto, path: str | Path, base_dir: Path, files: Together | None = None, through: Through | None = None
+    model: ModelProto,
+    path: str | Path,
+    base_dir: Path,
+    files: Together | None = None,
+    through: Through | None = None,
+    check: Check | None = None,
 ) -> None:
     """Write `model`, whose external data stands below `base_dir`, to a file, which is complete or not there; `-` is
     standard output. With `files`, it is there when those are closed.
 
     External data stays where it is, or goes beside the model. Where some of it was folded, and where the model would
     be larger than protobuf's 2 GiB, all large tensors go to a file of external data that is named after the model and
-    its own content, and in place before the model. Raises EmitError where a file cannot be written or the model cannot
-    stand in it; ModelError where a file of the source does not have its elements any more.
+    its own content, and in place before the model. `check` is given what stands in the file, or is about
+    to go to standard output, before any of it is there.
+
+    Raises EmitError where a file cannot be written or the model cannot stand in it; ModelError where a file of the
+    source does not have its elements any more; what `check` raises.
     """
     if str(path) == "-":
         with writing("standard output"):
-            for piece in _pieces(model, "standard output"):
-                for block in [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece)):
-                    sys.stdout.buffer.write(block)
+            _stream(sys.stdout.buffer, _pieces(model, "standard output"), through, check, base_dir)
             sys.stdout.buffer.flush()
         return
     if files is None:
         with Together(Path(path)) as own:
-            save_model(model, path, base_dir, own, through)
+            save_model(model, path, base_dir, own, through, check)
         return
     path = Path(path)
     new = _NewData(path, files)
     target = files.enter_context(replacing(path))
     pieces = splice(_serialized(model, str(path)))
+    external = list(external_tensors(model))
     if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = _with_data_file(model, path, base_dir, files, through)
         pieces, through = _pieces(model, str(path)), None
-    elif next(external_tensors(model), None) is not None:
+        external = list(external_tensors(model))
+    elif external:
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
+        external = list(external_tensors(model))
     with writing(path), target.open("wb") as stream:
-        _write(stream, pieces, through)
-    new.read = set(map(external_location, external_tensors(model)))
+        if target == path:
+            _stream(stream, pieces, through, check, path.parent)
+        else:
+            _write(stream, pieces, through)
+    if check is not None and target != path:
+        written = _parsed(target.read_bytes(), path)
+        point_to_temporary(written, path.parent, files)
+        check(written, path.parent)
+    new.read = set(map(external_location, external))
     files.push(new.look)
+
+
+def _stream(stream: BinaryIO, pieces: Pieces, through: Through | None, check: Check | None, folder: Path) -> None:
+    """Write to what cannot be read back: what is checked is made first, all of it."""
+    blocks = _raw_blocks(pieces, through)
+    if check is not None:
+        data = b"".join(blocks)
+        check(_parsed(data, stream.name), folder)
+        blocks = iter([data])
+    for block in blocks:
+        stream.write(block)
+
+
+def _raw_blocks(pieces: Pieces, through: Through | None) -> Iterator[Any]:
+    for piece in pieces:
+        yield from [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece))
+
+
+def _parsed(data: bytes, name: object) -> ModelProto:
+    try:
+        return ModelProto.FromString(data)
+    except DecodeError:
+        raise EmitError(f"{name}: what was written is no model") from None
 
 
 def _pieces(model: ModelProto, name: str) -> Pieces:
@@ -151,7 +192,7 @@ class _Placed:
 
 
 def _with_data_file(
-    model: ModelProto, path: Path, base_dir: Path, files: ExitStack, through: Through | None
+    model: ModelProto, path: Path, base_dir: Path, files: Together, through: Through | None
 ) -> ModelProto:
     """`model` with its large tensors in a file of external data beside `path`, which is written."""
     copy = ModelProto()
@@ -163,7 +204,7 @@ def _with_data_file(
         placed.append(_Placed(tensor, payload, offset))
         end = offset + payload.nbytes
     hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
-    file = files.enter_context(pending(path))  # a temporary file by the model's name: its next compile finds it
+    file = files.add(path)  # a temporary file by the model's name: its next compile finds it
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (through or _blocks)(payload):

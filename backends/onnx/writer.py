@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
 from ...frontends.onnx.attributes import export_attribute, export_sparse, value_field
 from ...frontends.onnx.lowering import OP_TYPES
 from ...frontends.onnx.messages import copy_fields
-from ...frontends.onnx.protos import GraphProto, NodeProto, SparseTensorProto, TensorProto
-from ...frontends.onnx.tensors import OnnxTensor, tensor_proto
+from ...frontends.onnx.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from ...frontends.onnx.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.errors import EmitError
 from ...ir.graph import Graph, Node, Value
@@ -30,37 +30,44 @@ def is_named(payload: Tensor, name: str) -> bool:
 
 
 class GraphWriter:
-    """Writes the nodes of one graph; constants go to `initializers`, or become nodes where there can be none.
+    """Writes the nodes of one graph to `target`; constants go to `initializers`, or become nodes where there can be
+    none.
 
     `write_graph` writes a region; `written` has the messages of the layers that a fold map may speak of.
     """
 
     def __init__(
-        self, graph: Graph, legal: Legalization, names: Names, write_graph: WriteGraph, *, as_nodes: bool
+        self,
+        graph: Graph,
+        target: GraphProto | FunctionProto,
+        legal: Legalization,
+        names: Names,
+        write_graph: WriteGraph,
+        *,
+        as_nodes: bool,
     ) -> None:
         self.write_graph = write_graph
         self.graph = graph
+        self.target = target.node
         self.as_nodes = as_nodes
         self.legal = legal
         self.names = names
         self.written: dict[Node, NodeProto] = {}
-        self.initializers: dict[str, TensorProto] = {}
+        self.initializers: dict[str, Tensor] = {}
         self.sparse: list[SparseTensorProto] = []
-        self.defined: set[str] = set()
         self.replaced: set[str] = set()
-        self.protos: list[NodeProto] = []
 
-    def nodes(self) -> list[NodeProto]:
+    def nodes(self) -> None:
         for value, payload in self.graph.defaults.items():
             name = self.names.of(value)
+            if isinstance(payload, Tensor):
+                self.initializers[name] = payload
+                continue
             try:
-                if isinstance(payload, SparseTensor):
-                    self.sparse.append(export_sparse(payload, name))
-                else:
-                    self.initializers[name] = tensor_proto(payload, name)
+                self.sparse.append(export_sparse(payload, name))
             except ValueError as error:
                 raise EmitError(f"%{name}: {reason(error)}") from None
-        for node in self.graph:
+        for node in self.graph.nodes():
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
@@ -68,19 +75,31 @@ class GraphWriter:
                 raise EmitError(f"{node.label}: {reason(error)}") from None
         self.returns()
         self.restore_order()
-        self.defined.update(name for proto in self.protos for name in proto.output)
-        self.defined.update(self.initializers)
-        self.defined.update(map(self.names.of, self.graph.inputs))
-        self.defined.update(sparse.values.name for sparse in self.sparse)
-        return self.protos
+
+    def defined(self) -> set[str]:
+        """The names that the graph defines. O(nodes)."""
+        names = {name for proto in self.target for name in proto.output}
+        names.update(self.initializers)
+        names.update(map(self.names.of, self.graph.inputs))
+        names.update(sparse.values.name for sparse in self.sparse)
+        return names
+
+    def write_initializers(self, target: GraphProto, order: Iterable[str]) -> None:
+        """Write the initializers, those named in `order` first."""
+        rest = dict(self.initializers)
+        first = [(name, rest.pop(name)) for name in order if name in rest]
+        for name, tensor in (*first, *rest.items()):
+            _fill(target.initializer.add(), tensor, name)
 
     def restore_order(self) -> None:
         """Write a graph that was not sorted, and that no pass changed, in the order it came in."""
         order = self.graph.source_order
-        placed = [node for node in self.graph if node in order and node not in self.legal.skipped]
-        if order and len(placed) == len(order) == len(self.protos):
-            ranked = zip(map(order.__getitem__, placed), self.protos, strict=True)
-            self.protos = [proto for _, proto in sorted(ranked, key=itemgetter(0))]
+        placed = [node for node in self.graph if node in order and node not in self.legal.skipped] if order else []
+        if order and len(placed) == len(order) == len(self.target):
+            ranked = zip(map(order.__getitem__, placed), list(self.target), strict=True)
+            protos = [proto for _, proto in sorted(ranked, key=itemgetter(0))]
+            del self.target[:]
+            self.target.extend(protos)
 
     def node(self, node: Node) -> None:
         legal = self.legal
@@ -96,17 +115,17 @@ class GraphWriter:
     def constant(self, node: Node) -> None:
         payload, name = node.attrs["value"], self.names.of(node.output)
         if isinstance(node.source, NodeProto) and not node.rewritten:
-            self.protos.append(self.renamed(node, [], [name]))
+            self.renamed(node, [], [name])
         elif "form" in node.attrs:
-            self.protos.append(self.constant_node(node, name))
+            self.constant_node(node, name)
         elif isinstance(payload, SparseTensor):
             unchanged = isinstance(node.source, SparseTensorProto) and node.source.values.name == name
             self.sparse.append(node.source if unchanged else export_sparse(payload, name))  # type: ignore[arg-type]
         elif isinstance(payload, Tensor):
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
-    def constant_node(self, node: Node, name: str) -> NodeProto:
-        """A Constant node of the form that the constant was given in."""
+    def constant_node(self, node: Node, name: str) -> None:
+        """Write a Constant node of the form that the constant was given in."""
         payload, form = node.attrs["value"], node.attrs["form"]
         value = payload
         if not isinstance(form, str):
@@ -114,32 +133,26 @@ class GraphWriter:
         if isinstance(payload, Tensor) and form != "value":
             items = tuple(payload.numpy().ravel().tolist())
             value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
-        return self.made("Constant", node, [], [name], {form: value})
+        self.made("Constant", node, [], [name], {form: value})
 
     def payload(self, name: str, tensor: Tensor, *, new: bool = True) -> None:
         """Write a constant."""
-        try:
-            proto = tensor_proto(tensor, name)
-        except ValueError as error:
-            raise EmitError(f"constant %{name}: {reason(error)}") from None
         if new:
             self.replaced.add(name)
         if not self.as_nodes or not new:
-            self.initializers[name] = proto
+            self.initializers[name] = tensor
             return
-        node = NodeProto(op_type="Constant", output=[name])
-        attribute = node.attribute.add(name="value", type=4)
-        attribute.t.CopyFrom(proto)
-        self.protos.append(node)
+        node = self.target.add(op_type="Constant", output=[name])
+        _fill(node.attribute.add(name="value", type=4).t, tensor, name)
 
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
         inputs = [self.names.of(value) for value in (data, *affine.inputs) if value is not None]
         outputs = [self.names.of(add.output)]
         if isinstance(affine.source, NodeProto):
             outputs += [""] * (len(affine.source.output) - 1)
-            self.protos.append(self.renamed(affine, inputs, outputs))
+            self.renamed(affine, inputs, outputs)
         else:
-            self.protos.append(self.made("BatchNormalization", affine, inputs, outputs, dict(affine.attrs)))
+            self.made("BatchNormalization", affine, inputs, outputs, dict(affine.attrs))
 
     def ordinary(self, node: Node) -> None:
         legal = self.legal
@@ -161,7 +174,6 @@ class GraphWriter:
             proto = self.renamed(node, inputs, outputs)
         else:
             proto = self.made(self.op_type(node), node, inputs, outputs, self.exported_attrs(node))
-        self.protos.append(proto)
         if node.op in LAYERS:
             self.written[node] = proto
 
@@ -193,8 +205,8 @@ class GraphWriter:
     def made(
         self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
     ) -> NodeProto:
-        """A message written from the IR alone."""
-        proto = NodeProto(op_type=op_type, name=node.name, overload=node.overload, input=inputs, output=outputs)
+        """Write a message from the IR alone."""
+        proto = self.target.add(op_type=op_type, name=node.name, overload=node.overload, input=inputs, output=outputs)
         if "::" in node.op:
             proto.domain = node.op.split("::", 1)[0]
         regions = self.regions(node)
@@ -203,25 +215,25 @@ class GraphWriter:
         return proto
 
     def renamed(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
-        """The message the node came from, with what passes changed: names, attributes, the insides of its regions."""
+        """Write the message the node came from, with what passes changed: names, attributes, the insides of its
+        regions.
+        """
         source = node.source
         assert isinstance(source, NodeProto)
-        same = list(source.input) == inputs and list(source.output) == outputs and source.name == node.name
-        if same and not node.rewritten and not node.regions:
-            return source
-        proto = NodeProto()
+        proto = self.target.add()
         if node.rewritten or node.regions:
             copy_fields(source, proto, ("attribute",))
             self.copy_attributes(node, source, proto)
         else:
             proto.CopyFrom(source)
-        proto.name = node.name
-        if not node.name and not source.HasField("name"):
-            proto.ClearField("name")
-        del proto.input[:]
-        proto.input.extend(inputs)
-        del proto.output[:]
-        proto.output.extend(outputs)
+        if source.name != node.name:
+            proto.name = node.name
+        if list(source.input) != inputs:
+            del proto.input[:]
+            proto.input.extend(inputs)
+        if list(source.output) != outputs:
+            del proto.output[:]
+            proto.output.extend(outputs)
         return proto
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
@@ -258,7 +270,7 @@ class GraphWriter:
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:
-                self.protos.append(NodeProto(op_type="Identity", input=[inner], output=[name]))
+                self.target.add(op_type="Identity", input=[inner], output=[name])
 
 
 def reason(error: ValueError) -> str:
@@ -266,3 +278,10 @@ def reason(error: ValueError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "a text of it has half of a surrogate pair, which is no character in UTF-8"
     return str(error)
+
+
+def _fill(target: TensorProto, tensor: Tensor, name: str) -> None:
+    try:
+        write_tensor(target, tensor, name)
+    except ValueError as error:
+        raise EmitError(f"constant %{name}: {reason(error)}") from None

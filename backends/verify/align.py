@@ -1,10 +1,11 @@
-"""Two models tensor by tensor, for people and for machines."""
+"""Two models tensor by tensor: as a table for people, as JSON for machines, and as files of all elements."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,42 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...ir.errors import EmitError
+from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
-from .difference import Row, measures, undecided, worst
-from .runner import Runner, tensors_of
+from .difference import Row, measures, undecided, undecided_share, worst
+from .inputs import Stimulus
+from .reference import is_tensor, wide
+from .runner import FED, Runner, Walk, tensors_of
+from .source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The rows of every tensor that two models share, in the order of the first.
-
-    `alone` are the tensors that only the first has, with what the fold map says of them.
-    """
+    """What two models have in common, and what only the first has."""
 
     rows: tuple[Row, ...]
+    """One for every tensor that both have under one name and every set of inputs, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
+    """The tensors that only the first has, with what the fold map says became of them, if anything."""
 
     @property
     def worst(self) -> list[Row]:
-        """One row for every tensor."""
+        """Of every tensor the row that is furthest from what rounding can do."""
         return worst(self.rows)
 
     def measures(self) -> list[dict[str, Any]]:
-        """For a report."""
+        """What a report plots: `measures` of the rows."""
         return measures(self.rows)
 
     @property
     def first_divergence(self) -> Row | None:
-        """The first tensor that rounding does not explain."""
+        """The row of the first tensor that rounding does not explain, None where there is none."""
         return next((row for row in self.worst if row.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it; numbers that JSON has no form for are null."""
+        """The document of `irc align --json`; infinities and what is no number are null."""
         first = self.first_divergence
         return {
             "rows": [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows],
@@ -57,6 +61,7 @@ class Alignment:
 
 
 def _plain(value: Any) -> Any:
+    """What JSON has a form for."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -66,7 +71,7 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
 
     Raises VerifyError where a model does not run.
     """
-    order = {name: i for i, name in enumerate(tensors_of(comparison.source))}
+    order = {name: i for i, name in enumerate(tensors_of(comparison.source.model))}
     _, found = comparison.deviation(other, base_dir, similarity=True)
     rows = sorted(found, key=lambda row: order[row.value])
     there = set(tensors_of(other))
@@ -76,7 +81,9 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
 
 
 def _gone(fold_map: FoldMap) -> dict[str, str]:
-    """By name what became of tensors that the folded model does not have."""
+    """By name what became of tensors that the folded model does not have: the layer that they are inside, or the
+    operator that made them and was folded.
+    """
     notes: dict[str, str] = {}
     for layer in fold_map.layers:
         for name in layer["output"]["original_names"]:
@@ -88,8 +95,10 @@ def _gone(fold_map: FoldMap) -> dict[str, str]:
 
 
 def print_alignment(found: Alignment, console: Console) -> None:
-    """A table with a row for every tensor, and a sentence on the first that diverges."""
-    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "inputs")
+    """A table with the worst row of every tensor, sentences on those that only the first model has or of which nothing
+    can be said, and one on the first that diverges.
+    """
+    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
     for row in found.worst:
         style = "bold red" if row.deviates else ""
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -99,6 +108,7 @@ def print_alignment(found: Alignment, console: Console) -> None:
             f"{row.cosine:.6f}",
             f"{row.sqnr:.1f}",
             f"{row.share:.3g}",
+            f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
         )
         table.add_row(escape(row.tensor), shape, *numbers, escape(row.inputs), style=style)
     if found.rows:
@@ -107,21 +117,26 @@ def print_alignment(found: Alignment, console: Console) -> None:
         console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
     silent = undecided(found.rows)
     for name in silent:
-        text = f"{name}: nothing can be said, as noise of rounding makes or unmakes its numbers"
+        text = f"{name}: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are"
         console.print(text, markup=False, highlight=False)
     first = found.first_divergence
     if first is None:
-        console.print(f"{len(found.worst) - len(silent)} tensors agree within what rounding can do")
+        share = undecided_share(found.rows)
+        rest = f"; {share:.2g} of their elements are undecided" if share else ""
+        console.print(
+            f"{len(found.worst) - len(silent)} tensors agree within what rounding can do{rest}", highlight=False
+        )
     else:
         text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
         console.print(text, markup=False, highlight=False)
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
-    """Save every tensor of each model, for every set of inputs, as `.npy`; `index.json` names them.
+    """Save every tensor of each model, which is labelled so, for every set of inputs that it takes, as `.npy`;
+    `index.json` names them. Those of types that numpy does not have by itself are saved as float32.
 
-    Tensors are taken in chunks. Raises EmitError where the folder cannot be written, VerifyError where a model does not
-    run.
+    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, VerifyError
+    where a model does not run.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,18 +144,21 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
     index: list[dict[str, Any]] = []
     for label, runner in models:
-        for chunk in _parts(tensors_of(runner.model), 32):
-            for stimulus in comparison.inputs:
-                for name, value in zip(chunk, runner.run(chunk, stimulus.feeds), strict=True):
-                    if isinstance(value, np.ndarray) and value.dtype != object:
-                        file = f"{len(index):05}.npy"
-                        with replacing(folder / file) as target, target.open("wb") as stream:
-                            np.save(stream, value)
-                        entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
-                        index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+        for stimulus in comparison.inputs_of(runner.model):
+            for name, value in _tensors(runner, stimulus, comparison.source):
+                file = f"{len(index):05}.npy"
+                with replacing(folder / file) as target, target.open("wb") as stream:
+                    np.save(stream, wide(value) if value.dtype in FED else value)
+                entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
+                index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
     with replacing(folder / "index.json") as target:
         target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
-def _parts(names: Sequence[str], size: int) -> Iterable[Sequence[str]]:
-    return (names[i : i + size] for i in range(0, len(names), size))
+def _tensors(runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
+    """The tensors of a model that can be saved, in its order."""
+    walk = Walk(runner, stimulus.feeds)
+    for chunk in source.chunks(0, [name for name in tensors_of(runner.model) if name not in source.unreadable]):
+        for name, value in zip(chunk, walk.take(chunk), strict=True):
+            if is_tensor(value) and value.dtype != object:
+                yield name, value

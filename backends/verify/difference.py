@@ -17,11 +17,7 @@ from .reference import Reference, channels, pieces, wide
 class Row:
     """One tensor of both models, for one set of inputs.
 
-    `max_abs` and `max_rel` (to the greatest magnitude in the tensor) are the greatest differences, `cosine` and `sqnr`
-    (in dB) compare the tensors as vectors; `share` is the greatest difference as a share of what rounding can do there:
-    above 1 it cannot be rounding. `elements` is the number of those, `undecided` of those that say nothing, as noise
-    makes or unmakes numbers there. Another shape or type is an infinite difference. `value` is the tensor's name, or
-    that of the sequence that it is a part of.
+    Another shape or type is an infinite difference.
     """
 
     tensor: str
@@ -29,14 +25,23 @@ class Row:
     shape: tuple[int, ...]
     dtype: str
     max_abs: float = np.inf
+    """The greatest difference."""
     max_rel: float = np.inf
+    """The same as a share of the greatest magnitude in the source's tensor."""
     cosine: float = 0.0
+    """Between the tensors as vectors."""
     sqnr: float = -np.inf
+    """The ratio of the source's tensor to the difference, of their squares, in dB."""
     share: float = np.inf
+    """The greatest difference as a share of what rounding can do there: above 1 it cannot be rounding."""
     bound: float = 0.0
+    """The greatest of what rounding can do."""
     elements: int = 0
+    """How many are further off than rounding can explain."""
     undecided: int = 0
+    """How many say nothing: noise makes or unmakes numbers there, or moves them by as much as they are on average."""
     value: str = ""
+    """The tensor's name, or that of the sequence or map that it is a part of."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -50,8 +55,8 @@ class Row:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether noise leaves no element to compare."""
-        return 0 < self.undecided >= prod(self.shape)
+        """Whether rounding leaves no element to compare."""
+        return not self.deviates and 0 < self.undecided >= prod(self.shape)
 
 
 def worst(rows: Sequence[Row]) -> list[Row]:
@@ -67,6 +72,12 @@ def undecided(rows: Sequence[Row]) -> list[str]:
     """Tensors of which no inputs say anything."""
     telling = {row.key for row in rows if not row.says_nothing}
     return [name for _, name in dict.fromkeys(row.key for row in rows if row.key not in telling)]
+
+
+def undecided_share(rows: Sequence[Row]) -> float:
+    """Which share of all elements, for all inputs, says nothing."""
+    total = sum(prod(row.shape) for row in rows)
+    return sum(row.undecided for row in rows) / total if total else 0.0
 
 
 def measures(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -91,6 +102,11 @@ def pair(name: str, inputs: str, reference: Reference | None, found: Any, *, sim
         shape, dtype = reference.value.shape, str(reference.value.dtype)
         return Row(name, inputs, shape, dtype, elements=reference.value.size, share=np.inf if reference.steady else 0.0)
     return compare(name, inputs, reference, found, similarity=similarity)
+
+
+def nothing_said(name: str, inputs: str) -> Row:
+    """The row of a value that nothing can be compared of."""
+    return Row(name, inputs, (), "", np.nan, np.nan, np.nan, np.nan, 0.0, np.inf, undecided=1, value=name)
 
 
 def compare(name: str, inputs: str, reference: Reference, found: Any, *, similarity: bool = True) -> Row:
@@ -180,6 +196,7 @@ def _greatest(array: Array) -> float:
 
 def _similarity(a: Array, b: Array) -> tuple[float, float]:
     """Cosine and SQNR, in dB, of what is finite in both."""
+    scale = max(_greatest(a), _greatest(b)) if a.dtype in (np.float64, np.complex128) else 0.0  # squares of others fit
     dot, signal, other, noise = 0j, 0.0, 0.0, 0.0
     first, second = channels(a), channels(b)
     with np.errstate(all="ignore"):
@@ -189,6 +206,8 @@ def _similarity(a: Array, b: Array) -> tuple[float, float]:
             finite = np.isfinite(x) & np.isfinite(y)
             if not finite.all():
                 x, y = x[finite], y[finite]
+            if scale:
+                x, y = x / scale, y / scale
             dot += complex(np.vdot(x, y))
             signal, other, noise = signal + _power(x), other + _power(y), noise + _power(x - y)
         unit = sqrt(signal) * sqrt(other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,17 @@ from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
 
 Feeds = dict[str, Array]
+Shapes = tuple[tuple[int, ...], ...]
+"""Those of all inputs."""
 
 SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4), (1, 1))
-"""What open dimensions are tried at: the first one, and all others."""
+"""What open dimensions are tried at: the first one, and all others, or the first symbol among these."""
 
 MOST_ELEMENTS = 1 << 30
 """Of an input that is made."""
+
+MOST_OVERRIDDEN = 256 << 20
+"""Bytes, at eight for an element, of the initializers for which others are made."""
 
 MOST_INDEX = 8
 """Integers below this are taken where nothing says what an index may be."""
@@ -62,9 +68,15 @@ def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
     return [info for info in model.graph.input if info.name not in given]
 
 
-def interface_fault(source: ModelProto, other: ModelProto) -> str | None:
-    """In what the results of a model, or the inputs that a caller has to give, differ from those of its source: callers
-    know them by name or by place. None where they do not.
+def overridable_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """The inputs that a caller may give in place of an initializer: there are such since IR version 4."""
+    given = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= 4 else set()
+    return [info for info in model.graph.input if info.name in given]
+
+
+def interface_fault(source: ModelProto, other: ModelProto, *, frozen: bool = False) -> str | None:
+    """In what the results of a model, or its inputs, differ from those of its source: callers know them by name or by
+    place. None where they do not. With `frozen` it may lack inputs that callers need not give.
     """
     given, taken = required_inputs(source), required_inputs(other)
     for what, want, have in (("result", source.graph.output, other.graph.output), ("input", given, taken)):
@@ -77,6 +89,10 @@ def interface_fault(source: ModelProto, other: ModelProto) -> str | None:
             return f"the {what} {added[0]!r} is none of the source's"
         if names != found:
             return f"the {what}s are {', '.join(map(repr, found))}, and {', '.join(map(repr, names))} in the source"
+    optional = {info.name for info in overridable_inputs(other)}
+    for info in [] if frozen else overridable_inputs(source):
+        if info.name not in optional:
+            return f"the initializer {info.name!r} cannot be overridden any more"
     for info, other_info in zip(given, taken, strict=True):
         kind, other_kind = _kind(info), _kind(other_info)
         if kind != other_kind:
@@ -99,48 +115,108 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions; `fault` says why it
-    does not.
+    """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions: with another extent
+    for each symbol, or else, where it does not run at these, with one for all; `fault` says why it does not.
 
     Raises SourceError where it runs at none.
     """
     infos = required_inputs(model)
     limits = index_limits(model)
     found, reason = 0, ""
-    tried: set[tuple[tuple[int, ...], ...]] = set()
+    tried: set[Shapes] = set()
     for size in SIZES:
-        shapes = tuple(shape_at(info, *size) for info in infos)
-        if shapes in tried:
-            continue
-        tried.add(shapes)
-        text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
-        runs = False
-        for kind in kinds:
-            feeds = _feeds(infos, shapes, kind, seed, limits)
-            why = fault(feeds)
-            reason = reason or why or ""
-            if why is None:
-                runs = True
-                yield Stimulus(f"{kind} {text}", feeds)
-        found += runs
+        for shapes in shapes_at(infos, *size):
+            if shapes in tried:
+                continue
+            tried.add(shapes)
+            text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+            runs = False
+            for kind in kinds:
+                feeds = _feeds(infos, shapes, kind, seed, limits)
+                why = fault(feeds)
+                reason = reason or why or ""
+                if why is None:
+                    runs = True
+                    yield Stimulus(f"{kind} {text}", feeds)
+            if runs:
+                found += 1
+                break
         if found == sizes:
             return
     if not found:
         raise SourceError(f"the source model runs on no inputs that were tried (give some with --inputs): {reason}")
 
 
-def shape_at(info: ValueInfoProto, first: int, other: int) -> tuple[int, ...]:
-    """The shape of an input with its open dimensions filled in."""
-    if not info.type.HasField("tensor_type"):
-        raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
-    dims = info.type.tensor_type.shape.dim
-    shape = tuple(
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else first if i == 0 else other
-        for i, dim in enumerate(dims)
+def overriding(
+    model: ModelProto, base_dir: Path, first: Stimulus, fault: Callable[[Feeds], str | None], *, seed: int = 0
+) -> Iterator[Stimulus]:
+    """The first set of inputs with other initializers where callers may give them, of all kinds, or else of floating
+    ones alone, if the model runs on those; nothing where the user gave some, or all together are too large.
+    """
+    names = {info.name for info in overridable_inputs(model)}
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in names]
+    size = sum(prod(tensor.dims) * 8 for tensor in tensors)
+    if not tensors or not names.isdisjoint(first.feeds) or size > MOST_OVERRIDDEN:
+        return
+    rng = np.random.default_rng(seed)
+    arrays = {tensor.name: numpy_helper.to_array(tensor, str(base_dir)) for tensor in tensors}
+    changed = {name: _changed(rng, array) for name, array in arrays.items()}
+    floating = {name: array for name, array in changed.items() if array.dtype.kind in "fV"}
+    for others in (changed, floating):
+        feeds = {**first.feeds, **others}
+        if others and fault(feeds) is None:
+            yield Stimulus(f"{first.name}, other initializers", feeds)
+            return
+
+
+def _changed(rng: np.random.Generator, array: Array) -> Array:
+    """Values of the same signs and about the same magnitudes, so that a variance stays one; zeros become small."""
+    if array.dtype.kind == "b":
+        return ~array
+    if array.dtype.kind in "iu":
+        return np.asarray(array + 1, array.dtype)
+    if array.dtype.kind not in "fV":
+        return array
+    values = array.astype(np.float64)
+    values = np.where(values == 0, rng.uniform(0, 0.125, array.shape), values * rng.uniform(0.5, 1.5, array.shape))
+    return np.asarray(values).astype(array.dtype)
+
+
+def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[Shapes]:
+    """The shapes of inputs with their open dimensions filled in. The first of each input is `first`. Symbols behind it,
+    and what has none by its axis, are `other`, twice that, and so on, so that height and width cannot be mixed up; or
+    all are `other`.
+
+    Raises SourceError where an input is no tensor, or too large.
+    """
+    for info in infos:
+        if not info.type.HasField("tensor_type"):
+            raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
+    equal = tuple(_shape(info, {}, first, other) for info in infos)
+    for info, shape in zip(infos, equal, strict=True):
+        if prod(shape) > MOST_ELEMENTS:
+            raise SourceError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
+    extents = _extents(infos, first, other)
+    apart = tuple(_shape(info, extents, first, other) for info in infos)
+    return [equal] if any(prod(shape) > MOST_ELEMENTS for shape in apart) else [apart, equal]
+
+
+def _extents(infos: Sequence[ValueInfoProto], first: int, other: int) -> dict[str | int, int]:
+    """Those of open dimensions by symbol, or by axis."""
+    extents: dict[str | int, int] = {}
+    multiples = count(1)
+    for info in infos:
+        for i, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_value <= 0 and (dim.dim_param or i) not in extents:
+                extents[dim.dim_param or i] = other * next(multiples) if i else first
+    return extents
+
+
+def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
+    return tuple(
+        dim.dim_value if dim.dim_value > 0 else extents.get(dim.dim_param or i, other if i else first)
+        for i, dim in enumerate(info.type.tensor_type.shape.dim)
     )
-    if prod(shape) > MOST_ELEMENTS:
-        raise SourceError(f"the input {info.name!r} has more than {MOST_ELEMENTS} elements: none is made")
-    return shape
 
 
 def _feeds(
@@ -196,6 +272,7 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
     Raises VerifyError where a file cannot be read or does not fit the model.
     """
     infos = {info.name: info for info in required_inputs(model)}
+    taken = infos | {info.name: info for info in overridable_inputs(model)}
     sets: list[Stimulus] = []
     loose: Feeds = {}
     files = [Path(path) for path in paths]
@@ -204,21 +281,21 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
         try:
             if path.suffix == ".npz":
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                    feeds = {name: archive[name] for name in archive.files if name in infos}
+                    feeds = {name: archive[name] for name in archive.files if name in taken}
                 sets.append(Stimulus(path.name if called[path.name] == 1 else str(path), feeds))
                 continue
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no error in common
             raise VerifyError(f"{path}: no inputs can be read from it: {error}") from None
         free = next((other for other in infos if other not in loose), None)
-        target = name if name in infos else free
+        target = name if name in taken else free
         if target is None:
             raise VerifyError(f"{path}: the model has {len(infos)} inputs, and each is given already")
         loose[target] = array
     if loose:
         sets.append(Stimulus("given", loose))
     for stimulus in sets:
-        check_feeds(stimulus, infos)
+        check_feeds(stimulus, infos | {name: taken[name] for name in stimulus.feeds})
     return sets
 
 

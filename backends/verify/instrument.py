@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -10,15 +11,16 @@ from typing import Any
 
 from onnx import ModelProto
 
-from ...frontends.onnx.external import complete
+from ...frontends.onnx.external import complete, external_tensors
 from ...ir.errors import EmitError, SourceError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
 from .compare import Comparison, Deviation
-from .difference import Row, measures, undecided
+from .difference import Row, measures, undecided, undecided_share
 from .inputs import Stimulus
 from .reproduce import save_reproducer
+from .runner import Runner
 
 WHEN = ("each", "end")
 
@@ -38,6 +40,8 @@ class Verdict:
     """Results of the model of which nothing can be said."""
     results: int = 0
     """How many results the model has."""
+    undecided: float = 0.0
+    """Of which share of all elements, for all inputs, nothing can be said."""
 
 
 @dataclass(slots=True)
@@ -47,7 +51,8 @@ class VerifyNumerics:
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
     models that show it. With `when` = end only `finish` compares. `rebased` is the last pass that changes the function,
-    since which modules are compared with what it left. `advance` is told of every set of inputs that was compared.
+    since which modules are compared with what it left. `frozen` says that callers need not be able to override
+    initializers, as behind FreezeInitializers. `advance` is told of every set of inputs that was compared.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -56,6 +61,7 @@ class VerifyNumerics:
     reproducer: Path | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     rebased: str = ""
+    frozen: bool = False
     advance: Callable[[str], None] | None = None
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
@@ -72,6 +78,8 @@ class VerifyNumerics:
         Behind a pass that changes the function, what it left is what others are compared with.
         """
         self._done.append(str(pass_))
+        if pass_.freezes:
+            self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
             try:
                 self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
@@ -81,11 +89,13 @@ class VerifyNumerics:
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
 
-    def finish(self, module: Module, model: ModelProto) -> None:
-        """Compare the model that is about to be written. Raises VerifyError."""
+    def finish(self, module: Module, model: ModelProto, base_dir: Path | None = None) -> None:
+        """Compare what became of the module: the model as it was written, its external data below `base_dir` (that of
+        the module where it is not given). Raises VerifyError.
+        """
         self.comparison(module)
         passes = ",".join(self._done) if self.when == "end" else "the backend"
-        self.hold(model, passes or "the backend", module.base_dir)
+        self.hold(model, passes or "the backend", base_dir or module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
         """What the module is held to: its source, or what it is now where it came from text. Raises SourceError."""
@@ -98,7 +108,9 @@ class VerifyNumerics:
         return self._comparison
 
     def _against(self, source: ModelProto, base_dir: Path) -> Comparison:
-        return Comparison(source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance)
+        return Comparison(
+            source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance, frozen=self.frozen
+        )
 
     def compare(self, module: Module, name: str) -> None:
         """Emit the module and compare. Raises VerifyError."""
@@ -108,7 +120,7 @@ class VerifyNumerics:
     def hold(self, model: ModelProto, name: str, base_dir: Path) -> None:
         """Compare a model, unless it is the very one that agreed last. Raises VerifyError, SourceError as `rows`."""
         assert self._comparison is not None
-        digest = blake2b(model.SerializeToString(deterministic=True)).digest()
+        digest = _digest(model, base_dir)
         if digest == self._agreed and self.verdicts:
             self.verdicts.append(replace(self.verdicts[-1], pass_=name))
             return
@@ -119,15 +131,16 @@ class VerifyNumerics:
         except VerifyError as error:
             raise VerifyError(f"{name}: {error}") from None
         if deviation is not None:
-            raise VerifyError(f"{name}: {self.describe(deviation, rows, model)}")
+            raise VerifyError(f"{name}: {self.describe(deviation, rows, model, base_dir)}")
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
-        silent, results = len(undecided(rows)), tuple(dict.fromkeys(self._comparison.results))
+        silent, results = len(undecided(rows)), tuple(self._comparison.source.results)
         telling = {row.value for row in rows if not row.says_nothing}
         mute = tuple(result for result in results if result not in telling)
-        inputs = len(self._comparison.inputs)
-        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results)))
+        inputs = len(self._comparison.inputs_of(model))
+        share = undecided_share(rows)
+        self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results), share))
         self._agreed = digest
 
     def measures(self) -> list[dict[str, Any]]:
@@ -150,6 +163,7 @@ class VerifyNumerics:
         """What was compared, a line for each pass."""
         lines = [
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
+            + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]
         if silent := self.silent:
@@ -158,7 +172,7 @@ class VerifyNumerics:
             lines.append(f"{self.rebased} changes the function: what follows was compared with its result")
         return lines
 
-    def describe(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto) -> str:
+    def describe(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, base_dir: Path) -> str:
         """The tensor, how far it is off, and where the models that show it are."""
         row = deviation.row
         text = (
@@ -168,15 +182,23 @@ class VerifyNumerics:
         if self.reproducer is None:
             return text
         try:
-            operators = self.reproduce(deviation, rows, model, self.reproducer)
+            operators = self.reproduce(deviation, rows, Runner(model, base_dir), self.reproducer)
         except (EmitError, VerifyError) as error:
             return f"{text}; the models that show it cannot be saved: {error}"
         return f"{text}; {self.reproducer} has the {operators} operators that show it"
 
-    def reproduce(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, folder: Path) -> int:
+    def reproduce(self, deviation: Deviation, rows: Sequence[Row], other: Runner, folder: Path) -> int:
         """Save the smallest models that show a deviation; the number of operators in the second."""
-        comparison = self._comparison
-        assert comparison is not None
+        assert self._comparison is not None
+        source = self._comparison.source.runner
         tensors = {row.value for row in rows if row.tensor == row.value}
         agreeing = tensors - {row.value for row in rows if row.deviates}
-        return save_reproducer(folder, comparison.runner, model, deviation.row.value, agreeing, deviation.stimulus)
+        return save_reproducer(folder, source, other, deviation.row.value, agreeing, deviation.stimulus)
+
+
+def _digest(model: ModelProto, base_dir: Path) -> bytes:
+    """What is equal for equal models; external data in other folders may be other data."""
+    digest = blake2b(model.SerializeToString(deterministic=True))
+    if next(external_tensors(model), None) is not None:
+        digest.update(os.fsencode(base_dir.resolve()))
+    return digest.digest()

@@ -7,18 +7,24 @@ summed (Higham and Mary, "A new approach to probabilistic rounding error analysi
 than float32 are summed in it: there this u is that of float32, and the result is rounded once, by u * |y| of its own.
 How far the results spread is then what the operators behind make of it, whatever they are (Parker, "Monte Carlo
 Arithmetic", 1997).
-What depends on shapes and constants alone is computed as it is.
+What depends on shapes and constants alone is computed as it is, and so are sums and products of whole numbers. The
+bodies of If, Loop and Scan get noise as the main graph does, and those of functions, which are inlined. What operators
+of other domains do is not seen: their operands get it instead.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import count
 from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.inliner import inline_local_functions
 
 from ...ir.types import TensorType
 
@@ -56,12 +62,14 @@ BY_SHAPE = frozenset(
     ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
 )
 """Operators that take constants by which shapes or steps are computed: these are left as they are."""
-BODIES = ("If", "Loop", "Scan")
-"""Operators whose bodies get no noise: their operands do instead, as do those of functions and of other domains."""
 SHAPED = ("Pow", "Mod", "Clip")
 """Operators of which only the first operand is data: a power of 2.0000001 has no value below zero."""
 LONG_SUMS = ("MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "GlobalAveragePool")
 """Operators that are taken to sum 64 products where the shape does not tell."""
+WHOLE = frozenset(["Add", "Sub", "Mul"])
+"""Operators that round nothing where operands and result are whole numbers that the element type has all of: a mask is
+made of 1 - x so, and a rounding of it, times -1e9, would be as large as all that is masked.
+"""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
@@ -69,65 +77,101 @@ PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNorma
 STEM = "irc.noise"
 
 Types = Mapping[str, TensorType]
-"""Types of values by name."""
+"""Types of values by name, those in bodies among them."""
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """The model without functions, all names of its graphs kept; itself where it has none, or onnx cannot inline."""
+    try:
+        return inline_local_functions(model) if model.functions else model
+    except Exception:  # onnx's inliner has no error of its own
+        return model
 
 
 def noisy(model: ModelProto, types: Types) -> ModelProto:
-    """A copy of `model` with noise in its main graph, under the same names; every run makes other noise."""
+    """A copy of `model` with noise in its graphs, under the same names; every run makes other noise."""
     made = ModelProto()
     made.CopyFrom(model)
     made.ir_version = max(made.ir_version, 4)  # an initializer need not be an input
-    _Noise(made, types).run()
+    opset = next((entry.version for entry in made.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    given = {tensor.name for tensor in made.graph.initializer}
+    data = {info.name for info in made.graph.input if info.name not in given}
+    _Noise(made.graph, types, opset, data).run()
     return made
 
 
 class _Noise:
-    def __init__(self, model: ModelProto, types: Types) -> None:
-        self.graph: GraphProto = model.graph
+    """Puts noise into one graph. `data` are those of its inputs that are no constants; `outer` is the graph that a body
+    stands in, and gives the constants that the body reads their noise: it is the same in every run of the body.
+    """
+
+    def __init__(
+        self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _Noise | None = None
+    ) -> None:
+        self.graph = graph
         self.types = types
-        self.opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-        self.count = 0
+        self.opset = opset
+        self.data = data
+        self.outer = outer
+        self.numbers: Iterator[int] = count(1) if outer is None else outer.numbers
         self.nodes: list[NodeProto] = []
-        self.weights = {
-            tensor.name: tensor for tensor in self.graph.initializer if tensor.data_type in UNIT and all(tensor.dims)
-        }
-        given = {tensor.name for tensor in self.graph.initializer}
-        self.data = {info.name for info in self.graph.input if info.name not in given}
-        self.moved: dict[str, str] = {}
-        self.originals: dict[str, str] = {}
+        self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
+        self.defined.update(name for node in graph.node for name in node.output)
+        weights = {t.name: t for t in graph.initializer if t.data_type in UNIT and all(t.dims)}
+        self.weights: ChainMap[str, TensorProto] = ChainMap(weights, *(() if outer is None else outer.weights.maps))
+        self.moved: dict[tuple[str, bool], str] = {}
+        self.exact = set(data) if outer is None else set()
+        """What depends on what the model is given, and carries no noise."""
+        self.originals: dict[str, str] = {} if outer is None else outer.originals
+        self.whole_constants: set[str] = set() if outer is None else outer.whole_constants
         self.named: dict[int, str] = {}
 
     def run(self) -> None:
         nodes = list(self.graph.node)
         for node in nodes:
-            depends = node.op_type not in ("Shape", "Size") and any(
-                name in self.data for name in (*node.input, *captured(node))
-            )
-            if not depends:
+            if node.op_type in ("Shape", "Size") or not any(map(self.is_data, (*node.input, *captured(node)))):
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
-            if node.op_type in BODIES or node.domain not in ("", "ai.onnx"):
+            for body in bodies(node):
+                carried = {info.name for info in body.input[node.op_type == "Loop" :]}  # the number of the run is none
+                _Noise(body, self.types, self.opset, carried, self).run()
+            if node.domain not in ("", "ai.onnx"):
                 for i, name in enumerate(node.input):
                     if name and self.unit(name) is not None:
                         node.input[i] = self.weight(name)
             elif node.op_type not in BY_SHAPE:
                 for i, name in enumerate(node.input[:1] if node.op_type in SHAPED else node.input):
-                    computed = name not in self.data and node.op_type in PARAMETRIC and self.unit(name) is not None
+                    computed = node.op_type in PARAMETRIC and not self.is_data(name) and self.unit(name) is not None
                     if name in self.weights or computed:
-                        node.input[i] = self.weight(name)
+                        node.input[i] = self.weight(name, whole=self.opset >= 11 and node.op_type in WHOLE)
             self.result(node)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
 
+    def is_data(self, name: str) -> bool:
+        """Whether a value depends on what the model is given."""
+        return name in self.data or (self.outer is not None and self.outer.is_data(name))
+
+    def is_exact(self, name: str) -> bool:
+        """Whether a value carries no noise, or may be whole numbers, which carry none."""
+        if name in self.originals:
+            return name in self.whole_constants
+        if not self.is_data(name):
+            return True
+        return name in self.exact or (self.outer is not None and name not in self.defined and self.outer.is_exact(name))
+
     def result(self, node: NodeProto) -> None:
         """The node, with noise on its floating results under their names."""
+        exact = all(map(self.is_exact, (*node.input, *captured(node)))) and not bodies(node)
         if node.op_type in EXACT or node.domain not in ("", "ai.onnx"):
+            self.exact.update(node.output if exact else ())
             self.nodes.append(node)
             return
         places = [i for i, name in enumerate(node.output) if name and self.unit(name) is not None]
         names = self.named = {i: node.output[i] for i in places}
-        sums = node.op_type in SUMS and places == [0]
+        whole = exact and node.op_type in WHOLE and self.opset >= 11
+        self.exact.update(node.output if exact and (whole or not places) else ())
         inputs = list(node.input)
         for i in places:
             node.output[i] = self.fresh("raw")
@@ -135,22 +179,43 @@ class _Noise:
         for i in places:
             elem_type, unit = self.unit(names[i]) or (0, 0.0)
             value, kind = self.widened(node.output[i], elem_type), wide(elem_type)
-            total = self.sum_of_magnitudes(node, inputs, kind) if sums else None
-            if total is None:
-                found = [(self.magnitude(node, i, inputs, value, kind), unit)]
-            else:
-                growth = 2 + sqrt(self.terms(node)) / 2
-                found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
-                if kind != elem_type:
-                    found.append((self.make("Abs", [value]), unit))
+            found = self.roundings(node, i, inputs, value, elem_type)
+            if whole:
+                small = self.make("Less", [self.make("Abs", [value]), self.number(1 / unit, kind)])
+                tests = [small, *(self.is_whole(self.operand(name, kind)) for name in inputs)]
+                found = [(self.unless(tests, size, kind), unit) for size, unit in found]
             self.spread(value, elem_type, found, names[i])
+
+    def roundings(
+        self, node: NodeProto, index: int, inputs: list[str], value: str, elem_type: int
+    ) -> list[tuple[str, float]]:
+        """What a result of the node, `value` when widened, is rounded in proportion to, and by which units."""
+        unit, kind = UNIT[elem_type], wide(elem_type)
+        total = None
+        if node.op_type in SUMS and [*self.named] == [0]:
+            total = self.sum_of_magnitudes(node, inputs, kind)
+        if total is None:
+            return [(self.magnitude(node, index, inputs, value, kind), unit)]
+        growth = 2 + sqrt(self.terms(node)) / 2
+        found = [(total, (unit if HALF_SUMS else UNIT[kind]) * growth)]
+        return found if kind == elem_type else [*found, (self.make("Abs", [value]), unit)]
+
+    def is_whole(self, size: str) -> str:
+        """Which elements are whole numbers."""
+        return self.make("Equal", [size, self.make("Floor", [size])])
+
+    def unless(self, tests: list[str], magnitude: str, kind: int) -> str:
+        """The magnitude, zeros where all tests hold."""
+        every = reduce(lambda one, other: self.make("And", [one, other]), tests)
+        return self.make("Where", [every, self.number(0.0, kind), magnitude])
 
     def magnitude(self, node: NodeProto, index: int, inputs: list[str], value: str, kind: int) -> str:
         """What a result is rounded in proportion to: its own magnitude, and that of a single operand."""
         own = self.make("Abs", [value])
         if node.op_type in ABSOLUTE:
             return self.make("Add", [own, self.number(1.0, kind)])
-        same = self.unit(inputs[0]) is not None and self.types.get(inputs[0]) == self.types.get(self.named[index])
+        operand, result = self.types.get(inputs[0]), self.types.get(self.named[index])
+        same = operand is not None and operand == result and operand.shape is not None
         if len(inputs) > 1 or not same:
             return own
         other = self.operand(inputs[0], kind)
@@ -200,15 +265,23 @@ class _Noise:
     def origin(self, name: str) -> str:
         return self.originals.get(name, name)
 
-    def weight(self, name: str) -> str:
-        """The name of a constant with noise."""
-        if name not in self.moved:
+    def weight(self, name: str, *, whole: bool = False) -> str:
+        """The name of a constant with noise, which is made in the graph that the constant stands in; with `whole` there
+        is none on whole numbers.
+        """
+        if self.outer is not None and name not in self.defined:
+            return self.outer.weight(name, whole=whole)
+        if (name, whole) not in self.moved:
             elem_type, unit = self.unit(name) or (0, 0.0)
-            self.moved[name] = self.fresh("weight")
-            self.originals[self.moved[name]] = name
+            moved = self.moved[name, whole] = self.fresh("weight")
+            self.originals[moved] = name
             value = self.widened(name, elem_type)
-            self.spread(value, elem_type, [(self.make("Abs", [value]), unit)], self.moved[name])
-        return self.moved[name]
+            size = self.make("Abs", [value])
+            if whole:
+                self.whole_constants.add(moved)
+                size = self.unless([self.is_whole(size)], size, wide(elem_type))
+            self.spread(value, elem_type, [(size, unit)], moved)
+        return self.moved[name, whole]
 
     def spread(self, value: str, elem_type: int, magnitudes: Iterable[tuple[str, float]], out: str) -> None:
         """Out = value + AMPLITUDE * unit * magnitude * uniform(-1, 1) for every magnitude and its unit: these and the
@@ -220,9 +293,8 @@ class _Noise:
             moved = self.where_finite(size, magnitude, kind)
             scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
             like = self.cast(scaled, kind, TensorProto.FLOAT)
-            dice = self.make(
-                "RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=float(self.count)
-            )
+            seed = float(next(self.numbers))
+            dice = self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=seed)
             value = self.make("Add", [value, self.make("Mul", [scaled, self.cast(dice, TensorProto.FLOAT, kind)])])
         if kind == elem_type:
             self.nodes[-1].output[0] = out
@@ -270,8 +342,7 @@ class _Noise:
         return out
 
     def fresh(self, what: str) -> str:
-        self.count += 1
-        return f"{STEM}.{what}.{self.count}"
+        return f"{STEM}.{what}.{next(self.numbers)}"
 
 
 ELEM_TYPES: dict[str, int] = {
@@ -287,9 +358,14 @@ def wide(elem_type: int) -> int:
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
+def bodies(node: NodeProto) -> list[GraphProto]:
+    """The graphs in the attributes of a node."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return [*graphs, *(graph for attribute in node.attribute for graph in attribute.graphs)]
+
+
 def captured(node: NodeProto) -> list[str]:
     """Names that the graphs in the attributes of a node read."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    graphs.extend(graph for attribute in node.attribute for graph in attribute.graphs)
+    graphs = bodies(node)
     names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
     return [*names, *(info.name for graph in graphs for info in graph.output)]

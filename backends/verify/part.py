@@ -18,6 +18,7 @@ class Part:
     def __init__(self, model: ModelProto, wanted: Sequence[str], known: Collection[str]) -> None:
         self.source = model
         self.wanted = tuple(wanted)
+        self.known = frozenset(known)
         producers = {name: i for i, node in enumerate(model.graph.node) for name in node.output if name}
         self.cut: set[str] = set()
         used: set[str] = set()
@@ -38,6 +39,10 @@ class Part:
         self.used = used - self.cut
         self.places = sorted(kept)
         self.inputs = {info.name for info in model.graph.input} & self.used
+
+    def computes(self, wanted: Sequence[str], known: Collection[str]) -> bool:
+        """Whether this is the part for those tensors."""
+        return self.wanted == tuple(wanted) and self.known == frozenset(known)
 
     def model(self, cut: Iterable[ValueInfoProto]) -> ModelProto:
         """The part as a model, whose inputs are those of the source and `cut`."""

@@ -18,6 +18,8 @@ MARGIN = 4.0
 """The bound is so many times the greatest spread that was seen, at the element or on average over its channel."""
 TINY = 2.0**-120
 """Below this no float32 is exact."""
+TINY64 = 2.0**-1000
+"""The same of float64."""
 COARSE = 4096.0
 """Without noisy runs the bound is so many roundings of what a channel's numbers are on average."""
 CONSTANT = 64.0
@@ -33,7 +35,8 @@ At = tuple[slice, slice, slice]
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
     makes numbers out of infinities, or the reverse, or another integer; None where of no element. A tensor whose shape
-    depends on the noise is not `steady`. `greatest` is that of the bounds.
+    depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of elements that
+    rounding can move by as much as what stands in their channel is on average: a sign, or zeros, would not show.
     """
 
     value: Array
@@ -41,6 +44,7 @@ class Reference:
     undecided: Array | None
     steady: bool
     greatest: float
+    vague: int = 0
 
     @classmethod
     def of(cls, value: Array, samples: Sequence[Any]) -> Reference:
@@ -53,8 +57,8 @@ class Reference:
             return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
             bound, undecided = _spread(value, samples)
-            greatest = _bound(value, bound, CONSTANT if samples else COARSE)
-        return cls(value, bound, undecided, True, greatest)
+            greatest, vague = _bound(value, bound, CONSTANT if samples else COARSE)
+        return cls(value, bound, undecided, True, greatest, vague)
 
     @classmethod
     def unknown(cls, value: Array) -> Reference:
@@ -74,8 +78,9 @@ class Reference:
 
     @property
     def silent(self) -> int:
-        """How many elements are undecided."""
-        return 0 if self.undecided is None else int(np.count_nonzero(self.undecided))
+        """How many elements are undecided, or vague."""
+        undecided = 0 if self.undecided is None else int(np.count_nonzero(self.undecided))
+        return min(undecided + self.vague, self.value.size)
 
     @property
     def nbytes(self) -> int:
@@ -110,38 +115,60 @@ def _spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None
     return spread, undecided
 
 
-def _bound(value: Array, spread: Array, roundings: float) -> float:
-    """Make of the spread the bound, in its place, and give the greatest; `roundings` are what channels that do not
-    spread may be off by.
+def _bound(value: Array, spread: Array, roundings: float) -> tuple[float, int]:
+    """Make of the spread the bound, in its place, and give the greatest, and how many are vague; `roundings` are what
+    channels that do not spread may be off by.
     """
     source, wave = channels(value), channels(spread)
-    average = _averages(wave).astype(spread.dtype)
+    average, size = averages(wave).astype(spread.dtype), averages(source).astype(spread.dtype)
     quiet = ~(average > 0)
     unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-    constant = unit * _averages(source).astype(spread.dtype) * roundings if quiet.any() else average
-    greatest = 0.0
+    constant = unit * size * roundings
+    tiny = TINY if value.dtype.itemsize < 8 else TINY64
+    greatest, vague = 0.0, 0
     for at in pieces(wave.shape):
         most, here = wave[at], quiet[at[1]]
         np.maximum(most, average[at[1], None], out=most)
         most *= MARGIN
         if here.any():
             np.copyto(most, constant[at[1], None], where=here[:, None])
-        most += TINY
+        exact = most == 0
+        most += tiny
+        vague += int(np.count_nonzero((most >= size[at[1], None]) & ~(exact & (size[at[1], None] == 0))))
         greatest = max(greatest, float(most.max(initial=0)))
-    return greatest
+    return greatest, vague
 
 
-def _averages(array: Array) -> Array:
+def averages(array: Array) -> Array:
     """The root mean square of the finite numbers of each channel, of three axes; the sizes of channels may be very
     different.
     """
+    peaks = _peaks(array)
     squares = np.zeros(array.shape[1])
     for at in pieces(array.shape):
-        piece = np.abs(wide(array[at]))
-        if not np.isfinite(piece.max(initial=0)):
-            piece = np.where(np.isfinite(piece), piece, 0)
-        squares[at[1]] += np.square(piece, dtype=np.float64).sum(axis=(0, 2))
-    return np.asarray(np.sqrt(squares / max(array.shape[0] * array.shape[2], 1)))
+        piece = _finite_magnitudes(array[at])
+        scaled = piece if peaks is None else piece / peaks[at[1], None]
+        squares[at[1]] += np.square(scaled, dtype=np.float64).sum(axis=(0, 2))
+    average = np.sqrt(squares / max(array.shape[0] * array.shape[2], 1))
+    return np.asarray(average if peaks is None else average * peaks)
+
+
+def _peaks(array: Array) -> Array | None:
+    """The greatest magnitude of a finite number in each channel, 1 where all are zeros; None where float64 holds the
+    squares of all numbers.
+    """
+    if array.dtype != np.float64:
+        return None
+    peaks = np.zeros(array.shape[1])
+    for at in pieces(array.shape):
+        np.maximum(peaks[at[1]], _finite_magnitudes(array[at]).max(axis=(0, 2), initial=0), out=peaks[at[1]])
+    return np.where(peaks > 0, peaks, 1.0)
+
+
+def _finite_magnitudes(piece: Array) -> Array:
+    """Magnitudes, zeros for what is no number."""
+    found = np.abs(wide(piece))
+    return found if np.isfinite(found.max(initial=0)) else np.where(np.isfinite(found), found, 0)
 
 
 def channels(array: Array) -> Array:

@@ -18,7 +18,7 @@ from .runner import Runner
 
 
 def save_reproducer(
-    folder: Path, before: Runner, after: ModelProto, tensor: str, agreeing: Collection[str], stimulus: Stimulus
+    folder: Path, before: Runner, after: Runner, tensor: str, agreeing: Collection[str], stimulus: Stimulus
 ) -> int:
     """Write `before.onnx` and `after.onnx`, which compute `tensor` and should agree, and their `inputs.npz`: the
     nearest tensors that agree in both, or inputs of the model. What stood in other files stands in the models.
@@ -27,7 +27,8 @@ def save_reproducer(
     the source does not run.
     """
     known = set(agreeing) - {tensor}
-    parts = [Part(model, [tensor], known) for model in (before.model, after)]
+    runners = (before, after)
+    parts = [Part(runner.model, [tensor], known) for runner in runners]
     names = sorted({name for part in parts for name in part.cut})
     values = before.run(names, stimulus.feeds) if names else []
     arrays = {name: value for name, value in zip(names, values, strict=True) if is_tensor(value)}
@@ -35,9 +36,9 @@ def save_reproducer(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
-    for name, part in zip(("before.onnx", "after.onnx"), parts, strict=True):
+    for name, part, runner in zip(("before.onnx", "after.onnx"), parts, runners, strict=True):
         with replacing(folder / name) as target:
-            target.write_bytes(_model(part, arrays, before.base_dir).SerializeToString(deterministic=True))
+            target.write_bytes(_model(part, arrays, runner.base_dir).SerializeToString(deterministic=True))
     inputs = {name for part in parts for name in part.inputs}
     feeds = {name: array for name, array in stimulus.feeds.items() if name in inputs}
     with replacing(folder / "inputs.npz") as target, target.open("wb") as file:

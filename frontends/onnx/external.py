@@ -11,7 +11,7 @@ from .protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeP
 from .tensors import external_part
 
 _KINDS = AttributeProto.AttributeType
-_BARE = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
+_BARE: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
 """Kinds of attributes that hold neither graphs nor tensors."""
 
 
@@ -24,10 +24,8 @@ def _attributes(part: GraphProto | FunctionProto, *, odd: bool) -> Iterator[Attr
     """The attributes of nodes, and defaults of functions, that may hold graphs or tensors; with `odd` also those that
     should not, by their kind.
     """
-    for node in part.node:
-        for attribute in node.attribute:
-            if odd or attribute.type not in _BARE:
-                yield attribute
+    bare = frozenset[int]() if odd else _BARE
+    yield from [attribute for node in part.node for attribute in node.attribute if attribute.type not in bare]
     if isinstance(part, FunctionProto):
         yield from part.attribute_proto
 

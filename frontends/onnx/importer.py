@@ -27,9 +27,9 @@ from .dtypes import import_type
 from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
 from .order import reads, topological_order
 from .payloads import misfit
-from .protos import IR_VERSION, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from .protos import IR_VERSION, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from .shapes import infer_shapes
-from .tensors import OnnxTensor
+from .tensors import OnnxTensor, decode_small
 
 SURE_OPSET = 24
 """The last opset of the default domain in the oldest onnx package that irc runs with."""
@@ -115,6 +115,7 @@ class _Importer:
         self.module.base_dir = base_dir
         self.module.warnings.extend(newer_than_known(model))
         self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
+        self.shared: dict[bytes, tuple[str, Attribute]] = {}
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain takes the place of the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
@@ -202,7 +203,8 @@ class _Importer:
             isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str) and isinstance(overload, str)
         ):
             raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
-        inputs = tuple([self.read(scope, name, "", proto) if name else None for name in proto.input])
+        known = scope.values
+        inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input])
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
@@ -255,12 +257,11 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
-            name = attribute.name
-            if not isinstance(name, str):
-                as_text(name, "the name of an attribute")
             if attribute.type in NUMBERS:
-                attrs[name] = import_attribute(attribute, self.base_dir, _no_region)
+                name, value = self.numbers(attribute)
+                attrs[name] = value
                 continue
+            name = as_text(attribute.name, "the name of an attribute")
             mirror = None if inferred is None else inferred.attribute[i]
             nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
 
@@ -276,6 +277,15 @@ class _Importer:
                 complete = False
         return attrs if complete else None
 
+    def numbers(self, attribute: AttributeProto) -> tuple[str, Attribute]:
+        """Name and value of an attribute that is numbers; most nodes share theirs with others."""
+        data = attribute.SerializeToString()
+        known = self.shared.get(data)
+        if known is None:
+            name = as_text(attribute.name, "the name of an attribute")
+            known = self.shared[data] = name, import_attribute(attribute, self.base_dir, _no_region)
+        return known
+
     def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
         """`value` and `form` of a Constant node, None for one of an odd form or of another domain."""
         if proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
@@ -290,6 +300,8 @@ class _Importer:
 
     def misfit(self, name: str, payload: Attribute) -> bool:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
+        if isinstance(payload, OnnxTensor) and payload.is_decoded:
+            return False
         fault = None
         for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
             if isinstance(tensor, OnnxTensor):
@@ -322,8 +334,10 @@ class _Importer:
     def payloads(self, proto: GraphProto) -> dict[str, tuple[Tensor | SparseTensor, Message]]:
         """The dense, then the sparse initializers by name, each with its message."""
         payloads: dict[str, tuple[Tensor | SparseTensor, Message]] = {}
-        for tensor in proto.initializer:
-            payloads[tensor.name] = (OnnxTensor(tensor, self.base_dir), tensor)
+        dense = [OnnxTensor(tensor, self.base_dir) for tensor in proto.initializer]
+        decode_small(dense)
+        for tensor in dense:
+            payloads[tensor.proto.name] = (tensor, tensor.proto)
         for sparse in proto.sparse_initializer:
             payloads[sparse.values.name] = (import_sparse(sparse, self.base_dir), sparse)
         if len(payloads) < len(proto.initializer) + len(proto.sparse_initializer):
@@ -343,16 +357,17 @@ class _Importer:
         return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
-        if not isinstance(value.name, str):  # protobuf gives bytes where a string is not UTF-8
-            raise ModelError(f"the name {clipped(value.name)} is not UTF-8 text")
-        if value.name in scope.values:
-            if value.node is None or scope.values[value.name].node is not None:
-                raise ModelError(f"value {clipped(value.name)} is defined twice, the second time by {_describe(owner)}")
-            self.module.untouchable = f"the model defines {clipped(value.name)} twice: it is not SSA"
-        scope.values[value.name] = value
+        name, values = value.name, scope.values
+        if not isinstance(name, str):  # protobuf gives bytes where a string is not UTF-8
+            raise ModelError(f"the name {clipped(name)} is not UTF-8 text")
+        if name in values:
+            if value.node is None or values[name].node is not None:
+                raise ModelError(f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}")
+            self.module.untouchable = f"the model defines {clipped(name)} twice: it is not SSA"
+        values[name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
-        value = scope.values.get(name) or scope.lookup(name)
+        value = scope.lookup(name)
         if value is None:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {clipped(name)}, which nothing defines")

@@ -37,12 +37,17 @@ def held(raw_data: bytes) -> Payload | None:
 
     Raises ModelError where nobody holds that any more.
     """
-    if len(raw_data) != LENGTH or not raw_data.startswith(TOKEN):
+    if not is_placeholder(raw_data):
         return None
     payload = _payloads.get(raw_data)
     if payload is None:
         raise ModelError("the module that these elements belong to is gone: keep it, or save the model first")
     return payload
+
+
+def is_placeholder(raw_data: bytes) -> bool:
+    """Whether `raw_data` stands for something, be it that nobody holds that any more."""
+    return len(raw_data) == LENGTH and raw_data.startswith(TOKEN)
 
 
 def any_held() -> bool:

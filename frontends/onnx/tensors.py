@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,12 +15,17 @@ from ...ir.payload import FilePart, Payload, SourceFile, raw
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from ...ir.types import element_count
 from .dtypes import export_dtype, import_dtype
-from .placeholders import any_held, held, placeholder
+from .placeholders import any_held, held, is_placeholder, placeholder
 from .protos import TensorProto
 
 _PLAIN = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
 """Element types whose raw data is numpy's own layout, for which the general decoder is not needed."""
 
+
+_OWN = re.compile(
+    r"\..*\.(?:\d+-\d+\.tmp|lock)|.*\.(?:irc\.onnx|foldmap\.json|foldmap\.npz|html|irc)", re.DOTALL | re.IGNORECASE
+)
+"""Names that irc gives to files of its own (`backends.files`, `backends.places`)."""
 
 KEPT = 1024
 """Elements of so many bytes stay decoded: every pass asks for those of a BatchNormalization."""
@@ -38,9 +45,15 @@ class OnnxTensor(Tensor):
         self.dtype = import_dtype(proto.data_type)
         self.shape = tuple(proto.dims)
         self.part: Payload | None = None
-        with suppress(ModelError):  # who reads the elements is told
-            self.part = elsewhere(proto, base_dir)
+        if proto.data_location == TensorProto.EXTERNAL or any_held():
+            with suppress(ModelError):  # who reads the elements is told
+                self.part = elsewhere(proto, base_dir)
         self._array: Array | None = None
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the elements were decoded and kept, which they are if they are few."""
+        return self._array is not None
 
     @property
     def in_memory(self) -> bool:
@@ -104,6 +117,27 @@ class OnnxTensor(Tensor):
             return sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
 
 
+def decode_small(tensors: Iterable[OnnxTensor]) -> None:
+    """Decode the tensors of few elements, all of one type at once: an array for each of many is what costs."""
+    alike: dict[tuple[str, tuple[int, ...]], list[tuple[OnnxTensor, bytes]]] = {}
+    some_held = any_held()
+    for tensor in tensors:
+        data = tensor.proto.raw_data
+        plain = tensor.part is None and not tensor.proto.data_location and not (some_held and is_placeholder(data))
+        if plain and 0 < len(data) <= KEPT:
+            alike.setdefault((tensor.dtype.name, tensor.shape), []).append((tensor, data))
+    for (name, shape), found in alike.items():
+        if name not in _PLAIN or min(shape, default=0) < 1:
+            continue
+        dtype = found[0][0].dtype
+        fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == element_count(shape) * dtype.bits]
+        if not fitting:
+            continue
+        together = np.frombuffer(b"".join([data for _, data in fitting]), numpy_dtype(dtype)).reshape(-1, *shape)
+        for (tensor, _), array in zip(fitting, together, strict=True):
+            tensor._array = array
+
+
 def elsewhere(proto: TensorProto, base_dir: Path) -> Payload | None:
     """The elements of a tensor that are not in its message, None where they are.
 
@@ -149,9 +183,14 @@ def check_location(proto: TensorProto, base_dir: Path) -> Path:
         raise ModelError(f"{_external(proto)} is not UTF-8 text")
     try:
         path = base_dir / location
-        inside = base_dir.resolve() in path.resolve().parents and ".." not in Path(location).parts
+        inside = (
+            Path(os.path.realpath(base_dir)) in Path(os.path.realpath(path)).parents
+            and ".." not in Path(location).parts
+        )
         if not location or Path(location).is_absolute() or not inside:
             raise ModelError(f"{_external(proto)} lies outside the model's folder")
+        if _OWN.fullmatch(path.name):
+            raise ModelError(f"{_external(proto)} has a name that irc gives to files of its own")
         if not path.is_file():
             raise ModelError(f"{_external(proto)} is {'no regular file' if path.exists() else 'missing'}")
     except (OSError, ValueError, RuntimeError) as error:  # the last of links in a circle, before python 3.13
@@ -183,17 +222,25 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
 
     For elements that are not in memory a placeholder stands in it, as long as somebody holds `tensor`.
     """
+    if isinstance(tensor, OnnxTensor) and tensor.proto.name == name:
+        return tensor.proto
+    proto = TensorProto()
+    write_tensor(proto, tensor, name)
+    return proto
+
+
+def write_tensor(proto: TensorProto, tensor: Tensor, name: str) -> None:
+    """Write `tensor` to an empty `proto`, as `tensor_proto` has it."""
     if isinstance(tensor, OnnxTensor):
-        if tensor.proto.name == name:
-            return tensor.proto
-        proto = TensorProto()
         proto.CopyFrom(tensor.proto)
-        proto.name = name
-        return proto
-    proto = TensorProto(name=name, dims=tensor.shape, data_type=export_dtype(tensor.dtype))
+        if tensor.proto.name != name:
+            proto.name = name
+        return
+    proto.name, proto.data_type = name, export_dtype(tensor.dtype)
+    proto.dims.extend(tensor.shape)
     if not tensor.in_memory:
         proto.raw_data = placeholder(tensor)
-        return proto
+        return
     array = tensor.numpy()
     if tensor.dtype.kind == "string":
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in array.ravel())
@@ -202,5 +249,4 @@ def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
 
         proto.raw_data = numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
     else:
-        proto.raw_data = np.ascontiguousarray(array).tobytes()
-    return proto
+        proto.raw_data = array.tobytes()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ..lazy import lazy
+from ..record import record
 from ..tensor import Array, all_finite
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
@@ -18,7 +18,7 @@ def _is_constant(vector: Array) -> bool:
     return bool(vector.size and vector[0] == vector[-1] and (vector == vector[0]).all())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Stage:
     """One link of a chain of affines: float64 `scale` and `shift`, [C] or [].
 
@@ -51,7 +51,7 @@ class Stage:
 
         scale, shift = mapped(self.scale), mapped(self.shift)
         assert scale is not None and shift is not None
-        return replace(self, scale=scale, shift=shift, mean=mapped(self.mean), beta=mapped(self.beta))
+        return Stage(scale, shift, mapped(self.mean), mapped(self.beta), self.origins)
 
     def unshifted(self) -> Stage:
         """The scale alone."""
@@ -64,7 +64,7 @@ class Stage:
         return Stage(self.scale, self.shift / factor, mean, beta, self.origins)
 
 
-@dataclass(frozen=True, eq=False)
+@record(slots=False)
 class Affine:
     """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same for all elements.
 
@@ -111,6 +111,22 @@ class Affine:
         if len(stages) > 1 and _is_constant(found.scale) and _is_constant(found.shift):
             return Affine(None, (Stage(found.scale[0], found.shift[0], origins=found.origins),))
         return found
+
+    @staticmethod
+    def of_each(stages: Sequence[tuple[int | None, Stage]]) -> list[Affine]:
+        """`of`, for stages that each are an affine of their own. What is asked of every affine is found together for
+        those with as many channels.
+        """
+        alike: dict[tuple[int, bool], list[int]] = {}
+        for i, (axis, stage) in enumerate(stages):
+            shapes = {array.shape for array in stage.arrays()}
+            shape = shapes.pop()
+            if axis is not None and not shapes and len(shape) == 1 and shape[0]:
+                alike.setdefault((shape[0], stage.mean is not None), []).append(i)
+        found: dict[int, Affine] = {}
+        for places in alike.values():
+            found.update(zip(places, _together([stages[i] for i in places]), strict=True))
+        return [found[i] if i in found else Affine.of(axis, [stage]) for i, (axis, stage) in enumerate(stages)]
 
     @staticmethod
     def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:
@@ -170,6 +186,8 @@ class Affine:
         if self.axis is None:
             return self
         count = len(self.extents) or 1
+        if self.axis + count > len(perm):
+            return None
         places = [perm[self.axis + i] for i in range(count)]
         first = min(places)
         if max(places) - first + 1 != count:
@@ -222,3 +240,23 @@ class Affine:
         """Whether both are the same function."""
         same = self.axis == other.axis and self.scale.shape == other.scale.shape
         return same and bool((self.scale == other.scale).all() and (self.shift == other.shift).all())
+
+
+def _together(stages: Sequence[tuple[int | None, Stage]]) -> Iterator[Affine]:
+    """The affines of stages whose vectors are all equally long."""
+    every = zip(*(stage.arrays() for _, stage in stages), strict=True)
+    scale, *others = (np.array(arrays) for arrays in every)
+    constant = np.logical_and.reduce([(array == array[:, :1]).all(axis=1) for array in (scale, *others)])
+    mean, beta = others[1:] if len(others) > 1 else (None, None)
+    shift = Stage(scale, others[0], mean, beta).apply(_ZERO)
+    has_scale, has_shift = (scale != 1).any(axis=1), (shift != 0).any(axis=1)
+    finite = (np.isfinite(scale) & np.isfinite(shift)).all(axis=1)
+    flags = zip(constant.tolist(), has_scale.tolist(), has_shift.tolist(), finite.tolist(), strict=True)
+    for (axis, stage), row, (is_constant, *known) in zip(stages, shift, flags, strict=True):
+        if is_constant:
+            yield Affine.of(axis, [stage])
+            continue
+        affine = Affine(axis, (stage,))
+        affine.__dict__.update(zip(("has_scale", "has_shift", "is_finite"), known, strict=True))
+        affine.__dict__.update(scale=stage.scale, shift=row)
+        yield affine

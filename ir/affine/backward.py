@@ -474,6 +474,10 @@ def take(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     return _data(affine.scattered(axis, extent, places))
 
 
+MAX_GATHERED = 1 << 24
+"""Channels in front of a Gather that are told apart: a layer with as many has a weight of gigabytes."""
+
+
 def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | None, int] | Refusal:
     """Axis and its extent in front of a Gather, its indices if they are constant, and their rank."""
     before, _ = shapes(node)
@@ -485,7 +489,7 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
     indices, extent = params.evaluator.array(wanted), before[axis]
     if indices is not None and indices.dtype.kind != "i":
         return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
-    return axis, extent if isinstance(extent, int) else None, indices, len(ranks)
+    return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_GATHERED else None, indices, len(ranks)
 
 
 def broadcast_to(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

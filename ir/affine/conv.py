@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..graph import Node
 from ..ledger import Refusal
 from ..movement import integer
+from ..record import replaced
 from ..tensor import Array, round_to, to_float64
 from .algebra import Affine
 from .border import bias_map, constant_padding, explicit_pads
@@ -84,7 +84,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
         pads = explicit_pads(node, array.shape[2:])
         exact = isinstance(padding, float) and (node.opset >= 11 or fits_attribute(node, padding))
         if exact and isinstance(padding, float) and pads is not None:
-            fold = replace(fold, padding=(pads, padding))
+            fold = replaced(fold, padding=(pads, padding))
         else:
             response = padding if isinstance(padding, Refusal) else _zero_padded(node)
     return of_data(fold, weight, largest, bias, spread, response)
@@ -104,7 +104,7 @@ def _with_map(
         return shift if isinstance(shift, Refusal) else scaled
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
         return Refusal("overflow", f"{fold.node.label}: the bias map exceeds {fold.dtype}")
-    return replace(scaled, shift=shift)
+    return replaced(scaled, shift=shift)
 
 
 def _transposed(

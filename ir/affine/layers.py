@@ -8,13 +8,14 @@ the `Fold` to write, or a `Refusal`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..graph import Node, Value
 from ..ledger import Refusal
 from ..movement import integer
+from ..record import record, replaced
 from ..tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
 from ..types import DType, element_count, shape_of
 from .algebra import Affine
@@ -32,7 +33,7 @@ class Rescale:
     axis: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Fold:
     """What a fold of `affine` writes to the layer `node`.
 
@@ -78,7 +79,7 @@ class Fold:
         return element_count(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Weight:
     """The weight of a layer, input `index`: its value, dtype and exact elements, or where those are to be read.
 
@@ -186,17 +187,16 @@ def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, 
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
-    if not (all_finite(scale) and all_finite(largest)):
+    top = largest * np.abs(scale)
+    fine = fits(top, dtype)  # which it is with finite factors only
+    if not (fine or (all_finite(scale) and all_finite(largest))):
         return Refusal("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
-    with np.errstate(all="ignore"):
-        top = largest * np.abs(scale)
-    if not fits(top, dtype):
+    if not fine:
         return Refusal("overflow", f"{node.label}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
         return Refusal("overflow", f"{node.label}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
-    low = top < tiny
-    if low.any() and (low & (largest >= tiny) & (scale != 0)).any():
+    if np.count_nonzero(top < tiny) and ((top < tiny) & (largest >= tiny) & (scale != 0)).any():
         return Refusal("underflow", f"{node.label}: a channel of folded weights vanishes in {dtype}")
     return None
 
@@ -271,13 +271,13 @@ def checked(
         return refusal
     factor = spread(scale) if fold.affine.has_scale else None
     if not slot:
-        return replace(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
-    changed = new.any() if old is None else not np.array_equal(new, old)
+        return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
+    changed = np.count_nonzero(new) > 0 if old is None else not np.array_equal(new, old)
     bias = written if changed else None
     if weight.dequantize is None or factor is None:
         return fold.writing(factor, bias)
     rescale = _rescale(fold, weight, weight.dequantize, scale)
-    return rescale if isinstance(rescale, Refusal) else replace(fold, bias=bias, rescale=rescale)
+    return rescale if isinstance(rescale, Refusal) else replaced(fold, bias=bias, rescale=rescale)
 
 
 def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Rescale | Refusal:

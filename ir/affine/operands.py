@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from ..evaluate import ConstantEvaluator
@@ -38,6 +41,19 @@ class Parameters:
         if key not in self._largest:
             self._largest[key] = _magnitude(array, axes)
         return self._largest[key]
+
+    def measure_rows(self, values: Iterable[Value]) -> None:
+        """Find what `largest_of_rows` will be asked for of constants with few elements, all of one type at once."""
+        alike: dict[tuple[np.dtype[Any], tuple[int, ...]], dict[Value, Array]] = {}
+        for value in values:
+            array = self.evaluator.exact(value) if self.evaluator.is_small(value) else None
+            if array is not None and array.ndim:
+                alike.setdefault((array.dtype, array.shape), {})[value] = array
+        for (_, shape), arrays in alike.items():
+            axes = tuple(range(1, len(shape)))
+            together = _magnitude(np.array(list(arrays.values())), tuple(axis + 1 for axis in axes))
+            for (value, array), found in zip(arrays.items(), together, strict=True):
+                self._largest[value, axes, shape, array.strides] = found
 
     def largest_of_rows(self, value: Value, elements: Array | Tensor) -> Array:
         """As `largest`, over all axes but the first, for which not more than a block is in memory at a time."""

@@ -7,14 +7,13 @@ the result larger than the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..evaluate import ConstantEvaluator, first_of_channel
 from ..graph import Node, Value, flatten_origins
 from ..lazy import lazy
 from ..ledger import Refusal
+from ..record import record
 from ..tensor import Array, Tensor, numpy_dtype
 from ..types import BF16, F16, F32, F64, dtype_of, element_count, shape_of
 from .algebra import Affine, Stage
@@ -35,7 +34,7 @@ ARITHMETIC = frozenset(
 )
 
 
-@dataclass(frozen=True, eq=False)
+@record(slots=False)
 class Step:
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 

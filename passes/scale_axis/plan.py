@@ -23,6 +23,7 @@ from ...ir.affine.recognise import batch_norm_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.ledger import Refusal
 from ...ir.ops import op_info, reads_elements, sole_reader
+from ...ir.record import record, replaced
 from ...ir.tensor import round_to, to_float64
 from ...ir.types import dtype_of, shape_of
 
@@ -48,7 +49,7 @@ MAX_NESTING = 8
 """MatMuls in a row whose shifts are pushed on; behind more of them an `add` stays."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Change:
     """One node of a plan: it becomes what `fold` or `carry` says; `value` is the one that means something else then.
 
@@ -338,7 +339,7 @@ class Planner:
         pushed = self._forward(node.output, stage, nesting + 1)
         if isinstance(pushed, Refusal):
             return [change]
-        return [replace(change, fold=replace(fold, shift=None), lacks=stage), *pushed.changes]
+        return [replaced(change, fold=replaced(fold, shift=None), lacks=stage), *pushed.changes]
 
 
 def disagrees(value: Value | None, affine: Affine) -> Refusal | None:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -165,10 +166,11 @@ def compare(box: Box, source: ModelProto, made: ModelProto) -> str:
     except ValueError:  # the checker stumbles over element types
         return "accepted"
     box.phase("source in runtime")
+    shapes = [[dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in source.graph.input]
+    if sum(prod(max(dim, 8) for dim in shape) for shape in shapes) > 1 << 20:
+        return "accepted"
     try:
         inputs = harness.random_inputs(source, box.rng.randrange(1000))
-        if sum(array.size for array in inputs.values()) > 1 << 20:
-            return "accepted"
         before = harness.run(source, inputs)
     except Exception:
         return "accepted"

@@ -1,0 +1,125 @@
+"""What the bounds of rounding leave to be said, and that they hold for numbers of any size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from irc.backends.verify import Stimulus
+from irc.backends.verify.compare import Comparison
+from irc.backends.verify.difference import compare, undecided, undecided_share
+from irc.backends.verify.reference import Reference, averages
+from irc.cli import main
+from onnx import ModelProto, numpy_helper
+from verification import text, verdict
+
+
+def lost(sign: int) -> ModelProto:
+    """What is left of numbers after a greater one was added and subtracted."""
+    return text(f"""g (float[2,4] x) => (float[2,4] y) <float big = {{1e9}}, float k = {{{sign}}}> {{
+        a = Add(x, big) b = Sub(a, big) y = Mul(b, k) }}""")
+
+
+def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sign of a result does not tell there, and that is said."""
+    rows = [row for row, _ in Comparison(lost(1)).rows(lost(-1))]
+    assert not any(row.deviates for row in rows)
+    assert undecided(rows) == ["b", "y"]
+    assert undecided_share(rows) == pytest.approx(2 / 3)
+    source = tmp_path / "a.onnx"
+    onnx.save(lost(1), source)
+    command = ["compile", str(source), "-o", str(tmp_path / "b.onnx"), "--passes", "none", "--verify", "--json", "-"]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "verification can say nothing of any result of the model" in err
+    assert "0.67 of the elements undecided" in err
+    last = json.loads(out)["verified"][-1]
+    assert (last["silent_results"], round(last["undecided"], 2)) == (["y"], 0.67)
+    assert main(["align", str(source), str(source)]) == 0
+    out = capsys.readouterr().out
+    assert "1 tensors agree within what rounding can do; 0.67 of their elements are undecided" in out
+    assert "y: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are" in out
+
+
+def test_what_is_far_beyond_a_great_bound_is_accused() -> None:
+    wrong = text("g (float[2,4] x) => (float[2,4] y) <float k = {1e9}> { b = Mul(x, k) y = Neg(b) }")
+    assert verdict(lost(1), wrong) == {"b", "y"}
+
+
+def test_zeros_are_decided() -> None:
+    """Nothing moves them, so that anything else is accused."""
+    model = text("g (float[2,4] x) => (float[2,4] y) { n = Neg(x) m = Min(x, n) y = Relu(m) }")
+    rows = [row for row, _ in Comparison(model).rows(model)]
+    assert not any(row.undecided for row in rows)
+    assert verdict(model, text("g (float[2,4] x) => (float[2,4] y) <float e = {1e-30}> { a = Abs(x) y = Mul(a, e) }"))
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 4e307])
+def test_averages_of_float64_of_any_size(size: float) -> None:
+    array = np.array([[[3.0, 4.0]], [[0.0, np.inf]]]) * size
+    assert averages(array)[0] == pytest.approx(size * 2.5, rel=1e-3)
+    assert averages(np.zeros((2, 3, 4))).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_faults_in_float64_of_any_size_are_accused(size: float) -> None:
+    body = "g (double[4] x) => (double[4] y) <double k = {{{}}}> {{ y = Mul(x, k) }}"
+    model, wrong = text(body.format(size)), text(body.format(-size))
+    assert not verdict(model, model)
+    assert verdict(model, wrong) == {"y"}
+    (row,) = [row for row, stimulus in Comparison(model).rows(wrong) if stimulus.name.startswith("normal")]
+    assert (row.cosine, row.sqnr) == (pytest.approx(1), pytest.approx(-6.02, abs=0.01))
+
+
+def test_a_coarse_bound_says_that_it_is_one() -> None:
+    """Without noisy runs a float16 tensor is known to 16 times its average only."""
+    value = np.ones((1, 2, 8), np.float16)
+    row = compare("y", "", Reference.of(value, []), value)
+    assert row.says_nothing
+    assert not compare("y", "", Reference.of(value.astype(np.float32), []), value.astype(np.float32)).says_nothing
+
+
+def masked(sign: int, big: str, *, opset: int = 17, kind: str = "float") -> ModelProto:
+    """Attention under a mask of zeros and ones, as exporters write it."""
+    model = text(
+        f"""g ({kind}[2,4] x, int64[2,4] mask) => ({kind}[2,4] y) <{kind} big = {{{big}}}, int64 k = {{1}}> {{
+        one = Constant<value_float = 1.0>() c = CastLike(one, x) m = CastLike(mask, x) i = Sub(c, m) h = Mul(i, big)
+        q = MatMul(x, w) a = Add(q, h) p = Softmax<axis = 1>(a) y = MatMul(p, v) }}""",
+        opset,
+    )
+    rng, dtype = np.random.default_rng(0), np.float32 if kind == "float" else np.float64
+    for name, scale in (("w", 1), ("v", sign)):
+        array = (scale * rng.standard_normal((4, 4))).astype(dtype)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("big", ["-10000", "-1e9", "-3.4e38"])
+def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
+    """1 - mask is not rounded: noise of it, times -1e9, would be greater than all that the mask lets pass."""
+    dtype = np.float32 if kind == "float" else np.float64
+    feeds = {"x": np.random.default_rng(5).standard_normal((2, 4)).astype(dtype), "mask": np.array([[1, 1, 1, 0]] * 2)}
+    inputs = [Stimulus("given", feeds)]
+    model = masked(1, big, kind=kind)
+    rows = [row for row, _ in Comparison(model, inputs=inputs).rows(model)]
+    assert not any(row.says_nothing or row.deviates for row in rows)
+    assert verdict(model, masked(-1, big, kind=kind), inputs=inputs) == {"y"}
+
+
+def test_whole_numbers_that_are_rounded_get_noise() -> None:
+    """Whole they are all, but not all whole numbers are there: in which order they are added decides."""
+    given = [Stimulus("given", {"x": np.array([3.0, 5.0, 16777215.0], np.float32)})]
+    first = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { a = Add(x, k) b = Add(a, k) y = Add(b, x) }")
+    second = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { c = Add(x, k) d = Add(c, x) y = Add(d, k) }")
+    assert not verdict(first, second, inputs=given)
+    small = [Stimulus("given", {"x": np.array([3.0, 5.0, 7.0], np.float32)})]
+    exact = text("g (float[3] x) => (float[3] y) <float k = {3}> { a = Mul(x, k) y = Sub(a, x) }")
+    other = text("g (float[3] x) => (float[3] y) <float k = {2.0001}> { y = Mul(x, k) }")
+    assert verdict(exact, other, inputs=small) == {"y"}
+    assert not verdict(exact, text("g (float[3] x) => (float[3] y) { y = Add(x, x) }"), inputs=small)

@@ -1,0 +1,125 @@
+"""The inputs that verification makes: other initializers, and extents that differ where symbols do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import irc
+import numpy as np
+import onnx
+import pytest
+from irc.backends.verify.compare import Comparison
+from irc.backends.verify.inputs import Stimulus, read_inputs
+from irc.cli import main
+from irc.ir.errors import VerifyError
+from onnx import ModelProto, TensorProto, helper
+from verification import text, verdict, verified
+
+ADD = """g (float[2] x) => (float[2] y) <float[2] k = {1, 2}, int64[1] a = {0}> {
+    h = ReduceSum(x, a) t = Abs(x) y = Add(x, k) }"""
+
+
+def overridable(body: str = ADD, names: str = "k") -> ModelProto:
+    model = text(body)
+    kinds = {"k": (TensorProto.FLOAT, [2]), "a": (TensorProto.INT64, [1])}
+    model.graph.input.extend(helper.make_tensor_value_info(name, *kinds[name]) for name in names)
+    return model
+
+
+def test_initializers_that_callers_may_override_get_other_values() -> None:
+    """A model that only keeps the input, and computes with the value that stands in the file, is accused."""
+    model, wrong = overridable(), overridable(ADD.replace("int64[1] a", "float[2] o = {1, 2}, int64[1] a"))
+    wrong.graph.node[-1].input[1] = "o"
+    names = [stimulus.name for stimulus in Comparison(model).inputs]
+    assert names[-1] == "normal 2, other initializers"
+    assert len(names) == 7
+    assert verified(model).verdicts[-1].inputs == 7
+    comparison = Comparison(model)
+    rows = [row for row, _ in comparison.rows(wrong) if row.deviates]
+    assert {(row.tensor, row.inputs) for row in rows} == {("y", names[-1])}
+
+
+def test_integers_keep_their_values_where_others_do_not_run() -> None:
+    """There is no second axis to sum over."""
+    (last,) = [s for s in Comparison(overridable(names="ka")).inputs if s.name.endswith("other initializers")]
+    assert set(last.feeds) == {"x", "k"}
+    assert not np.array_equal(last.feeds["k"], [1, 2])
+    assert not [s for s in Comparison(overridable(names="a")).inputs if s.name.endswith("other initializers")]
+
+
+def test_a_frozen_initializer_is_told_unless_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, frozen = overridable(), text(ADD)
+    with pytest.raises(VerifyError, match="the initializer 'k' cannot be overridden any more"):
+        verdict(model, frozen)
+    assert not verdict(model, frozen, frozen=True)
+    source = str(tmp_path / "in.onnx")
+    onnx.save(model, source)
+    output = str(tmp_path / "out.onnx")
+    assert main(["compile", source, "-o", output, "--freeze-initializers", "--verify", "-q"]) == 0
+    assert [info.name for info in onnx.load(output).graph.input] == ["x"]
+    assert main(["align", source, output, "-q"]) == 0
+    assert main(["bisect", source, "--freeze-initializers", "-q"]) == 0
+    assert main(["compile", source, "-o", output, "--passes", "FreezeInitializers,default", "--verify=end", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_before_version_four_initializers_are_no_inputs() -> None:
+    model = overridable()
+    model.ir_version = 3
+    model.graph.input.add().CopyFrom(helper.make_tensor_value_info("a", TensorProto.INT64, [1]))
+    assert len(Comparison(model).inputs) == 6
+    assert irc.compile(model).model.ir_version == 3
+
+
+def test_initializers_of_ones_own(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones(2, np.float32), k=np.array([5, 6], np.float32))
+    (stimulus,) = read_inputs([tmp_path / "x.npz"], overridable())
+    assert set(stimulus.feeds) == {"x", "k"}
+    assert [s.name for s in Comparison(overridable(), inputs=[stimulus]).inputs] == ["x.npz"]
+    given = Stimulus("given", {"x": np.ones(2, np.float32)})
+    assert len(Comparison(overridable(), inputs=[given]).inputs) == 2
+    np.savez(tmp_path / "y.npz", x=np.ones(2, np.float32), k=np.array([5, 6]))
+    with pytest.raises(VerifyError, match="the input 'k' is int64, and float32 is needed"):
+        read_inputs([tmp_path / "y.npz"], overridable())
+
+
+def sets_of(model: ModelProto) -> list[str]:
+    """The shapes that are tried."""
+    return list(dict.fromkeys(stimulus.name.split()[1] for stimulus in Comparison(model).inputs))
+
+
+def test_height_and_width_cannot_be_mixed_up() -> None:
+    """Of squares both orders are the same, and what reshapes to the other order looks as if it did nothing."""
+    body = """g (float[N,H,W] x) => (float[A,B,C] y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64[1] a = {{0}}> {{
+        s = Shape(x) n = Gather(s, zero) h = Gather(s, one) w = Gather(s, two) u = Unsqueeze(n, a) v = Unsqueeze({}, a)
+        t = Unsqueeze({}, a) r = Concat<axis = 0>(u, v, t) y = Reshape(x, r) }}"""
+    model = text(body.format("w", "h"))
+    assert not verdict(model, model)
+    assert verdict(model, text(body.format("h", "w"))) >= {"y"}
+    assert sets_of(model) == ["2x32x64", "1x48x96"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("float[N,H,W] x, float[N,W] u", "v = Unsqueeze(u, o) y = Add(x, v)", ["2x32x64,2x64", "1x48x96,1x96"]),
+        ("float[N,H,W] x", "y = MatMul(x, x)", ["2x32x32", "1x48x48"]),
+        ("float[N,3,H,W] x, float[N,1,H,V] u", "y = Add(x, u)", ["2x3x32x32,2x1x32x32", "1x3x48x48,1x1x48x48"]),
+        ("float[S,N] x, float[N,S] u", "t = Transpose(u) y = Add(x, t)", ["2x32,32x2", "1x48,48x1"]),
+        ("float[4,4] x", "y = MatMul(x, x)", ["4x4"]),
+    ],
+    ids=["one symbol twice", "square", "symbols that are equal", "across inputs", "none"],
+)
+def test_extents_differ_where_the_source_runs_so(inputs: str, body: str, shapes: list[str]) -> None:
+    assert sets_of(text(f"g ({inputs}) => (float[M] y) <int64[1] o = {{1}}> {{ {body} }}")) == shapes
+
+
+def test_dimensions_without_a_symbol_differ_by_axis() -> None:
+    model = text("g (float[N,H,W] x, float[N,H,W] u) => (float[A,B,C] y) { y = Add(x, u) }")
+    for info in model.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+    assert sets_of(model) == ["2x32x64,2x32x64", "1x48x96,1x48x96"]

@@ -1,0 +1,30 @@
+"""What the tests of verification have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import irc
+import onnx
+from irc.backends.verify import VerifyNumerics
+from irc.backends.verify.compare import Comparison
+from irc.passes import PassContext
+from onnx import ModelProto
+
+
+def text(body: str, opset: int = 17) -> ModelProto:
+    """A model from ONNX's text form."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}')
+
+
+def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
+    """Tensors of `b` that rounding does not explain."""
+    return {row.tensor for row, _ in Comparison(a, **options).rows(b) if row.deviates}
+
+
+def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:
+    """What verification found of a compile."""
+    verify = VerifyNumerics(**options)
+    result = irc.compile(model, passes, context=PassContext([verify]))
+    verify.finish(result.module, result.model)
+    return verify
