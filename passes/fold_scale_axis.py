@@ -49,6 +49,9 @@ ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgrap
 MAX_NUMBERS = 1 << 20
 """Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
 
+MAX_SEEN = 1 << 22
+"""Channels of all affines that are remembered from one sweep to the next."""
+
 MIN_CHAIN = 8
 """Affines that are a chain whatever they hold."""
 
@@ -129,12 +132,15 @@ class _Choice:
 
 
 class _Seen:
-    """A chain of affines, with the state of the nodes that it was recognised from."""
+    """A chain of affines, with the state of the nodes that it was recognised from; `settled` where nothing in it does
+    nothing.
+    """
 
-    __slots__ = ("chain", "state")
+    __slots__ = ("chain", "settled", "state")
 
     def __init__(self, chain: list[Step]) -> None:
         self.chain = chain
+        self.settled = False
         self.state = {node: (node.inputs, node.attrs) for step in chain for node in step.nodes}
 
     @property
@@ -184,19 +190,31 @@ class _Folder:
 
     def heads(self, graph: Graph) -> list[Node]:
         """The first node of every chain of affines; what is nearly one is recorded with the reason."""
-        self.seen.clear()
+        before, self.seen = self.seen, {}
+        heads: list[Node] = []
+        new: list[Step] = []
         visited: set[Node] = set()
+        numbers = 0
         for node in graph.nodes():
             if node.op not in ARITHMETIC or node in visited:
                 continue
-            first = recognise(node, self.params.evaluator)
-            if isinstance(first, Refusal):
-                self.refuse(node.origins, first)
-            elif first is not None:
-                seen = self.seen[node] = _Seen(self.chain(first))
-                visited.update(seen.state)
-        self.prepare([step for seen in self.seen.values() for step in seen.chain])
-        return list(self.seen)
+            seen = before.get(node)
+            known = seen is not None and seen.stands
+            if seen is None or not known:
+                first = recognise(node, self.params.evaluator)
+                if isinstance(first, Refusal):
+                    self.refuse(node.origins, first)
+                if not isinstance(first, Step):
+                    continue
+                seen = _Seen(self.chain(first))
+            visited.update(seen.state)
+            heads.append(node)
+            numbers += sum(step.scale.size for step in seen.chain)
+            if numbers <= MAX_SEEN:
+                self.seen[node] = seen
+                new += seen.chain if not known else ()
+        self.prepare(new)
+        return heads
 
     def prepare(self, steps: Sequence[Step]) -> None:
         """Find out together what will be asked of each step, and of the layer in front of it."""
@@ -212,16 +230,21 @@ class _Folder:
         """Try every chain once; whether anything moved, and the heads of the chains that are left."""
         moved, left = False, []
         for head in heads:
-            chain = self.chain_at(head)
-            if not chain or self.rewriter.steps.exhausted:
+            seen = self.chain_at(head)
+            if seen is None or self.rewriter.steps.exhausted:
                 continue
-            count, chain = len(chain), self.cancelled(chain)
-            moved = moved or len(chain) < count
+            chain = seen.chain
+            if not seen.settled:
+                chain = self.cancelled(chain)
+                moved = moved or len(chain) < len(seen.chain)
+                seen.settled = len(chain) == len(seen.chain)
             found = self.choose(chain, whole=whole) if chain else None
             if isinstance(found, _Choice):
                 moved = True
                 label = head.label
-                left.extend(self.commit(found, chain))
+                rest = self.commit(found, chain)
+                left.extend(rest)
+                self.keep_rest(rest, chain)
                 self.rewriter.steps.note("fold forward" if found.forward else "fold backward", label)
             elif found is not None:
                 left.append(chain[0].nodes[0])
@@ -229,13 +252,26 @@ class _Folder:
                     self.refuse(tuple(step.origins), found)
         return moved, left
 
-    def chain_at(self, head: Node) -> list[Step]:
+    def keep_rest(self, heads: Sequence[Node], chain: list[Step]) -> None:
+        """Remember what is left of a long chain, of which only the first affine reads something else now."""
+        if len(chain) <= ATTEMPTS:
+            return
+        for i, step in enumerate(chain):
+            if step.nodes[0] in heads:
+                first = self.renewed(step)
+                if first is not None:
+                    self.seen[step.nodes[0]] = seen = _Seen([first, *chain[i + 1 :]])
+                    seen.settled = True
+                return
+
+    def chain_at(self, head: Node) -> _Seen | None:
         """The chain that begins at `head`, as it is now."""
-        seen = self.seen.pop(head, None)
+        seen = self.seen.get(head)
         if seen is not None and seen.stands:
-            return seen.chain
+            return seen
+        self.seen.pop(head, None)
         first = recognise(head, self.params.evaluator) if head.graph is not None else None
-        return self.chain(first) if isinstance(first, Step) else []
+        return _Seen(self.chain(first)) if isinstance(first, Step) else None
 
     def chain(self, first: Step) -> list[Step]:
         """The affines that follow `first`, each the only reader of the one before, as many as have so few numbers that

@@ -456,3 +456,19 @@ def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_a
     made.graph.input[0].CopyFrom(value("x", (2, 3)))
     result = irc.compile(made)
     assert result.count() == {"folded": 1}
+
+
+@pytest.mark.parametrize("op", ["Conv", "Relu"])
+@pytest.mark.parametrize("scale", [2.0, 0.999])
+def test_a_chain_of_ten_thousand_affines_that_cannot_go_whole(op: str, scale: float) -> None:
+    """Where a beginning of it folds, or none, the rest is not recognised anew."""
+    count = 10_000
+    nodes = [node(op, ["x", "w"][: 1 + (op == "Conv")], ["y0"])]
+    nodes += [node("Add" if i % 2 else "Mul", [f"y{i}", "s"], [f"y{i + 1}"]) for i in range(count)]
+    steps = np.array([scale, scale / 2, 1 / scale], np.float32).reshape(3, 1, 1)
+    tensors = [numpy_helper.from_array(steps, "s"), floats("w", 3, 3, 1, 1)]
+    made = images([*nodes, node("Identity", [f"y{count}"], ["y"])], *tensors)
+    start = time.process_time()
+    result = irc.compile(made)
+    assert time.process_time() - start < 8
+    assert sum(result.count().values()) == count
