@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+LINES = "\n\t"
+"""What an error of several lines has between and in them."""
+
+
 class Formatter(argparse.HelpFormatter):
     """Help as wide as the terminal, which is asked for without a module that takes long to import."""
 
@@ -105,7 +109,7 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    from .ir.errors import IRError, UsageError
+    from .ir.errors import IRError, ParseError, SourceError, UsageError, VerifyError, visible
 
     try:
         try:
@@ -113,7 +117,8 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
         finally:
             sys.stdout.flush()
     except IRError as error:
-        sys.stderr.write(f"irc: {error}\n")
+        lines = isinstance(error, ParseError | VerifyError) and not isinstance(error, SourceError)
+        sys.stderr.write(f"irc: {visible(str(error), keep=LINES if lines else '')}\n")
         return 2 if isinstance(error, UsageError) else 1
     except RecursionError:
         sys.stderr.write("irc: something stands in itself deeper than can be followed (--max-nesting)\n")
@@ -124,7 +129,7 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     except BrokenPipeError:
         return 1
     except OSError as error:  # of what is read and written beside the model, as modules of Python
-        sys.stderr.write(f"irc: {error}\n")
+        sys.stderr.write(f"irc: {visible(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("irc: interrupted\n")

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.verify.bisect import bisect, judge_command, judge_numbers
     from ..backends.verify.inputs import read_inputs
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError
+    from ..ir.errors import UsageError, visible
     from ..passes import FreezeInitializers, parse_pipeline
     from ..passes.infra import Sequential
 
@@ -63,5 +63,5 @@ def run(options: argparse.Namespace) -> int:
     if found is None:
         sys.stdout.write(f"{options.model}: nothing is wrong behind {pipeline}\n")
         return 0
-    sys.stdout.write(f"{found}\n")
+    sys.stdout.write(visible(str(found), keep="\n") + "\n")
     return 1

@@ -92,6 +92,7 @@ def run_one(options: argparse.Namespace) -> int:
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
     from ..backends.onnx.external import check_kept
+    from ..ir.errors import visible
     from ..passes import PassContext, parse_pipeline
 
     start = perf_counter()
@@ -130,9 +131,9 @@ def run_one(options: argparse.Namespace) -> int:
         )
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:
-        sys.stderr.writelines(f"warning: {warning}\n" for warning in verify.warnings())
+        sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in verify.warnings())
     if verify is not None and not options.quiet:
-        sys.stderr.writelines(f"{line}\n" for line in verify.lines())
+        sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
     if options.json:
         verdicts = [] if verify is None else verify.verdicts
         warnings = [*result.warnings, *([] if verify is None else verify.warnings())]
@@ -263,13 +264,15 @@ def count_nodes(module: Module) -> int:
 
 def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
     """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
-    lines = [f"warning: {warning}" for warning in result.warnings]
+    from ..ir.errors import visible
+
+    lines = [f"warning: {visible(warning)}" for warning in result.warnings]
     if timing is not None:
         lines.append(timing.render())
     if options.explain:
         from ..backends.foldmap.show import explain
 
-        lines.extend(explain(result.fold_map))
+        lines.extend(map(visible, explain(result.fold_map)))
     if not options.quiet:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
         lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")

@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare."""
     from ..backends.terminal import write_diff
     from ..ir.diff import diff_lines, operator_changes, structural_digest
+    from ..ir.errors import visible
 
     first, second = (read_module(path, options) for path in (options.first, options.second))
     if structural_digest(first) == structural_digest(second):
@@ -34,6 +35,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not options.quiet:
         changes = operator_changes(first, second)
-        sys.stdout.writelines(f"{count:+d} {op}\n" for op, count in changes.items())
+        sys.stdout.writelines(f"{count:+d} {visible(op)}\n" for op, count in changes.items())
         write_diff(diff_lines(first, second, (options.first, options.second)), sys.stdout)
     return 1

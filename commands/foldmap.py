@@ -65,7 +65,7 @@ def _check(options: argparse.Namespace) -> int:
     from ..backends.foldmap import FoldMap, check
     from ..backends.foldmap.show import stale_lines
     from ..frontends.onnx import read_model
-    from ..ir.errors import FoldMapError
+    from ..ir.errors import FoldMapError, visible
 
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace) -> int:
     if found.same:
         sys.stdout.write(f"{options.map} is the fold map of {options.model}\n")
         return 0
-    sys.stdout.writelines(f"{line}\n" for line in stale_lines(found))
+    sys.stdout.writelines(f"{visible(line)}\n" for line in stale_lines(found))
     raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
 
 
@@ -85,6 +85,7 @@ def _export(options: argparse.Namespace) -> int:
     from ..backends.places import check_apart
     from ..backends.quantizers.export import EXPORTERS
     from ..frontends.onnx import read_model
+    from ..ir.errors import visible
 
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
     fold_map = FoldMap.load(options.map, limits_of(options))
@@ -96,7 +97,7 @@ def _export(options: argparse.Namespace) -> int:
         document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
     write_json(options.output, document)
     if missing:
-        sys.stderr.write(f"warning: nothing is written for {', '.join(missing)}\n")
+        sys.stderr.write(f"warning: nothing is written for {visible(', '.join(missing))}\n")
     return 0
 
 

@@ -70,9 +70,10 @@ def read_module(path: str, options: argparse.Namespace) -> Module:
     import sys
 
     from ..backends.driver import read
+    from ..ir.errors import visible
 
     module = read(path, limits_of(options))
-    sys.stderr.writelines(f"warning: {warning}\n" for warning in module.warnings)
+    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in module.warnings)
     return module
 
 

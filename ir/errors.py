@@ -19,6 +19,19 @@ def clipped(name: object) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
 
 
+def visible(text: str, keep: str = "") -> str:
+    r"""`text` as it may go to a terminal, which obeys some characters: `\u{1b}` for one that does not print.
+
+    Those in `keep` stay, as do bytes of file names that are no text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep or "\udc80" <= char <= "\udcff" else f"\\u{{{ord(char):x}}}"
+        for char in text
+    )
+
+
 class IRError(Exception):
     """Base of all errors that irc raises on purpose."""
 

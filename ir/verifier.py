@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import VerifyError
+from .errors import VerifyError, visible
 from .graph import Function, Graph, Module, Node, Value
 from .ops import op_info
 from .types import F64, dtype_of
@@ -17,7 +17,7 @@ def verify(module: Module) -> None:
     """
     problems = list(check(module))
     if problems:
-        raise VerifyError("\n".join(problems))
+        raise VerifyError("\n".join(map(visible, problems)))
 
 
 def check(module: Module) -> Iterator[str]:

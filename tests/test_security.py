@@ -12,8 +12,10 @@ from pathlib import Path
 import harness
 import irc
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from irc.cli import main
+from onnx import TensorProto, helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
@@ -128,3 +130,67 @@ def test_an_output_is_the_old_one_until_the_new_one_is_complete(tmp_path: Path) 
     done = subprocess.run([sys.executable, "-m", "irc", "compile", model], env=env, capture_output=True, check=False)
     assert done.returncode < 0
     assert output.read_bytes() == b"old"
+
+
+EVIL = "\x1b]0;title\x07\x1b[31m\r\u202e\u2028\x85[red]\nirc: made up"
+
+
+def evil_model(folder: Path, name: str, *, fault: bool = False) -> Path:
+    """Conv and BatchNormalization, all of whose names a terminal would obey; with `fault` no runtime takes it."""
+    weight, vector = np.ones((3, 3, 1, 1), np.float32), np.arange(1, 4, dtype=np.float32)
+    tensors = [numpy_helper.from_array(weight, "w" + EVIL), numpy_helper.from_array(vector, "p" + EVIL)]
+    nodes = [
+        helper.make_node("Conv", ["x", tensors[0].name], ["c" + EVIL], "conv" + EVIL),
+        helper.make_node("BatchNormalization", ["c" + EVIL, *[tensors[1].name] * 4], ["n" + EVIL], "bn" + EVIL),
+        helper.make_node("Mul", ["n" + EVIL, "n" + EVIL], ["m" + EVIL]),
+        helper.make_node("Add", ["m" + EVIL, tensors[1].name], ["y"], "add" + EVIL),
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    if fault:
+        nodes.append(helper.make_node("Op" + EVIL, ["y"], ["z"], "odd" + EVIL, domain="d" + EVIL))
+        opsets.append(helper.make_opsetid("d" + EVIL, 1))
+    info = helper.make_tensor_value_info
+    result = info(nodes[-1].output[0], 1, None)
+    graph = helper.make_graph(nodes, "g", [info("x", 1, [1, 3, 4, 3])], [result], tensors)
+    path = folder / name
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
+    return path
+
+
+def test_names_of_a_model_do_not_reach_the_terminal_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    evil_model(tmp_path, "a.onnx")
+    evil_model(tmp_path, "f.onnx", fault=True)
+    broken = onnx.load("a.onnx")
+    broken.graph.node[1].input[1] = "gone" + EVIL
+    onnx.save(broken, "b.onnx")
+    (tmp_path / "t.irc").write_text("graph(%x: f32[3]) { %y = \x1b[31m abs(%x)\r return(%y) }")
+    calls = [
+        "compile a.onnx -o o.onnx --fold-map m.json --explain --time-passes --verify-ir",
+        "compile f.onnx -o fo.onnx --fold-map fm.json --explain --print-after all --diff",
+        "compile f.onnx -o g.onnx --verify",
+        "compile b.onnx",
+        "compile t.irc",
+        "dump f.onnx",
+        "dump f.onnx --diff --passes default",
+        "diff a.onnx f.onnx",
+        "align a.onnx o.onnx --map m.json",
+        "align f.onnx fo.onnx",
+        "foldmap show m.json",
+        "foldmap check o.onnx fm.json",
+        "foldmap check a.onnx m.json",
+        "foldmap export o.onnx m.json --to nncf -o e.json",
+        "bisect a.onnx -q",
+        "unfold a.onnx m.json -o u.onnx",
+    ]
+    seen = ""
+    for call in calls:
+        main(call.split())
+        out, err = capsys.readouterr()
+        for line in [*out.split("\n"), *err.split("\n")]:
+            assert all(char.isprintable() or char == "\t" for char in line), (call, line)
+            assert not line.startswith("irc: made up"), call
+        seen += out + err
+    assert "\\u{1b}]0;title\\u{7}" in seen

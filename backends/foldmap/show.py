@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ...ir.errors import visible
 from .document import FoldMap
 from .unfold import Staleness
 
@@ -16,9 +17,10 @@ def show(fold_map: FoldMap, console: Console) -> None:
     """Print what the map belongs to, every affine with what became of it, and every layer with what is known of it."""
     producer, counts = fold_map.data["producer"], fold_map.count()
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
-    console.print(who, highlight=False, markup=False)
-    console.print(f"passes: {','.join(producer['passes']) or 'none'}", highlight=False, markup=False)
-    console.print(f"affines: {', '.join(f'{n} {what}' for what, n in sorted(counts.items())) or 'none'}", markup=False)
+    console.print(visible(who), highlight=False, markup=False)
+    console.print(visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False)
+    affines = ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "none"
+    console.print(visible(f"affines: {affines}"), markup=False)
     for table in (_sources(fold_map), _layers(fold_map), _others(fold_map)):
         if table.row_count:
             console.print(table)
@@ -67,7 +69,9 @@ def _sources(fold_map: FoldMap) -> Table:
     table = Table("id", "affine", "kind", "C", "what became of it", title="Affines of the source", title_justify="left")
     for source in fold_map.sources:
         channels = "" if source["channels"] is None else str(source["channels"])
-        table.add_row(source["id"], _text(_label(source)), source["kind"], channels, _text(_fate(source, names)))
+        table.add_row(
+            _text(source["id"]), _text(_label(source)), _text(source["kind"]), channels, _text(_fate(source, names))
+        )
     return table
 
 
@@ -78,9 +82,9 @@ def _layers(fold_map: FoldMap) -> Table:
         known = fold_map.output_stats(layer["id"])
         bias = layer["bias"]
         table.add_row(
-            layer["id"],
+            _text(layer["id"]),
             _text(layer["node"]["name"]),
-            folds,
+            _text(folds),
             _text(layer["weight"]["name"]),
             _text("" if bias is None else bias["name"] + " (made)" * bias["created"]),
             "" if known is None else _range(known.mean),
@@ -96,7 +100,7 @@ def _others(fold_map: FoldMap) -> Table:
     for item in fold_map.statistics:
         if item["tensor"] not in results:
             mean, std = (_range(fold_map.arrays.get(item[key])) for key in ("mean", "std"))
-            table.add_row(_text(item["tensor"]), item["source"], mean, std)
+            table.add_row(_text(item["tensor"]), _text(item["source"]), mean, std)
     return table
 
 
@@ -107,4 +111,4 @@ def _range(vector: Any) -> str:
 def _text(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(visible(text))

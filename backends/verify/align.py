@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...ir.errors import EmitError
+from ...ir.errors import EmitError, visible
 from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
@@ -110,15 +110,17 @@ def print_alignment(found: Alignment, console: Console) -> None:
             f"{row.share:.3g}",
             f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
         )
-        table.add_row(escape(row.tensor), shape, *numbers, escape(row.inputs), style=style)
+        table.add_row(escape(visible(row.tensor)), shape, *numbers, escape(visible(row.inputs)), style=style)
     if found.rows:
         console.print(table)
     for name, note in found.alone:
-        console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
+        console.print(
+            visible(f"{name}: only in the first{f' ({note})' if note else ''}"), markup=False, highlight=False
+        )
     silent = undecided(found.rows)
     for name in silent:
         text = f"{name}: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are"
-        console.print(text, markup=False, highlight=False)
+        console.print(visible(text), markup=False, highlight=False)
     first = found.first_divergence
     if first is None:
         share = undecided_share(found.rows)
@@ -128,7 +130,7 @@ def print_alignment(found: Alignment, console: Console) -> None:
         )
     else:
         text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
-        console.print(text, markup=False, highlight=False)
+        console.print(visible(text), markup=False, highlight=False)
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
