@@ -46,6 +46,12 @@ PARTIAL = ("never", "pays", "always")
 ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgraph_boundary")
 """Reasons that say that there is no layer in reach, rather than why it cannot take the affine."""
 
+MAX_NUMBERS = 1 << 20
+"""Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
+
+MIN_CHAIN = 8
+"""Affines that are a chain whatever they hold."""
+
 ATTEMPTS = 32
 """Beginnings and ends of a chain that are all tried where it cannot go whole; of a longer one only some are."""
 
@@ -232,9 +238,11 @@ class _Folder:
         return self.chain(first) if isinstance(first, Step) else []
 
     def chain(self, first: Step) -> list[Step]:
-        """The affines that follow `first`, each the only reader of the one before."""
-        chain, axis = [first], first.axis
-        while True:
+        """The affines that follow `first`, each the only reader of the one before, as many as have so few numbers that
+        they can be held at once; the next sweep joins what becomes of them.
+        """
+        chain, axis, size = [first], first.axis, first.scale.size
+        while len(chain) < MIN_CHAIN or size <= MAX_NUMBERS:
             reader = sole_reader(chain[-1].result)
             if reader is None or reader.graph is not first.nodes[0].graph:
                 return chain
@@ -245,6 +253,8 @@ class _Folder:
                 return chain
             axis = step.axis if axis is None else axis
             chain.append(step)
+            size += step.scale.size
+        return chain
 
     def cancelled(self, chain: Sequence[Step]) -> list[Step]:
         """The chain without steps that do nothing and neighbours that undo each other, which are erased."""

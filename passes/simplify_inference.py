@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.affine.recognise import not_constant
+from ..ir.affine.recognise import made_of_little, not_constant, too_much_made
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
@@ -94,6 +94,8 @@ def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array] | Refusa
     """Gamma, beta, mean and variance as vectors of one length."""
     arrays = []
     for value in node.inputs[1:]:
+        if made_of_little(value):
+            return too_much_made(value)
         array = evaluator.array(value)
         if array is None or array.dtype.kind in "cO":
             return not_constant(value)

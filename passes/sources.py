@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..ir.affine.recognise import Step, recognise
+from ..ir.affine.recognise import Step, made_of_little, recognise
 from ..ir.attributes import RegionRef
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
@@ -28,6 +28,9 @@ KINDS = {
     "add_n": "sum",
     "mean_n": "mean",
 }
+UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
+"""Reasons for which an operation is recorded though it is not known to be an affine."""
+
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 
@@ -133,7 +136,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     """A parameter whose elements can be read as numbers; those of the usual types are not read for it."""
-    tensor = evaluator.tensor(value)
+    tensor = None if made_of_little(value) else evaluator.tensor(value)
     if tensor is None or isinstance(tensor, OpaqueTensor):
         return None
     if tensor.dtype.name in USUAL:
@@ -143,7 +146,7 @@ def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
 
 def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
     step = recognise(node, evaluator)
-    if isinstance(step, Refusal) and step.code in ("unknown_rank", "overridable_initializer"):
+    if isinstance(step, Refusal) and step.code in UNDECIDED:
         return _undecided(node, scope, index)
     if not isinstance(step, Step):
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import tracemalloc
 from pathlib import Path
 
 import irc
@@ -15,7 +17,7 @@ from irc.ir.graph import Graph, Module, Node
 from irc.ir.types import F32 as SINGLE
 from irc.ir.types import TensorType
 from irc.ir.verifier import check
-from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from test_hostile import MARK, NOT_UTF8, compiled, floats, ints, model, node, value
 
 QUANTIZERS = "SimplifyInference,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection"
@@ -359,3 +361,98 @@ def test_text_whose_types_or_attributes_cannot_be(body: str) -> None:
         irc.emit(module)
     with contextlib.suppress(EmitError):
         irc.compile(module)
+
+
+def images(nodes: list[NodeProto], *tensors: TensorProto) -> ModelProto:
+    """A model with data of three channels."""
+    made = model(nodes, *tensors)
+    made.graph.input[0].CopyFrom(value("x", (1, 3, 4, 4)))
+    return made
+
+
+@pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
+@pytest.mark.parametrize("tail", [0, 100])
+def test_thousands_of_affines_in_front_of_one_operator(op: str, tail: int) -> None:
+    """Each of them asks all the others; together they may ask so much and no more."""
+    parameters = {"axis": 1} if op == "Concat" else {}
+    nodes = [node("Mul", ["x", "s"], [f"y{i}"]) for i in range(6000)]
+    nodes.append(node(op, [f"y{i}" for i in range(6000)], ["r0"], **parameters))
+    nodes += [node("Neg" if i % 2 else "Relu", [f"r{i}"], [f"r{i + 1}"]) for i in range(tail)]
+    scale = numpy_helper.from_array(np.arange(1, 4, dtype=np.float32).reshape(3, 1, 1), "s")
+    made = images([*nodes, node("Identity", [f"r{tail}"], ["y"])], scale)
+    start = time.process_time()
+    irc.compile(made)
+    assert time.process_time() - start < 8
+
+
+def test_hundreds_of_affines_in_front_of_one_operator_all_fold() -> None:
+    count = 300
+    nodes = [node("Mul", ["x", f"s{i}"], [f"y{i}"]) for i in range(count)]
+    nodes += [node("Concat", [f"y{i}" for i in range(count)], ["z"], axis=1), node("Conv", ["z", "w"], ["y"])]
+    scales = np.random.default_rng(0).uniform(0.5, 2, (count, 3, 1, 1)).astype(np.float32)
+    tensors = [numpy_helper.from_array(scale, f"s{i}") for i, scale in enumerate(scales)]
+    made = images(nodes, *tensors, floats("w", 2, 3 * count, 1, 1))
+    result = irc.compile(made)
+    assert result.count() == {"folded": count}
+    (weight,) = [tensor for tensor in result.model.graph.initializer if tensor.dims[1:2] == [3 * count]]
+    np.testing.assert_array_equal(numpy_helper.to_array(weight).reshape(2, -1), np.tile(scales.reshape(-1), (2, 1)))
+
+
+def generated(name: str, kind: str) -> tuple[list[NodeProto], list[TensorProto]]:
+    """A vector of 60 million elements made of one or two, for data of that shape."""
+    shape = ints(f"{name}.shape", 60_000_000)
+    if kind == "ConstantOfShape":
+        return [node(kind, [f"{name}.shape"], [name])], [shape]
+    seed = numpy_helper.from_array(np.array([2], np.float32), f"{name}.seed")
+    return [node(kind, [f"{name}.seed", f"{name}.shape"], [name])], [shape, seed]
+
+
+@pytest.mark.parametrize("passes", [None, "none", "SimplifyExpr", QUANTIZERS])
+@pytest.mark.parametrize("kind", ["ConstantOfShape", "Expand", "Tile"])
+def test_affines_of_more_channels_than_the_model_holds_stay(kind: str, passes: str | None, tmp_path: Path) -> None:
+    nodes, tensors, last = [], [], "x"
+    for i, op in enumerate(("Mul", "Add", "Mul", "Div")):
+        made, held = generated(f"k{i}", kind)
+        nodes += [*made, node(op, [last, f"k{i}"], [f"y{i}"])]
+        tensors += held
+        last = f"y{i}"
+    made_model = model([*nodes, node("Identity", [last], ["y"])], *tensors)
+    made_model.graph.input[0].CopyFrom(value("x", (60_000_000,)))
+    tracemalloc.start()
+    result = irc.compile(made_model, passes)
+    result.save(tmp_path / "out.onnx", fold_map=tmp_path / "map.json")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 512 << 20
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 20
+    assert [n.op_type for n in result.model.graph.node if n.op_type in ("Mul", "Add", "Div")] == [
+        "Mul",
+        "Add",
+        "Mul",
+        "Div",
+    ]
+
+
+def test_a_batch_normalization_of_more_channels_than_the_model_holds_stays() -> None:
+    nodes, tensors = generated("k", "Expand")
+    made = model([*nodes, node("BatchNormalization", ["x", "k", "k", "k", "k"], ["y"])], *tensors)
+    made.graph.input[0].CopyFrom(value("x", (1, 60_000_000, 1, 1)))
+    tracemalloc.start()
+    result = irc.compile(made)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 512 << 20
+    assert result.count() == {"kept: constant_growth": 1}
+
+
+@pytest.mark.parametrize("held", [1, 100_000])
+def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_as_much(held: int) -> None:
+    """Of few elements a small vector, or of as many as the vector has a large one."""
+    channels = max(held, 1000)
+    seed = numpy_helper.from_array(np.linspace(1, 2, held, dtype=np.float32), "seed")
+    nodes = [node("Neg", ["seed"], ["n"]), node("Expand", ["n", "shape"], ["k"])]
+    nodes += [node("MatMul", ["x", "w"], ["m"]), node("Mul", ["m", "k"], ["y"])]
+    made = model(nodes, seed, ints("shape", channels), floats("w", 3, channels))
+    made.graph.input[0].CopyFrom(value("x", (2, 3)))
+    result = irc.compile(made)
+    assert result.count() == {"folded": 1}

@@ -236,17 +236,22 @@ def concatenate(node: Node, given: Given, params: Parameters) -> Carry | Refusal
         return _result(first)
     if any(affine.axis not in (axis, None) for affine in given.values()):
         return Refusal("multi_consumer", f"{node.label}: not all operands have the same affine")
-    scales, shifts = [], []
+    places, end = {}, 0
     for i, value in enumerate(node.inputs):
         extents = None if value is None else shape_of(value.type)
         extent = extents[axis] if extents is not None and axis < len(extents) else None
-        known = given.get(i)
-        if not isinstance(extent, int) or (known is not None and known.channels not in (None, extent)):
+        if not isinstance(extent, int):
             return unknown_shape(node)
-        scales.append(np.broadcast_to(given[i].scale if i in given else np.ones(()), (extent,)))
-        shifts.append(np.broadcast_to(given[i].shift if i in given else np.zeros(()), (extent,)))
+        if i in given:
+            places[i] = slice(end, end + extent)
+        end += extent
+    scale, shift = np.ones(end), np.zeros(end)
+    for i, affine in given.items():
+        if affine.channels not in (None, places[i].stop - places[i].start):
+            return unknown_shape(node)
+        scale[places[i]], shift[places[i]] = affine.scale, affine.shift
     origins = tuple(dict.fromkeys(origin for affine in given.values() for origin in affine.origins))
-    return _result(Affine.joined(axis, np.concatenate(scales), np.concatenate(shifts), origins))
+    return _result(Affine.joined(axis, scale, shift, origins))
 
 
 def split(node: Node, given: Given, params: Parameters) -> Carry | Refusal:

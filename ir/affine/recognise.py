@@ -14,11 +14,17 @@ from ..graph import Node, Value, flatten_origins
 from ..lazy import lazy
 from ..ledger import Refusal
 from ..record import record
-from ..tensor import Array, numpy_dtype
-from ..types import BF16, F16, F32, F64, dtype_of, shape_of
+from ..tensor import Array, Tensor, numpy_dtype
+from ..types import BF16, F16, F32, F64, dtype_of, element_count, shape_of
 from .algebra import Affine, Stage
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
+
+MOST_MADE = 1 << 16
+"""Elements of a parameter that an expression may make of less: more channels than a layer has, as a rule."""
+
+MOST_SEARCHED = 64
+"""Operators of such an expression that are searched for the payloads that it is made of."""
 
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
 """What exporters put between an initializer and the operator that it is a parameter of."""
@@ -107,6 +113,37 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
     return Step((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
 
 
+def made_of_little(value: Value | None) -> bool:
+    """Whether a constant is large, and computed from much smaller ones. O(1).
+
+    An affine is computed with many times, in float64, and kept in the fold map: a model of a few bytes may not ask for
+    that, one that holds the numbers may.
+    """
+    if value is None or value.node is None or value.node.op == "constant":
+        return False
+    count = element_count(dim for dim in shape_of(value.type) or () if isinstance(dim, int))
+    if count <= MOST_MADE:
+        return False
+    held, stack, seen = 0, [value], {value}
+    while stack and len(seen) <= MOST_SEARCHED and 2 * held < count:
+        node = stack.pop().node
+        if node is None:
+            return False
+        payload = node.attrs.get("value") if node.op == "constant" else None
+        held += payload.size if isinstance(payload, Tensor) else 0
+        new = [operand for operand in node.inputs if operand is not None and operand not in seen]
+        stack += new
+        seen.update(new)
+    return 2 * held < count
+
+
+def too_much_made(value: Value | None) -> Refusal:
+    """Why what is `made_of_little` is no parameter."""
+    assert value is not None
+    detail = f"%{value.name} has more than {MOST_MADE} elements and is made of few: it stays an expression"
+    return Refusal("constant_growth", detail)
+
+
 def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     if len(node.inputs) != 2:
         return None
@@ -115,6 +152,8 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
         return None if constants else _overridable(node)
     side = constants[0]
     parameter, data = node.inputs[side], node.inputs[1 - side]
+    if made_of_little(parameter):
+        return too_much_made(parameter)
     array = evaluator.array(parameter)
     if array is None:
         return None

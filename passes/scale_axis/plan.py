@@ -36,6 +36,15 @@ MAX_EXTENT = 1 << 24
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
 
+EFFORT = 1 << 21
+"""What all searches of a planner may cost together, beyond OWN_EFFORT for each: a unit takes about a microsecond."""
+
+OWN_EFFORT = 100
+"""More than a search needs that finds a layer nearby."""
+
+OPERATOR_EFFORT = 20
+"""What looking at an operator costs, but for its operands and results, one each, and its channels, one for 64."""
+
 MAX_NESTING = 8
 """MatMuls in a row whose shifts are pushed on; behind more of them an `add` stays."""
 
@@ -126,12 +135,14 @@ class Planner:
         self.params = params
         self._trail: list[Change] = []
         self._visited = 0
+        self._left = EFFORT
         self._places: dict[Node, float] = {}
         self._unnumbered: Graph | None = None
 
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan | Refusal:
         """A plan that makes `value`, as `reader` reads it, its affine. O(region)."""
         self._trail, self._visited = [], 0
+        self._left += OWN_EFFORT
         refusal = self._run((value, reader, affine, None))
         return refusal or Plan(self._trail)
 
@@ -159,7 +170,8 @@ class Planner:
         if refusal is None and self.params.evaluator.tensor(value) is not None:
             refusal = Refusal("no_foldable_neighbour", f"%{value.name} is a constant")
         if refusal is None and node is not None:
-            refusal = _needs_one_axis(node, affine) or too_wide(node) or disagrees(value, affine)
+            refusal = self._spend(node, affine) or _needs_one_axis(node, affine)
+            refusal = refusal or too_wide(node) or disagrees(value, affine)
         if refusal is not None or node is None:
             return _told(refusal, path)
         fold = self._absorbed(node, affine) if value.index == 0 else None
@@ -224,6 +236,7 @@ class Planner:
 
     def forward(self, value: Value, affine: Affine) -> Plan | Refusal:
         """A plan that lets all readers of `value` read x, where `value` is the affine of x. O(region)."""
+        self._left += OWN_EFFORT
         found = self._forward(value, affine, 0)
         if isinstance(found, Plan) and not found.is_sound:
             found = self._forward(value, affine, MAX_NESTING)
@@ -252,11 +265,14 @@ class Planner:
         refusal = enqueue(value)
         while queue and refusal is None:
             node = heappop(queue)[2]
+            refusal = self._spend(node, affine)
+            if refusal is not None:
+                continue
             given = {i: pending[v] for i, v in enumerate(node.inputs) if v in pending and _reads(node, i)}
             info = op_info(node.op)
             assert info is not None
             reasons = (_needs_one_axis(node, each) or disagrees(node.inputs[i], each) for i, each in given.items())
-            refusal = next(filter(None, reasons), too_wide(node))
+            refusal = next(filter(None, reasons), None) or too_wide(node)
             if refusal is not None:
                 continue
             if info.affine.absorb_data is not None:
@@ -273,10 +289,18 @@ class Planner:
                 continue
             changes.append(Change(node, node.output, "forward", carry=carry))
             for index, moved in carry.results:
+                affine = moved if (moved.channels or 1) > (affine.channels or 1) else affine
                 if moved.has_scale or moved.has_shift:
                     pending[node.outputs[index]] = moved
                     refusal = refusal or enqueue(node.outputs[index])
         return Plan(changes) if refusal is None else _labelled(refusal, "forward")
+
+    def _spend(self, node: Node, affine: Affine) -> Refusal | None:
+        """Why `node` is not looked at, None where it is: many affines may search the same operators."""
+        self._left -= OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
+        if self._left > 0:
+            return None
+        return Refusal("no_foldable_neighbour", f"{node.label} is not looked at: searches cost too much")
 
     def place(self, node: Node) -> float:
         """A number that grows along the graph: nodes made since the last `number` stand between their neighbours."""
@@ -377,7 +401,7 @@ def _labelled(refusal: Refusal, direction: str) -> Refusal:
 
 def _batch_norm_parameters(node: Node) -> Node | None:
     """The `nn.batch_norm_to_affine` that `node` reads, None where it reads none."""
-    for value in node.inputs:
+    for value in node.inputs[:2]:
         if value is not None and value.node is not None and value.node.op == "nn.batch_norm_to_affine":
             return value.node
     return None

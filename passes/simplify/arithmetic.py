@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.affine.recognise import Step, recognise
+from ...ir.affine.recognise import Step, made_of_little, recognise
 from ...ir.evaluate import ConstantEvaluator, align
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
@@ -152,7 +152,7 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
     if len(sides) != 1 or node.opset < 7:
         return None
     parameter, data = node.inputs[sides[0]], node.inputs[1 - sides[0]]
-    constant = evaluator.array(parameter)
+    constant = None if made_of_little(parameter) else evaluator.array(parameter)
     if constant is None:
         return None
     assert parameter is not None and data is not None
