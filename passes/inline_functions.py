@@ -36,8 +36,8 @@ class InlineFunctions(Pass):
        Operators that become known by that are lowered like those of the main graph.
     3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
        the opsets of the main graph; the context is warned. So it is where more nodes would come of it than the limit
-       of the module, and all stay. A call that leaves out an operand which the function has to read, or has more results
-       than it, stays, too.
+       of the module, and all stay. A call that leaves out an operand which the function has to read, or has more
+       results than the function, stays, too.
     4. Functions that nobody calls any more go.
     """
 
