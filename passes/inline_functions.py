@@ -36,7 +36,8 @@ class InlineFunctions(Pass):
        Operators that become known by that are lowered like those of the main graph.
     3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
        the opsets of the main graph; the context is warned. So it is where more nodes would come of it than the limit
-       of the module, and all stay. A call that leaves out an operand which the function has to read stays, too.
+       of the module, and all stay. A call that leaves out an operand which the function has to read, or has more
+       results than the function, stays, too.
     4. Functions that nobody calls any more go.
     """
 
@@ -98,8 +99,8 @@ class _Inliner:
                 self.refused[key] = reason
         self.read: dict[FunctionKey, frozenset[Value]] = {}
         for key, function in module.functions.items():
-            if key not in self.refused and any(self.lacks_operands(node) for node in function.graph.walk()):
-                self.refused[key] = "it calls a function without an operand that is read there"
+            if key not in self.refused and any(self.is_misfit(node) for node in function.graph.walk()):
+                self.refused[key] = "it calls a function with other operands or results"
         self.refuse_callers()
 
     def refuse_callers(self) -> None:
@@ -152,14 +153,18 @@ class _Inliner:
         """The function that may stand in the place of `node`, None where there is none."""
         key = call_key(node)
         function = None if key in self.refused or node.regions else self.module.functions.get(key)
-        return None if function is None or self.lacks_operands(node) else function
+        return None if function is None or self.is_misfit(node) else function
 
-    def lacks_operands(self, call: Node) -> bool:
-        """Whether `call` leaves out an operand that an operator of the function, or a function in it, has to read."""
+    def is_misfit(self, call: Node) -> bool:
+        """Whether `call` leaves out an operand that an operator of the function, or a function in it, has to read, or
+        has more results than the function.
+        """
         key = call_key(call)
         function = self.module.functions.get(key)
         if function is None:
             return False
+        if len(call.outputs) > len(function.graph.outputs):
+            return True
         if key not in self.read:
             self.read[key] = frozenset(
                 value

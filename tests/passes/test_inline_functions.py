@@ -176,6 +176,19 @@ def test_a_call_without_an_operand_that_is_read_stays(given: list[str], deep: bo
     assert {each.name for each in done.functions} == set() if len(given) == 2 else {"inner", name}
 
 
+def test_a_call_with_more_results_than_its_function_stays() -> None:
+    graph = Graph(domains={"f": 1})
+    graph.functions.append(function("F", [helper.make_node("Relu", ["a"], ["b"])]))
+    graph.input("x", [2, 3])
+    made = graph.model()
+    made.graph.node.append(helper.make_node("F", ["x"], ["y", "z"], domain="f"))
+    made.graph.output.extend(helper.make_tensor_value_info(name, 1, [2, 3]) for name in "yz")
+    assert operators(irc.compile(made, PASS).model) == ["F"]
+    made.graph.node[0].output.pop()
+    made.graph.output.pop()
+    assert operators(irc.compile(made, PASS).model) == ["Relu"]
+
+
 def test_bodies_of_control_flow_in_a_function() -> None:
     branches = [
         helper.make_graph([helper.make_node(op, ["a"], ["t"])], op, [], [helper.make_tensor_value_info("t", 1, None)])
