@@ -11,6 +11,7 @@ import irc
 import numpy as np
 import pytest
 from irc.backends.foldmap import unfold
+from irc.backends.foldmap.identity import graph_digest
 from irc.frontends.onnx import from_model
 from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.ir.graph import Graph, Module, Node
@@ -158,6 +159,15 @@ def test_repeats_that_no_memory_holds() -> None:
 @pytest.mark.parametrize("wrong", ["a", ["a"], [1.5], 7, 2.5, [3]])
 def test_a_constant_of_another_kind_than_its_name_says(attribute: str, wrong: object) -> None:
     compiled(model([node("Constant", [], ["k"], **{attribute: wrong}), node("Identity", ["k"], ["y"])]))
+
+
+@pytest.mark.parametrize("names", [("w", MARK), (MARK, MARK)])
+def test_digests_of_initializers_with_names_that_are_no_text(names: tuple[str, str]) -> None:
+    made = model([node("Conv", ["x", "w"], ["y"])], floats("w", 3, 3, 1, 1), floats("other", 3))
+    for tensor, name in zip(made.graph.initializer, names, strict=True):
+        tensor.name = name
+    broken = ModelProto.FromString(made.SerializeToString().replace(MARK.encode(), NOT_UTF8))
+    assert graph_digest(broken) == graph_digest(ModelProto.FromString(broken.SerializeToString()))
 
 
 def test_unfolding_a_model_with_a_domain_that_is_no_text() -> None:

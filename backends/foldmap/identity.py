@@ -92,7 +92,8 @@ def graph_digest(
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [(tensor.name, tensor_digest(tensor, base_dir or Path())) for tensor in graph.initializer]
-    pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in sorted(digests)]
+    named = sorted((str(name), digest) for name, digest in digests)  # protobuf gives bytes where a name is not UTF-8
+    pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     bare_nodes = bare_nodes and not any_held()
     for node in graph.node:
