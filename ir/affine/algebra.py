@@ -215,8 +215,10 @@ class Affine:
 
     def only_scale(self) -> Affine:
         """Without the shift."""
-        if not self.has_shift:
-            return self
+        return self._only_scale if self.has_shift else self
+
+    @lazy
+    def _only_scale(self) -> Affine:
         return Affine.of(self.axis, [stage.unshifted() for stage in self.stages], self.extents)
 
     def only_shift(self) -> Affine:

@@ -84,6 +84,8 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) 
     producer = outer.data.node
     if producer is None or not only_reader(outer.data, node):
         return False
+    if {_GROUP.get(producer.op), _GROUP.get(node.op)} == {"add", "multiply"}:
+        return False
     inner = recognise(producer, evaluator)
     dtype = dtype_of(outer.result.type)
     if not isinstance(inner, Step) or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
