@@ -35,7 +35,13 @@ KEEPING = 8
 """What a byte costs that is kept, where one that is read costs 1."""
 
 READINGS = 256
-"""Each payload pays for so many readings of itself."""
+"""Each payload of the model pays for so many readings of itself; what rewrites made of one does not."""
+
+AFFINE = 256
+"""What each number of an affine costs, which is kept in float64 with what is computed from it."""
+
+FREE = 1024
+"""Numbers of an affine that are not counted: nodes are."""
 
 
 SMALL = 1024
@@ -596,7 +602,7 @@ class ConstantEvaluator:
             except UNREADABLE:
                 found = None
             else:
-                self._left += found.nbytes * READINGS
+                self._left += found.nbytes * READINGS if node.source is not None else 0
         self._known[value] = found
         return found
 
@@ -617,8 +623,22 @@ class ConstantEvaluator:
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             small = array is not None and array.nbytes <= self._max_bytes
             self._known[output] = array if small or is_payload else None
-            if array is not None:
-                self._left += array.nbytes * READINGS if is_payload else -KEEPING * _kept(array, arrays)
+            if array is not None and not is_payload:
+                self._left -= KEEPING * _kept(array, arrays)
+            elif array is not None and node.source is not None:
+                self._left += array.nbytes * READINGS
+
+    def affords(self, count: int) -> bool:
+        """Whether an affine of `count` numbers may be computed with; if so it is paid for.
+
+        Many may read one payload, which pays for a few of them; a parameter of its own pays for itself.
+        """
+        if count <= FREE:
+            return True
+        if AFFINE * count > self._left:
+            return False
+        self._left -= AFFINE * count
+        return True
 
     def _afford(self, node: Node, arrays: Sequence[Array | None]) -> bool:
         """Whether an evaluation that reads `arrays` is still within the bound; if so it is paid for."""

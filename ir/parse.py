@@ -336,8 +336,6 @@ class _Parser(_Literals):
         if info is not None and not info.inputs[0] <= len(inputs) <= info.inputs[1]:
             bound = f"at least {info.inputs[0]}" if len(inputs) < info.inputs[0] else f"at most {info.inputs[1]}"
             self.fail(f"{bound} inputs of {op}", at, str(len(inputs)))
-        if info is not None and len(names) < info.outputs:
-            self.fail(f"at least {info.outputs} results of {op}", at, str(len(names)))
         origins = self.module.new_origin()
         opened = self.skip("{")
         refs: list[tuple[int, Mark]] = []
@@ -358,7 +356,7 @@ class _Parser(_Literals):
         outputs = list(zip(names, types or [UNKNOWN] * len(names), strict=True))
         node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
         graph.append(node)
-        if types is None and info is not None:
+        if types is None and info is not None and len(names) >= info.outputs:
             infer_types(node, self.evaluator)
         values = [*node.outputs, *(value for value in inputs if value is not None)]
         if info is not None and info.inputs[1] and any(is_unknown(value.type) for value in values):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.affine.recognise import made_of_little, not_constant, too_much_made
+from ..ir.affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
 from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
@@ -99,6 +99,8 @@ def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array] | Refusa
         array = evaluator.array(value)
         if array is None or array.dtype.kind in "cO":
             return not_constant(value)
+        if not evaluator.affords(array.size):
+            return too_much_shared(value)
         vector = first_of_channel(array)
         arrays.append(array if vector is None else vector)
     shape = arrays[0].shape

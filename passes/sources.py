@@ -137,7 +137,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     """A parameter whose elements can be read as numbers; those of the usual types are not read for it."""
     tensor = None if made_of_little(value) else evaluator.tensor(value)
-    if tensor is None or isinstance(tensor, OpaqueTensor):
+    if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
         return None
     if tensor.dtype.name in USUAL:
         return tensor

@@ -144,6 +144,14 @@ def too_much_made(value: Value | None) -> Refusal:
     return Refusal("constant_growth", detail)
 
 
+def too_much_shared(value: Value | None) -> Refusal:
+    """Why a parameter beyond what `ConstantEvaluator.affords` is none."""
+    assert value is not None
+    return Refusal(
+        "constant_growth", f"%{value.name}: so many affines of so few numbers cost too much (--max-constant-bytes)"
+    )
+
+
 def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     if len(node.inputs) != 2:
         return None
@@ -161,6 +169,8 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
     half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
     if array.dtype not in _FLOATS or half_of_batch_norm:
         return None
+    if not evaluator.affords(array.size):
+        return too_much_shared(parameter)
     if side == 0 and ("axis" in node.attrs or node.op == "divide"):
         return None
     placed = _channel_axis(node, data, array)

@@ -155,7 +155,7 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
         return None
     parameter, data = node.inputs[sides[0]], node.inputs[1 - sides[0]]
     constant = None if made_of_little(parameter) else evaluator.array(parameter)
-    if constant is None:
+    if constant is None or not evaluator.affords(constant.size):
         return None
     assert parameter is not None and data is not None
     if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
