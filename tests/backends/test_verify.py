@@ -246,6 +246,24 @@ def test_a_pass_that_changes_the_function_is_not_accused() -> None:
     assert any("changes the function" in line for line in verify.lines())
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_at_the_end_what_stands_before_a_change_of_the_function_is_verified(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault.patch(monkeypatch)
+    with pytest.raises(VerifyError, match=f"FoldConstant: tensor '{fault.tensor}' is off by "):
+        verified(fault.model, "default,BiasCorrection,FoldConstant", when="end")
+
+
+def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = verified(onnx.load(EXAMPLE), "default,BiasCorrection,FoldConstant", when="end").verdicts
+    assert first.pass_ == str(parse_pipeline("default"))
+    assert second.pass_ == "FoldConstant"
+    relu_forgotten(monkeypatch)
+    with pytest.raises(VerifyError, match=r"^SimplifyExpr,FoldConstant: tensor 'c1'"):
+        verified(network(), "FoldScaleAxis,BiasCorrection,SimplifyExpr,FoldConstant", when="end")
+
+
 def test_shared_models_verify() -> None:
     for path in harness.shared_models("digits"):
         assert all(verdict.greatest < 1 for verdict in verified(onnx.load(path)).verdicts), path.name
