@@ -117,7 +117,7 @@ def print_alignment(found: Alignment, console: Console) -> None:
         console.print(f"{name}: only in the first{f' ({note})' if note else ''}", markup=False, highlight=False)
     silent = undecided(found.rows)
     for name in silent:
-        text = f"{name}: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are"
+        text = f"{name}: nothing can be said, as it has no finite numbers, or rounding moves them by what they are"
         console.print(text, markup=False, highlight=False)
     first = found.first_divergence
     if first is None:

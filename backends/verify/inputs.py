@@ -56,6 +56,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
     "equal": lambda rng, shape: np.ones(shape),
     "zero": lambda rng, shape: np.zeros(shape),
     "negative": lambda rng, shape: -np.abs(rng.standard_normal(shape)) - 0.1,
+    "positive": lambda rng, shape: np.abs(rng.standard_normal(shape)) + 1.1,
     "border": _border,
 }
 """Kinds of floating inputs, the most telling first."""

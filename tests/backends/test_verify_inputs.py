@@ -12,7 +12,7 @@ from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import Stimulus, read_inputs
 from irc.cli import main
 from irc.ir.errors import VerifyError
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 
 ADD = """g (float[2] x) => (float[2] y) <float[2] k = {1, 2}, int64[1] a = {0}> {
@@ -32,8 +32,8 @@ def test_initializers_that_callers_may_override_get_other_values() -> None:
     wrong.graph.node[-1].input[1] = "o"
     names = [stimulus.name for stimulus in Comparison(model).inputs]
     assert names[-1] == "normal 2, other initializers"
-    assert len(names) == 7
-    assert verified(model).verdicts[-1].inputs == 7
+    assert len(names) == 8
+    assert verified(model).verdicts[-1].inputs == 8
     comparison = Comparison(model)
     rows = [row for row, _ in comparison.rows(wrong) if row.deviates]
     assert {(row.tensor, row.inputs) for row in rows} == {("y", names[-1])}
@@ -69,7 +69,7 @@ def test_before_version_four_initializers_are_no_inputs() -> None:
     model = overridable()
     model.ir_version = 3
     model.graph.input.add().CopyFrom(helper.make_tensor_value_info("a", TensorProto.INT64, [1]))
-    assert len(Comparison(model).inputs) == 6
+    assert len(Comparison(model).inputs) == 7
     assert irc.compile(model).model.ir_version == 3
 
 
@@ -83,6 +83,19 @@ def test_initializers_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", x=np.ones(2, np.float32), k=np.array([5, 6]))
     with pytest.raises(VerifyError, match="the input 'k' is int64, and float32 is needed"):
         read_inputs([tmp_path / "y.npz"], overridable())
+
+
+@pytest.mark.parametrize("op", ["Log", "Sqrt", "Acosh"])
+def test_faults_behind_operators_that_take_positive_numbers_alone_are_caught(op: str) -> None:
+    """Of normal inputs all sums behind them are NaN, and of ones some are zero."""
+    body = "g (float[N,16] x) => (float[N,16] y) <float k = {{{}}}> {{ h = {}(x) s = MatMul(h, w) y = Mul(s, k) }}"
+    model, wrong = text(body.format(1, op)), text(body.format(1.5, op))
+    weight = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    for made in (model, wrong):
+        made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    rows = [row for row, _ in Comparison(model).rows(wrong) if row.tensor == "y"]
+    assert {row.inputs.split()[0] for row in rows if row.deviates} >= {"positive"}
+    assert {row.inputs.split()[0] for row in rows if row.says_nothing} >= {"normal", "negative"}
 
 
 def sets_of(model: ModelProto) -> list[str]:
