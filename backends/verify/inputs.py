@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
+from .values import KINDS, Draw
 
 Feeds = dict[str, Array]
 Shapes = tuple[tuple[int, ...], ...]
@@ -39,27 +40,6 @@ class Stimulus:
 
     name: str
     feeds: Feeds
-
-
-def _border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Ones where an index is the first or last of an axis behind the channels, zeros elsewhere."""
-    array = np.zeros(shape)
-    for axis in range(2, len(shape)):
-        for end in (0, -1):
-            array[(slice(None),) * axis + (end,)] = 1.0
-    return array if len(shape) > 2 else np.ones(shape)
-
-
-KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
-    "normal": lambda rng, shape: rng.standard_normal(shape),
-    "wide": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 2, shape),
-    "equal": lambda rng, shape: np.ones(shape),
-    "zero": lambda rng, shape: np.zeros(shape),
-    "negative": lambda rng, shape: -np.abs(rng.standard_normal(shape)) - 0.1,
-    "positive": lambda rng, shape: np.abs(rng.standard_normal(shape)) + 1.1,
-    "border": _border,
-}
-"""Kinds of floating inputs, the most telling first."""
 
 
 def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
@@ -133,7 +113,7 @@ def stimuli(
             text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
             runs = False
             for kind in kinds:
-                feeds = _feeds(infos, shapes, kind, seed, limits)
+                feeds = _feeds(infos, shapes, Draw.of(kind, kinds, seed), limits)
                 why = fault(feeds)
                 reason = reason or why or ""
                 if why is None:
@@ -221,31 +201,12 @@ def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, o
 
 
 def _feeds(
-    infos: Sequence[ValueInfoProto],
-    shapes: Sequence[Sequence[int]],
-    kind: str,
-    seed: int,
-    limits: Mapping[str, int],
+    infos: Sequence[ValueInfoProto], shapes: Sequence[Sequence[int]], draw: Draw, limits: Mapping[str, int]
 ) -> Feeds:
-    rng = np.random.default_rng(seed)
     return {
-        info.name: _array(rng, info.type.tensor_type.elem_type, shape, kind, limits.get(info.name, MOST_INDEX))
+        info.name: draw.next(info.type.tensor_type.elem_type, shape, limits.get(info.name, MOST_INDEX))
         for info, shape in zip(infos, shapes, strict=True)
     }
-
-
-def _array(rng: np.random.Generator, elem_type: int, shape: Sequence[int], kind: str, limit: int) -> Array:
-    if elem_type == TensorProto.STRING:
-        return np.full(shape, "a", object)
-    dtype = helper.tensor_dtype_to_np_dtype(elem_type)
-    if dtype == np.bool_:
-        return np.asarray(rng.integers(0, 2, shape) * (kind != "zero"), bool)
-    if dtype.kind in "iu":
-        most = min(limit, int(np.iinfo(dtype).max) + 1)
-        return np.asarray(
-            rng.integers(0, most, shape) if kind not in ("zero", "equal") else np.ones(shape) * (kind == "equal")
-        ).astype(dtype)
-    return np.asarray(KINDS[kind](rng, shape)).astype(dtype)
 
 
 def index_limits(model: ModelProto) -> dict[str, int]:

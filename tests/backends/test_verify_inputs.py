@@ -8,6 +8,7 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from irc.backends.verify import compare
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import Stimulus, read_inputs
 from irc.cli import main
@@ -83,6 +84,39 @@ def test_initializers_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", x=np.ones(2, np.float32), k=np.array([5, 6]))
     with pytest.raises(VerifyError, match="the input 'k' is int64, and float32 is needed"):
         read_inputs([tmp_path / "y.npz"], overridable())
+
+
+BRANCHES = """g ({}) => (float[A,B] y) <float k = {{{}}}> {{
+    y = If(c) <then_branch = a () => (float[A,B] t) {{ {} }}, else_branch = b () => (float[A,B] u) {{ {} }}> }}"""
+
+
+@pytest.mark.parametrize("inputs", ["bool c, float[N,3] x", "float[N,3] x, bool c"])
+@pytest.mark.parametrize("bodies", [("t = Mul(x, k)", "u = Neg(x)"), ("t = Neg(x)", "u = Mul(x, k)")])
+def test_both_branches_run_on_inputs_that_tell(inputs: str, bodies: tuple[str, str]) -> None:
+    model, wrong = (text(BRANCHES.format(inputs, k, *bodies)) for k in (2, 3))
+    kinds = {row.inputs.split()[0] for row, _ in Comparison(model).rows(wrong) if row.deviates}
+    assert kinds & {"normal", "wide", "positive"}
+
+
+def test_booleans_and_single_integers_take_several_values() -> None:
+    model = text("""g (bool a, float[2] x, bool[1] b, bool[2,3] m, int64 i, int64[1] j) => (bool[M] y, int64[1] z) {
+        y = And(a, b) n = Not(m) w = Neg(x) z = Add(i, j) }""")
+    sets = {s.name.split()[0]: s.feeds for s in Comparison(model).inputs}
+    zero = sets.pop("zero")
+    assert not any(zero[name].any() for name in "abm")
+    assert {(bool(feeds["a"]), bool(feeds["b"])) for feeds in sets.values()} == {(p, q) for p in (0, 1) for q in (0, 1)}
+    masks = np.array([feeds["m"] for feeds in sets.values()])
+    assert masks.any(axis=0).all()
+    assert not masks.all(axis=0).any()
+    assert len({mask.tobytes() for mask in masks}) > 2
+    assert all(len({int(feeds[name].item()) for feeds in sets.values()}) > 3 for name in "ij")
+
+
+def test_large_models_run_on_both_values_of_a_boolean(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = text(BRANCHES.format("float[N,3] x, bool c", 2, "t = Neg(x)", "u = Mul(x, k)"))
+    for name in ("LARGE", "HUGE"):
+        monkeypatch.setattr(compare, name, 0)
+        assert {bool(stimulus.feeds["c"]) for stimulus in Comparison(model).inputs} == {True, False}
 
 
 @pytest.mark.parametrize("op", ["Log", "Sqrt", "Acosh"])
