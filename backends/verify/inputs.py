@@ -84,8 +84,14 @@ def interface_fault(source: ModelProto, other: ModelProto, *, frozen: bool = Fal
 def _kind(info: ValueInfoProto) -> str:
     """The element type of a tensor, or what it is instead."""
     if info.type.HasField("tensor_type"):
-        return TensorProto.DataType.Name(info.type.tensor_type.elem_type).lower()
+        kind = info.type.tensor_type.elem_type
+        return TensorProto.DataType.Name(kind).lower() if _is_known(kind) else f"of element type {kind}"
     return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
+
+
+def _is_known(elem_type: int) -> bool:
+    """Whether there are tensors of an element type, as far as onnx knows."""
+    return elem_type in helper.get_all_tensor_dtypes()
 
 
 def stimuli(
@@ -168,11 +174,15 @@ def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[S
     and what has none by its axis, are `other`, twice that, and so on, so that height and width cannot be mixed up; or
     all are `other`.
 
-    Raises SourceError where an input is no tensor, or too large.
+    Raises SourceError where an input is no tensor, or of no known element type, or too large.
     """
     for info in infos:
         if not info.type.HasField("tensor_type"):
             raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
+        if not _is_known(info.type.tensor_type.elem_type):
+            raise SourceError(
+                f"the input {info.name!r} is {_kind(info)}, which is not known: none can be made, nor given"
+            )
     equal = tuple(_shape(info, {}, first, other) for info in infos)
     for info, shape in zip(infos, equal, strict=True):
         if prod(shape) > MOST_ELEMENTS:
@@ -218,7 +228,7 @@ def index_limits(model: ModelProto) -> dict[str, int]:
         if node.op_type in ("Gather", "GatherElements", "GatherND") and len(node.input) > 1:
             table, name = tables.get(node.input[0]), comes_from.get(node.input[1])
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            if table and name is not None:
+            if table and name is not None and -len(table) <= axis < len(table) and table[axis] > 0:
                 limits[name] = min(limits.get(name, table[axis]), table[axis])
         elif node.op_type in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Concat"):
             for name in node.input:
@@ -283,6 +293,8 @@ def check_feeds(stimulus: Stimulus, infos: Mapping[str, Any]) -> None:
         if array is None:
             raise VerifyError(f"{stimulus.name}: the input {name!r} is missing")
         tensor = info.type.tensor_type
+        if not _is_known(tensor.elem_type):
+            raise VerifyError(f"{stimulus.name}: the input {name!r} is {_kind(info)}, which is not known")
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if array.dtype != dtype:
             raise VerifyError(f"{stimulus.name}: the input {name!r} is {array.dtype}, and {dtype} is needed")

@@ -132,6 +132,54 @@ def test_faults_behind_operators_that_take_positive_numbers_alone_are_caught(op:
     assert {row.inputs.split()[0] for row in rows if row.says_nothing} >= {"normal", "negative"}
 
 
+def of_type(elem_type: int) -> ModelProto:
+    model = text("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    model.graph.input[0].type.tensor_type.elem_type = elem_type
+    return model
+
+
+REFUSED = {
+    "axis": (
+        text("g (int64[2] i) => (float[A,B] y) <float[2] w = {1, 2}> { y = Gather<axis = 5>(w, i) }"),
+        "onnxruntime",
+    ),
+    "empty": (text("g (int64[N] i) => (float[N] y) <float[0] w = {}> { y = Gather(w, i) }"), "onnxruntime"),
+    "none": (of_type(0), "the input 'x' is of element type 0, which is not known"),
+    "unknown": (of_type(99), "the input 'x' is of element type 99, which is not known"),
+}
+
+
+@pytest.mark.parametrize("command", ["compile", "compile at the end", "align", "bisect"])
+@pytest.mark.parametrize(("model", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_source_that_cannot_run_is_refused_in_one_sentence(
+    model: ModelProto, message: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx")
+    onnx.save(model, source)
+    arguments = {"align": [source], "bisect": [], "compile": ["-o", output, "--verify"]}
+    rest = arguments.get(command, ["-o", output, "--verify=end"])
+    assert main([command.split()[0], source, *rest, "-q"]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    assert message in line
+    assert "failed after" not in line
+    assert not Path(output).exists()
+
+
+def test_other_models_and_inputs_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
+    known = text("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    with pytest.raises(VerifyError, match="the input 'x' is of element type 99, and float in the source"):
+        verdict(known, of_type(99))
+    np.savez(tmp_path / "x.npz", x=np.ones(2, np.float32))
+    with pytest.raises(VerifyError, match="the input 'x' is of element type 99, which is not known"):
+        read_inputs([tmp_path / "x.npz"], of_type(99))
+
+
+def test_indices_stay_within_tables_counted_from_the_last_axis() -> None:
+    model = text("g (int64[40] i) => (float[A,B] y) { y = Gather<axis = -1>(w, i) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((9, 3), np.float32), "w"))
+    assert {int(stimulus.feeds["i"].max()) for stimulus in Comparison(model).inputs} == {0, 1, 2}
+
+
 def sets_of(model: ModelProto) -> list[str]:
     """The shapes that are tried."""
     return list(dict.fromkeys(stimulus.name.split()[1] for stimulus in Comparison(model).inputs))
