@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, numpy_helper
 
 from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
@@ -198,14 +198,19 @@ def _extents(infos: Sequence[ValueInfoProto], first: int, other: int) -> dict[st
     multiples = count(1)
     for info in infos:
         for i, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.dim_value <= 0 and (dim.dim_param or i) not in extents:
+            if _is_open(dim) and (dim.dim_param or i) not in extents:
                 extents[dim.dim_param or i] = other * next(multiples) if i else first
     return extents
 
 
+def _is_open(dim: TensorShapeProto.Dimension) -> bool:
+    """Whether callers choose the extent: zero is one, as that of a cache that is empty at first."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
 def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
     return tuple(
-        dim.dim_value if dim.dim_value > 0 else extents.get(dim.dim_param or i, other if i else first)
+        extents.get(dim.dim_param or i, other if i else first) if _is_open(dim) else dim.dim_value
         for i, dim in enumerate(info.type.tensor_type.shape.dim)
     )
 

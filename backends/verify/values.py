@@ -15,7 +15,7 @@ def _border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     """Ones where an index is the first or last of an axis behind the channels, zeros elsewhere."""
     array = np.zeros(shape)
     for axis in range(2, len(shape)):
-        for end in (0, -1):
+        for end in (slice(0, 1), slice(-1, None)):
             array[(slice(None),) * axis + (end,)] = 1.0
     return array if len(shape) > 2 else np.ones(shape)
 

@@ -185,6 +185,18 @@ def sets_of(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(stimulus.name.split()[1] for stimulus in Comparison(model).inputs))
 
 
+def test_an_extent_of_zero_is_fixed() -> None:
+    """A cache is empty at the first step."""
+    model = text("""g (float[1,2,0,4] past, float[1,2,T,4] x) => (float[A,B,C,D] y) <float s = {2}> {
+        k = Concat<axis = 2>(past, x) y = Mul(k, s) }""")
+    assert sets_of(model) == ["1x2x0x4,1x2x32x4", "1x2x0x4,1x2x48x4"]
+    wrong = text("""g (float[1,2,0,4] past, float[1,2,T,4] x) => (float[A,B,C,D] y) <float s = {3}> {
+        k = Concat<axis = 2>(past, x) y = Mul(k, s) }""")
+    assert verdict(model, wrong) == {"y"}
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+    assert sets_of(model)[0] == "1x2x32x4,1x2x64x4"
+
+
 def test_height_and_width_cannot_be_mixed_up() -> None:
     """Of squares both orders are the same, and what reshapes to the other order looks as if it did nothing."""
     body = """g (float[N,H,W] x) => (float[A,B,C] y)
