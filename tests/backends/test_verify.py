@@ -219,6 +219,16 @@ def test_bisect_finds_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.wrong.startswith("tensor 'b1' is off by")
 
 
+@pytest.mark.parametrize("pass_", ["BiasCorrection", "HighBiasAbsorption"])
+def test_bisect_accuses_no_pass_that_changes_the_function(
+    pass_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["bisect", str(EXAMPLE), "--passes", f"default,{pass_},FoldConstant", "-q"]
+    assert main(arguments) == 2
+    assert f"{pass_} changes the function by design: leave it out of --passes" in capsys.readouterr().err
+    assert main([*arguments, "--command", "test -s {}"]) == 0
+
+
 def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The first fold after which fewer than two BatchNormalizations are left."""
     onnx.save(network(), tmp_path / "in.onnx")
