@@ -19,7 +19,9 @@ GROWING = SUMS | {
     *("Mul", "Pow", "Exp", "Cast", "PRelu", "LRN", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
     *("InstanceNormalization", "LayerNormalization", "GroupNormalization", "LpPool", "GlobalLpPool", "Sinh", "Cosh"),
 }
-"""Operators that make of finite operands no infinity unless that is too large a number."""
+"""Operators that make of finite operands no infinity unless that is too large a number; so does Div by a constant
+without zeros.
+"""
 
 
 class Overflow:
@@ -32,6 +34,8 @@ class Overflow:
         for node in self.nodes:
             if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
                 self.constants[node.output[0]] = node.attribute[0].t
+        for name in feeds:
+            self.constants.pop(name, None)
         self.base_dir = base_dir
         self.overflown: set[str] = set()
         self.behind: set[str] = set()
@@ -56,8 +60,15 @@ class Overflow:
             if name not in values:
                 self.infinite.update([name] if tainted else [])
             elif not is_finite(values[name]):
-                grows = node.op_type in GROWING and not tainted and all(map(self._is_finite, names))
+                grows = self._grows(node) and not tainted and all(map(self._is_finite, names))
                 (self.overflown if grows else self.infinite).add(name)
+
+    def _grows(self, node: NodeProto) -> bool:
+        """Whether what is infinite behind finite operands of a node is too large a number."""
+        if node.op_type != "Div":
+            return node.op_type in GROWING
+        divisor = self.constants.get(node.input[1])
+        return divisor is not None and bool(numpy_helper.to_array(divisor, str(self.base_dir)).all())
 
     def _is_finite(self, name: str) -> bool:
         """Whether a constant is; others are known to be."""

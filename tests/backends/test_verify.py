@@ -580,6 +580,21 @@ def test_what_overflows_in_the_source_says_nothing() -> None:
     assert verdict(early, late, inputs=stimulus) == {"s", "r"}, "a compile that overflows is accused"
 
 
+def test_a_quotient_that_overflows_says_nothing() -> None:
+    """Where the divisor has zeros, or is computed, an infinity need not be too large a number."""
+    body = "g (float[2] x) => (float[2] y) <float[2] d = {{1e-30, {}}}, float k = {{1e-6}}> {{ {} y = Relu(s) }}"
+    late, early = "q = Div(x, d) s = Mul(q, k)", "p = Mul(x, k) s = Div(p, d)"
+    wrong = "p = Mul(x, k) n = Neg(p) s = Div(n, d)"
+    inputs = [Stimulus("large", {"x": np.full(2, 1e12, np.float32)})]
+    assert not verdict(text(body.format("1e-29", late)), text(body.format("1e-29", early)), inputs=inputs)
+    assert verdict(text(body.format("1e-29", late)), text(body.format("1e-29", wrong))) == {"s", "y"}
+    assert verdict(text(body.format("1e-29", early)), text(body.format("1e-29", late)), inputs=inputs) == {"s", "y"}
+    for zeros in (body.format("0", late), body.format("1e-29", "o = Abs(d) q = Div(x, o) s = Mul(q, k)")):
+        comparison = Comparison(text(zeros), inputs=inputs)
+        assert not any(row.deviates for row, _ in comparison.rows(text(zeros)))
+        assert not comparison.source.overflow(inputs[0]).overflown
+
+
 def test_infinities_that_are_no_overflow_are_compared() -> None:
     body = "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
     masked, other = text(body.format("Log")), text(body.format("Identity"))
