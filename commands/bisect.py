@@ -14,7 +14,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "bisect",
         help="find the pass and the rule application that make a model wrong",
         description="Find the first application of a rule behind which the compiled MODEL differs from the source, or "
-        "COMMAND fails. Exit with 1 where there is one.",
+        "COMMAND fails. Exit with 1 where there is one. Passes that change the function by design need COMMAND.",
     )
     command.add_argument("model", metavar="MODEL", help="an ONNX file")
     add_passes(command)
@@ -47,6 +47,9 @@ def run(options: argparse.Namespace) -> int:
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
         raise UsageError("--command takes {} for the model, and goes without --inputs and -o")
     pipeline = parse_pipeline(options.passes)
+    changing = next((pass_ for pass_ in pipeline.passes if not pass_.preserves), None)
+    if changing is not None and options.judge is None:
+        raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or judge by --command")
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
     limits = limits_of(options)

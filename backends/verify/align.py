@@ -119,7 +119,7 @@ def print_alignment(found: Alignment, console: Console) -> None:
         )
     silent = undecided(found.rows)
     for name in silent:
-        text = f"{name}: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are"
+        text = f"{name}: nothing can be said, as it has no finite numbers, or rounding moves them by what they are"
         console.print(visible(text), markup=False, highlight=False)
     first = found.first_divergence
     if first is None:

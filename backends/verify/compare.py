@@ -14,9 +14,10 @@ from onnx import ModelProto
 
 from ...ir.errors import SourceError, VerifyError
 from .difference import Row, nothing_said, pair
-from .inputs import KINDS, Stimulus, interface_fault, overridable_inputs, overriding, stimuli
+from .inputs import Stimulus, interface_fault, overridable_inputs, overriding, stimuli
 from .runner import Runner, Walk, tensors_of
 from .source import HUGE, Key, References, Source, bytes_of, parts
+from .values import KINDS
 
 LARGE = 32 << 20
 """Bytes of all tensors for one set of inputs from which on fewer sets are made: three kinds at one size, and two from

@@ -39,7 +39,9 @@ class Row:
     elements: int = 0
     """How many are further off than rounding can explain."""
     undecided: int = 0
-    """How many say nothing: noise makes or unmakes numbers there, or moves them by as much as they are on average."""
+    """How many say nothing: they are no finite numbers, or noise makes or unmakes them, or moves them by as much as
+    they are on average.
+    """
     value: str = ""
     """The tensor's name, or that of the sequence or map that it is a part of."""
 
@@ -55,8 +57,8 @@ class Row:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether rounding leaves no element to compare."""
-        return not self.deviates and 0 < self.undecided >= prod(self.shape)
+        """Whether there is no element to compare, or rounding leaves none."""
+        return not self.deviates and self.undecided >= prod(self.shape)
 
 
 def worst(rows: Sequence[Row]) -> list[Row]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, numpy_helper
 
 from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
+from .values import KINDS, Draw
 
 Feeds = dict[str, Array]
 Shapes = tuple[tuple[int, ...], ...]
@@ -39,26 +40,6 @@ class Stimulus:
 
     name: str
     feeds: Feeds
-
-
-def _border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Ones where an index is the first or last of an axis behind the channels, zeros elsewhere."""
-    array = np.zeros(shape)
-    for axis in range(2, len(shape)):
-        for end in (0, -1):
-            array[(slice(None),) * axis + (end,)] = 1.0
-    return array if len(shape) > 2 else np.ones(shape)
-
-
-KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
-    "normal": lambda rng, shape: rng.standard_normal(shape),
-    "wide": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 2, shape),
-    "equal": lambda rng, shape: np.ones(shape),
-    "zero": lambda rng, shape: np.zeros(shape),
-    "negative": lambda rng, shape: -np.abs(rng.standard_normal(shape)) - 0.1,
-    "border": _border,
-}
-"""Kinds of floating inputs, the most telling first."""
 
 
 def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
@@ -103,8 +84,14 @@ def interface_fault(source: ModelProto, other: ModelProto, *, frozen: bool = Fal
 def _kind(info: ValueInfoProto) -> str:
     """The element type of a tensor, or what it is instead."""
     if info.type.HasField("tensor_type"):
-        return TensorProto.DataType.Name(info.type.tensor_type.elem_type).lower()
+        kind = info.type.tensor_type.elem_type
+        return TensorProto.DataType.Name(kind).lower() if _is_known(kind) else f"of element type {kind}"
     return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
+
+
+def _is_known(elem_type: int) -> bool:
+    """Whether there are tensors of an element type, as far as onnx knows."""
+    return elem_type in helper.get_all_tensor_dtypes()
 
 
 def stimuli(
@@ -132,7 +119,7 @@ def stimuli(
             text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
             runs = False
             for kind in kinds:
-                feeds = _feeds(infos, shapes, kind, seed, limits)
+                feeds = _feeds(infos, shapes, Draw.of(kind, kinds, seed), limits)
                 why = fault(feeds)
                 reason = reason or why or ""
                 if why is None:
@@ -187,11 +174,15 @@ def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[S
     and what has none by its axis, are `other`, twice that, and so on, so that height and width cannot be mixed up; or
     all are `other`.
 
-    Raises SourceError where an input is no tensor, or too large.
+    Raises SourceError where an input is no tensor, or of no known element type, or too large.
     """
     for info in infos:
         if not info.type.HasField("tensor_type"):
             raise SourceError(f"the input {info.name!r} is no tensor: none can be made, nor given")
+        if not _is_known(info.type.tensor_type.elem_type):
+            raise SourceError(
+                f"the input {info.name!r} is {_kind(info)}, which is not known: none can be made, nor given"
+            )
     equal = tuple(_shape(info, {}, first, other) for info in infos)
     for info, shape in zip(infos, equal, strict=True):
         if prod(shape) > MOST_ELEMENTS:
@@ -207,44 +198,30 @@ def _extents(infos: Sequence[ValueInfoProto], first: int, other: int) -> dict[st
     multiples = count(1)
     for info in infos:
         for i, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.dim_value <= 0 and (dim.dim_param or i) not in extents:
+            if _is_open(dim) and (dim.dim_param or i) not in extents:
                 extents[dim.dim_param or i] = other * next(multiples) if i else first
     return extents
 
 
+def _is_open(dim: TensorShapeProto.Dimension) -> bool:
+    """Whether callers choose the extent: zero is one, as that of a cache that is empty at first."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
 def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
     return tuple(
-        dim.dim_value if dim.dim_value > 0 else extents.get(dim.dim_param or i, other if i else first)
+        extents.get(dim.dim_param or i, other if i else first) if _is_open(dim) else dim.dim_value
         for i, dim in enumerate(info.type.tensor_type.shape.dim)
     )
 
 
 def _feeds(
-    infos: Sequence[ValueInfoProto],
-    shapes: Sequence[Sequence[int]],
-    kind: str,
-    seed: int,
-    limits: Mapping[str, int],
+    infos: Sequence[ValueInfoProto], shapes: Sequence[Sequence[int]], draw: Draw, limits: Mapping[str, int]
 ) -> Feeds:
-    rng = np.random.default_rng(seed)
     return {
-        info.name: _array(rng, info.type.tensor_type.elem_type, shape, kind, limits.get(info.name, MOST_INDEX))
+        info.name: draw.next(info.type.tensor_type.elem_type, shape, limits.get(info.name, MOST_INDEX))
         for info, shape in zip(infos, shapes, strict=True)
     }
-
-
-def _array(rng: np.random.Generator, elem_type: int, shape: Sequence[int], kind: str, limit: int) -> Array:
-    if elem_type == TensorProto.STRING:
-        return np.full(shape, "a", object)
-    dtype = helper.tensor_dtype_to_np_dtype(elem_type)
-    if dtype == np.bool_:
-        return np.asarray(rng.integers(0, 2, shape) * (kind != "zero"), bool)
-    if dtype.kind in "iu":
-        most = min(limit, int(np.iinfo(dtype).max) + 1)
-        return np.asarray(
-            rng.integers(0, most, shape) if kind not in ("zero", "equal") else np.ones(shape) * (kind == "equal")
-        ).astype(dtype)
-    return np.asarray(KINDS[kind](rng, shape)).astype(dtype)
 
 
 def index_limits(model: ModelProto) -> dict[str, int]:
@@ -256,7 +233,7 @@ def index_limits(model: ModelProto) -> dict[str, int]:
         if node.op_type in ("Gather", "GatherElements", "GatherND") and len(node.input) > 1:
             table, name = tables.get(node.input[0]), comes_from.get(node.input[1])
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            if table and name is not None:
+            if table and name is not None and -len(table) <= axis < len(table) and table[axis] > 0:
                 limits[name] = min(limits.get(name, table[axis]), table[axis])
         elif node.op_type in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Concat"):
             for name in node.input:
@@ -321,6 +298,8 @@ def check_feeds(stimulus: Stimulus, infos: Mapping[str, Any]) -> None:
         if array is None:
             raise VerifyError(f"{stimulus.name}: the input {name!r} is missing")
         tensor = info.type.tensor_type
+        if not _is_known(tensor.elem_type):
+            raise VerifyError(f"{stimulus.name}: the input {name!r} is {_kind(info)}, which is not known")
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if array.dtype != dtype:
             raise VerifyError(f"{stimulus.name}: the input {name!r} is {array.dtype}, and {dtype} is needed")

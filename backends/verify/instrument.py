@@ -50,9 +50,10 @@ class VerifyNumerics:
 
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
-    models that show it. With `when` = end only `finish` compares. `rebased` is the last pass that changes the function,
-    since which modules are compared with what it left. `frozen` says that callers need not be able to override
-    initializers, as behind FreezeInitializers. `advance` is told of every set of inputs that was compared.
+    models that show it. With `when` = end only `finish` compares, and what stands in front of a pass that changes the
+    function. `rebased` is the last such pass, since which modules are compared with what it left. `frozen` says that
+    callers need not be able to override initializers, as behind FreezeInitializers. `advance` is told of every set of
+    inputs that was compared.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -65,12 +66,19 @@ class VerifyNumerics:
     advance: Callable[[str], None] | None = None
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
+    """The passes since what others are compared with."""
+    _changed: bool = False
+    """Whether one of these changed anything."""
     _rows: Sequence[Row] = ()
     _agreed: bytes = b""
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Run the source, once."""
+        """Run the source, once. At the end there is nothing to hold to it behind a pass that changes the function: what
+        stands in front of one is compared here. Raises VerifyError.
+        """
         self.comparison(module)
+        if self.when == "end" and self._changed and not pass_.preserves:
+            self.compare(module, ",".join(self._done))
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
         """Compare. Raises VerifyError.
@@ -78,6 +86,7 @@ class VerifyNumerics:
         Behind a pass that changes the function, what it left is what others are compared with.
         """
         self._done.append(str(pass_))
+        self._changed |= changed
         if pass_.freezes:
             self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
@@ -85,7 +94,7 @@ class VerifyNumerics:
                 self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
             except VerifyError as error:  # of what the pass left
                 raise VerifyError(f"{pass_}: {error}") from None
-            self.rebased = str(pass_)
+            self.rebased, self._done, self._changed = str(pass_), [], False
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
 

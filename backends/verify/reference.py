@@ -35,8 +35,9 @@ At = tuple[slice, slice, slice]
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
     makes numbers out of infinities, or the reverse, or another integer; None where of no element. A tensor whose shape
-    depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of elements that
-    rounding can move by as much as what stands in their channel is on average: a sign, or zeros, would not show.
+    depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of other elements that
+    rounding can move by as much as what stands in their channel is on average: a sign, or zeros, would not show; or
+    that are no finite numbers, which most faults leave what they are.
     """
 
     value: Array
@@ -57,7 +58,7 @@ class Reference:
             return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
             bound, undecided = _spread(value, samples)
-            greatest, vague = _bound(value, bound, CONSTANT if samples else COARSE)
+            greatest, vague = _bound(value, bound, undecided, CONSTANT if samples else COARSE)
         return cls(value, bound, undecided, True, greatest, vague)
 
     @classmethod
@@ -69,7 +70,8 @@ class Reference:
     def where_finite(self) -> Reference:
         """The same, of numbers alone."""
         infinite = ~np.isfinite(self.value)
-        return replace(self, undecided=infinite if self.undecided is None else infinite | self.undecided)
+        undecided = infinite if self.undecided is None else infinite | self.undecided
+        return replace(self, undecided=undecided, vague=self.silent - int(np.count_nonzero(undecided)))
 
     @property
     def is_number(self) -> bool:
@@ -79,8 +81,7 @@ class Reference:
     @property
     def silent(self) -> int:
         """How many elements are undecided, or vague."""
-        undecided = 0 if self.undecided is None else int(np.count_nonzero(self.undecided))
-        return min(undecided + self.vague, self.value.size)
+        return self.vague + (0 if self.undecided is None else int(np.count_nonzero(self.undecided)))
 
     @property
     def nbytes(self) -> int:
@@ -115,11 +116,12 @@ def _spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None
     return spread, undecided
 
 
-def _bound(value: Array, spread: Array, roundings: float) -> tuple[float, int]:
-    """Make of the spread the bound, in its place, and give the greatest, and how many are vague; `roundings` are what
-    channels that do not spread may be off by.
+def _bound(value: Array, spread: Array, undecided: Array | None, roundings: float) -> tuple[float, int]:
+    """Make of the spread the bound, in its place, and give the greatest, and how many are vague, and not undecided;
+    `roundings` are what channels that do not spread may be off by.
     """
     source, wave = channels(value), channels(spread)
+    known = None if undecided is None else channels(undecided)
     average, size = averages(wave).astype(spread.dtype), averages(source).astype(spread.dtype)
     quiet = ~(average > 0)
     unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
@@ -134,7 +136,9 @@ def _bound(value: Array, spread: Array, roundings: float) -> tuple[float, int]:
             np.copyto(most, constant[at[1], None], where=here[:, None])
         exact = most == 0
         most += tiny
-        vague += int(np.count_nonzero((most >= size[at[1], None]) & ~(exact & (size[at[1], None] == 0))))
+        unclear = (most >= size[at[1], None]) & ~(exact & (size[at[1], None] == 0))
+        unclear |= ~np.isfinite(wide(source[at]))
+        vague += int(np.count_nonzero(unclear if known is None else unclear & ~known[at]))
         greatest = max(greatest, float(most.max(initial=0)))
     return greatest, vague
 

@@ -165,7 +165,7 @@ class Source:
     def overflow(self, stimulus: Stimulus) -> Overflow:
         """What overflows, as far as the model was run."""
         if stimulus not in self._overflows:
-            self._overflows[stimulus] = Overflow(self.model, self.base_dir, stimulus.feeds)
+            self._overflows[stimulus] = Overflow(self._plain, self.base_dir, stimulus.feeds)
         return self._overflows[stimulus]
 
     def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[Key, Reference] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import irc
 import numpy as np
 import pytest
+from irc.backends.verify import Stimulus
 from irc.backends.verify.compare import Comparison
 from onnx import ModelProto, helper, numpy_helper
 from verification import text, verdict, verified
@@ -53,7 +54,8 @@ def test_what_rounding_does_in_a_body_is_not_accused(body: str) -> None:
     assert compiled.count() == {"folded": 1}
     greatest = verified(model).verdicts[-1].greatest
     assert 0 < greatest < 0.5
-    assert verdict(model, cancelling(body, 460.01)) == {"y"}
+    inputs = [Stimulus(s.name, {**s.feeds, "k": np.array(True)}) for s in Comparison(model).inputs]
+    assert verdict(model, cancelling(body, 460.01), inputs=inputs) == {"y"}
 
 
 def test_what_rounding_does_in_a_function_is_not_accused() -> None:
@@ -82,3 +84,51 @@ def test_the_number_of_a_run_gets_no_noise() -> None:
         y = Neg(v) }""")
     rows = [row for row, _ in Comparison(model).rows(model)]
     assert not any(row.deviates or row.undecided for row in rows)
+
+
+GROWING = "p = Mul(h, big) t = Mul(p, small)"
+SMALL = "q = Mul(h, small) t = Mul(q, big)"
+WRONG = "q = Mul(h, small) m = Neg(q) t = Mul(m, big)"
+PLACES = {
+    "If": "y = If(k) <then_branch=a () => (float[M] t) {{ {} }}, else_branch=b () => (float[M] u) {{ u = Neg(x) }}>",
+    "Loop": "y = Loop(times, k) <body = a (int64 i, bool r) => (bool o, float[2] t) {{ o = Identity(r) {} }}>",
+    "Scan": "y = Scan(h2) <num_scan_inputs = 1, body = a (float[2] h) => (float[2] t) {{ {} }}>",
+}
+
+
+def grown(place: str, body: str) -> ModelProto:
+    """Products in a body, or in a function behind which a Relu stands, and what is computed from them."""
+    inner = body if place == "function" else PLACES[place].format(body)
+    model = text(f"""g (float[2] x, bool k) => (float[A,B] z) <float big = {{1e30}}, float small = {{1e-6}},
+        int64 times = {{2}}, int64[1] axis = {{0}}> {{
+        h = Abs(x) h2 = Unsqueeze(h, axis) {"y = Identity(h)" if place == "function" else inner} z = Sigmoid(y) }}""")
+    if place == "function":
+        nodes = [*text(f"g () => () {{ {body} }}").graph.node, helper.make_node("Relu", ["t"], ["v"])]
+        operands = ["h", "big", "small"]
+        function = helper.make_function("local", "F", operands, ["v"], nodes, [helper.make_opsetid("", 17)])
+        model.functions.append(function)
+        model.opset_import.append(helper.make_opsetid("local", 1))
+        model.graph.node[2].CopyFrom(helper.make_node("F", operands, ["y"], domain="local"))
+    return model
+
+
+@pytest.mark.parametrize("place", [*PLACES, "function"])
+def test_what_overflows_inside_says_nothing(place: str) -> None:
+    inputs = [Stimulus("large", {"x": np.full(2, 1e9, np.float32), "k": np.array(True)})]
+    model = grown(place, GROWING)
+    rows = [row for row, _ in Comparison(model, inputs=inputs).rows(grown(place, SMALL))]
+    assert not any(row.deviates for row in rows)
+    assert {row.tensor for row in rows if row.says_nothing} == {"y", "z"}
+    assert "y" in verdict(grown(place, SMALL), model, inputs=inputs), "a compile that overflows is accused"
+    assert "y" in verdict(model, grown(place, WRONG))
+
+
+@pytest.mark.parametrize("place", [*PLACES, "function"])
+@pytest.mark.parametrize("maker", ["Log", "Reciprocal"])
+def test_infinities_inside_that_are_no_overflow_are_compared(place: str, maker: str) -> None:
+    """A mask may be made beside products: of what is computed from it something is said."""
+    model = grown(place, f"zero = Sub(h, h) l = {maker}(zero) m = Sum(h, l) t = Mul(m, big)")
+    inputs = [Stimulus("given", {"x": np.ones(2, np.float32), "k": np.array(True)})]
+    comparison = Comparison(model, inputs=inputs)
+    assert not any(row.deviates for row, _ in comparison.rows(model))
+    assert not comparison.source.overflow(inputs[0]).overflown

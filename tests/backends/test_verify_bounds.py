@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from irc.backends.verify.difference import compare, undecided, undecided_share
 from irc.backends.verify.reference import Reference, averages
 from irc.cli import main
 from onnx import ModelProto, numpy_helper
-from verification import text, verdict
+from verification import text, verdict, verified
 
 
 def lost(sign: int) -> ModelProto:
@@ -43,7 +44,30 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert main(["align", str(source), str(source)]) == 0
     out = capsys.readouterr().out
     assert "1 tensors agree within what rounding can do; 0.67 of their elements are undecided" in out
-    assert "y: nothing can be said, as rounding makes or unmakes its numbers, or moves them by what they are" in out
+    assert "y: nothing can be said, as it has no finite numbers, or rounding moves them by what they are" in out
+
+
+@pytest.mark.parametrize(
+    "array", [np.full((2, 4), np.nan), np.full((2, 4), np.inf), np.zeros((0, 4))], ids=["nan", "infinite", "empty"]
+)
+def test_what_has_no_finite_numbers_is_not_called_verified(array: Any) -> None:
+    """Another sign would not show in NaN, nor anything where nothing is."""
+    model = text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    verify = verified(model, inputs=[Stimulus("given", {"x": array.astype(np.float32)})])
+    assert verify.silent == ["y"]
+    assert verify.warnings() == ["verification can say nothing of any result of the model: its inputs do not tell"]
+
+
+def test_only_the_elements_that_are_no_finite_numbers_are_undecided() -> None:
+    body = "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ y = Mul(x, k) }}"
+    array = np.array([[1, np.nan, 2, np.inf], [3, -np.inf, 4, 5]], np.float32)
+    inputs = [Stimulus("given", {"x": array})]
+    ((row, _),) = Comparison(text(body.format(2)), inputs=inputs).rows(text(body.format(2)))
+    assert (row.undecided, row.says_nothing, row.deviates) == (3, False, False)
+    assert verdict(text(body.format(2)), text(body.format(-2)), inputs=inputs) == {"y"}
+    unmade = text("g (float[2,4] x) => (float[2,4] y) { n = IsNaN(x) y = Where(n, x, x) }")
+    made = text("g (float[2,4] x) => (float[2,4] y) <float z = {0}> { n = IsNaN(x) y = Where(n, z, x) }")
+    assert verdict(unmade, made, inputs=inputs) == {"y"}, "numbers where the source has none are told"
 
 
 def test_what_is_far_beyond_a_great_bound_is_accused() -> None:

@@ -8,11 +8,12 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from irc.backends.verify import compare
 from irc.backends.verify.compare import Comparison
 from irc.backends.verify.inputs import Stimulus, read_inputs
 from irc.cli import main
 from irc.ir.errors import VerifyError
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 
 ADD = """g (float[2] x) => (float[2] y) <float[2] k = {1, 2}, int64[1] a = {0}> {
@@ -32,8 +33,8 @@ def test_initializers_that_callers_may_override_get_other_values() -> None:
     wrong.graph.node[-1].input[1] = "o"
     names = [stimulus.name for stimulus in Comparison(model).inputs]
     assert names[-1] == "normal 2, other initializers"
-    assert len(names) == 7
-    assert verified(model).verdicts[-1].inputs == 7
+    assert len(names) == 8
+    assert verified(model).verdicts[-1].inputs == 8
     comparison = Comparison(model)
     rows = [row for row, _ in comparison.rows(wrong) if row.deviates]
     assert {(row.tensor, row.inputs) for row in rows} == {("y", names[-1])}
@@ -69,7 +70,7 @@ def test_before_version_four_initializers_are_no_inputs() -> None:
     model = overridable()
     model.ir_version = 3
     model.graph.input.add().CopyFrom(helper.make_tensor_value_info("a", TensorProto.INT64, [1]))
-    assert len(Comparison(model).inputs) == 6
+    assert len(Comparison(model).inputs) == 7
     assert irc.compile(model).model.ir_version == 3
 
 
@@ -85,9 +86,115 @@ def test_initializers_of_ones_own(tmp_path: Path) -> None:
         read_inputs([tmp_path / "y.npz"], overridable())
 
 
+BRANCHES = """g ({}) => (float[A,B] y) <float k = {{{}}}> {{
+    y = If(c) <then_branch = a () => (float[A,B] t) {{ {} }}, else_branch = b () => (float[A,B] u) {{ {} }}> }}"""
+
+
+@pytest.mark.parametrize("inputs", ["bool c, float[N,3] x", "float[N,3] x, bool c"])
+@pytest.mark.parametrize("bodies", [("t = Mul(x, k)", "u = Neg(x)"), ("t = Neg(x)", "u = Mul(x, k)")])
+def test_both_branches_run_on_inputs_that_tell(inputs: str, bodies: tuple[str, str]) -> None:
+    model, wrong = (text(BRANCHES.format(inputs, k, *bodies)) for k in (2, 3))
+    kinds = {row.inputs.split()[0] for row, _ in Comparison(model).rows(wrong) if row.deviates}
+    assert kinds & {"normal", "wide", "positive"}
+
+
+def test_booleans_and_single_integers_take_several_values() -> None:
+    model = text("""g (bool a, float[2] x, bool[1] b, bool[2,3] m, int64 i, int64[1] j) => (bool[M] y, int64[1] z) {
+        y = And(a, b) n = Not(m) w = Neg(x) z = Add(i, j) }""")
+    sets = {s.name.split()[0]: s.feeds for s in Comparison(model).inputs}
+    zero = sets.pop("zero")
+    assert not any(zero[name].any() for name in "abm")
+    assert {(bool(feeds["a"]), bool(feeds["b"])) for feeds in sets.values()} == {(p, q) for p in (0, 1) for q in (0, 1)}
+    masks = np.array([feeds["m"] for feeds in sets.values()])
+    assert masks.any(axis=0).all()
+    assert not masks.all(axis=0).any()
+    assert len({mask.tobytes() for mask in masks}) > 2
+    assert all(len({int(feeds[name].item()) for feeds in sets.values()}) > 3 for name in "ij")
+
+
+def test_large_models_run_on_both_values_of_a_boolean(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = text(BRANCHES.format("float[N,3] x, bool c", 2, "t = Neg(x)", "u = Mul(x, k)"))
+    for name in ("LARGE", "HUGE"):
+        monkeypatch.setattr(compare, name, 0)
+        assert {bool(stimulus.feeds["c"]) for stimulus in Comparison(model).inputs} == {True, False}
+
+
+@pytest.mark.parametrize("op", ["Log", "Sqrt", "Acosh"])
+def test_faults_behind_operators_that_take_positive_numbers_alone_are_caught(op: str) -> None:
+    """Of normal inputs all sums behind them are NaN, and of ones some are zero."""
+    body = "g (float[N,16] x) => (float[N,16] y) <float k = {{{}}}> {{ h = {}(x) s = MatMul(h, w) y = Mul(s, k) }}"
+    model, wrong = text(body.format(1, op)), text(body.format(1.5, op))
+    weight = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    for made in (model, wrong):
+        made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    rows = [row for row, _ in Comparison(model).rows(wrong) if row.tensor == "y"]
+    assert {row.inputs.split()[0] for row in rows if row.deviates} >= {"positive"}
+    assert {row.inputs.split()[0] for row in rows if row.says_nothing} >= {"normal", "negative"}
+
+
+def of_type(elem_type: int) -> ModelProto:
+    model = text("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    model.graph.input[0].type.tensor_type.elem_type = elem_type
+    return model
+
+
+REFUSED = {
+    "axis": (
+        text("g (int64[2] i) => (float[A,B] y) <float[2] w = {1, 2}> { y = Gather<axis = 5>(w, i) }"),
+        "onnxruntime",
+    ),
+    "empty": (text("g (int64[N] i) => (float[N] y) <float[0] w = {}> { y = Gather(w, i) }"), "onnxruntime"),
+    "none": (of_type(0), "the input 'x' is of element type 0, which is not known"),
+    "unknown": (of_type(99), "the input 'x' is of element type 99, which is not known"),
+}
+
+
+@pytest.mark.parametrize("command", ["compile", "compile at the end", "align", "bisect"])
+@pytest.mark.parametrize(("model", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_source_that_cannot_run_is_refused_in_one_sentence(
+    model: ModelProto, message: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx")
+    onnx.save(model, source)
+    arguments = {"align": [source], "bisect": [], "compile": ["-o", output, "--verify"]}
+    rest = arguments.get(command, ["-o", output, "--verify=end"])
+    assert main([command.split()[0], source, *rest, "-q"]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    assert message in line
+    assert "failed after" not in line
+    assert not Path(output).exists()
+
+
+def test_other_models_and_inputs_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
+    known = text("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    with pytest.raises(VerifyError, match="the input 'x' is of element type 99, and float in the source"):
+        verdict(known, of_type(99))
+    np.savez(tmp_path / "x.npz", x=np.ones(2, np.float32))
+    with pytest.raises(VerifyError, match="the input 'x' is of element type 99, which is not known"):
+        read_inputs([tmp_path / "x.npz"], of_type(99))
+
+
+def test_indices_stay_within_tables_counted_from_the_last_axis() -> None:
+    model = text("g (int64[40] i) => (float[A,B] y) { y = Gather<axis = -1>(w, i) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((9, 3), np.float32), "w"))
+    assert {int(stimulus.feeds["i"].max()) for stimulus in Comparison(model).inputs} == {0, 1, 2}
+
+
 def sets_of(model: ModelProto) -> list[str]:
     """The shapes that are tried."""
     return list(dict.fromkeys(stimulus.name.split()[1] for stimulus in Comparison(model).inputs))
+
+
+def test_an_extent_of_zero_is_fixed() -> None:
+    """A cache is empty at the first step."""
+    model = text("""g (float[1,2,0,4] past, float[1,2,T,4] x) => (float[A,B,C,D] y) <float s = {2}> {
+        k = Concat<axis = 2>(past, x) y = Mul(k, s) }""")
+    assert sets_of(model) == ["1x2x0x4,1x2x32x4", "1x2x0x4,1x2x48x4"]
+    wrong = text("""g (float[1,2,0,4] past, float[1,2,T,4] x) => (float[A,B,C,D] y) <float s = {3}> {
+        k = Concat<axis = 2>(past, x) y = Mul(k, s) }""")
+    assert verdict(model, wrong) == {"y"}
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+    assert sets_of(model)[0] == "1x2x32x4,1x2x64x4"
 
 
 def test_height_and_width_cannot_be_mixed_up() -> None:
