@@ -13,12 +13,12 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "align",
         help="compare two models tensor by tensor",
-        description="Run A and B on the same inputs, and compare every tensor that both have under one name. Exit with "
-        "1 where rounding does not explain a difference.",
+        description="Run A and B on the same inputs, and compare every tensor of A with what stands for it in B: under "
+        "the same name, by the fold map, or by structure. Exit with 1 where rounding does not explain a difference.",
     )
     command.add_argument("first", metavar="A", help="an ONNX file")
     command.add_argument("second", metavar="B", help="another one, as irc compile wrote it from A")
-    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what became of tensors that it lacks")
+    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what stands for tensors that it lacks")
     add_inputs(command)
     command.add_argument("--json", metavar="OUT.json", help="write all rows, - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")

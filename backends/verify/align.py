@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
+from .counterparts import NAME, Counterpart, counterparts
 from .difference import Row, measures, undecided, undecided_share, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
@@ -32,9 +33,11 @@ class Alignment:
     """What two models have in common, and what only the first has."""
 
     rows: tuple[Row, ...]
-    """One for every tensor that both have under one name and every set of inputs, in the order of the first model."""
+    """One for every tensor that both have and every set of inputs, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
     """The tensors that only the first has, with what the fold map says became of them, if anything."""
+    counterparts: Mapping[str, Counterpart]
+    """What the second has for tensors of the first."""
 
     @property
     def worst(self) -> list[Row]:
@@ -54,7 +57,11 @@ class Alignment:
         """The document of `irc align --json`; infinities and what is no number are null."""
         first = self.first_divergence
         return {
-            "rows": [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows],
+            "rows": [
+                {key: _plain(value) for key, value in asdict(row).items()}
+                | {"counterpart": self.counterparts[row.value].name, "by": self.counterparts[row.value].by}
+                for row in self.rows
+            ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
         }
@@ -66,18 +73,20 @@ def _plain(value: Any) -> Any:
 
 
 def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
-    """Compare every tensor of the source with the one of the same name in `other`: what irc writes bears a name of its
-    source only where it holds the same values.
+    """Compare every tensor of the source with what stands for it in `other`: what irc writes bears a name of its source
+    only where it holds the same values. For others `counterparts` are looked for, with the help of the fold map.
 
-    Raises VerifyError where a model does not run.
+    Raises VerifyError where a model does not run, ModelError where a file cannot be read.
     """
-    order = {name: i for i, name in enumerate(tensors_of(comparison.source.model))}
-    _, found = comparison.deviation(other, base_dir, similarity=True)
+    source = comparison.source
+    order = {name: i for i, name in enumerate(tensors_of(source.model))}
+    there = counterparts(source.model, source.base_dir, other, base_dir, fold_map)
+    names = {name: counterpart.name for name, counterpart in there.items()}
+    _, found = comparison.deviation(other, base_dir, similarity=True, counterparts=names)
     rows = sorted(found, key=lambda row: order[row.value])
-    there = set(tensors_of(other))
     notes = {} if fold_map is None else _gone(fold_map)
     alone = tuple((name, notes.get(name, "")) for name in order if name not in there)
-    return Alignment(tuple(rows), alone)
+    return Alignment(tuple(rows), alone, there)
 
 
 def _gone(fold_map: FoldMap) -> dict[str, str]:
@@ -98,7 +107,9 @@ def print_alignment(found: Alignment, console: Console) -> None:
     """A table with the worst row of every tensor, sentences on those that only the first model has or of which nothing
     can be said, and one on the first that diverges.
     """
-    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
+    others = {name: other for name, other in found.counterparts.items() if other.by != NAME}
+    headings = ("tensor", "in the second") if others else ("tensor",)
+    table = Table(*headings, "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
     for row in found.worst:
         style = "bold red" if row.deviates else ""
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -110,7 +121,9 @@ def print_alignment(found: Alignment, console: Console) -> None:
             f"{row.share:.3g}",
             f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
         )
-        table.add_row(escape(row.tensor), shape, *numbers, escape(row.inputs), style=style)
+        other = others.get(row.value)
+        there = (f"{escape(other.name)} ({other.by})" if other else "",) if others else ()
+        table.add_row(escape(row.tensor), *there, shape, *numbers, escape(row.inputs), style=style)
     if found.rows:
         console.print(table)
     for name, note in found.alone:
