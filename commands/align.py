@@ -22,7 +22,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_inputs(command)
     command.add_argument("--json", metavar="OUT.json", help="write all rows, - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
-    command.add_argument("--dump", metavar="DIR", help="save every tensor of both as .npy, with an index")
+    command.add_argument(
+        "--dump",
+        metavar="DIR",
+        help="save every tensor of both as .npy, with an index; what an earlier dump left there goes",
+    )
     command.add_argument("-q", "--quiet", action="store_true", help="print no table")
     add_limits(command)
 
@@ -37,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.onnx.external import external_files
     from ..backends.places import check_apart
     from ..backends.terminal import progress
-    from ..backends.verify.align import align, dump, print_alignment
+    from ..backends.verify.align import align, check_dump, dump, print_alignment
     from ..backends.verify.compare import Comparison
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
@@ -51,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
     external = external_files(first, base_dir) | external_files(second, other_dir)
     check_apart([options.json, options.html], [*reads, *external])
+    if options.dump:
+        check_dump(Path(options.dump))
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)

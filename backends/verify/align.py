@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -26,6 +27,10 @@ from .inputs import Stimulus
 from .reference import is_tensor, wide
 from .runner import FED, Runner, Walk, tensors_of
 from .source import Source
+
+INDEX = "index.json"
+DUMPED = re.compile(r"\d{5,}\.npy")
+"""Names of the files in a dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +151,13 @@ def print_alignment(found: Alignment, console: Console) -> None:
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
     """Save every tensor of each model, which is labelled so, for every set of inputs that it takes, as `.npy`;
-    `index.json` names them. Those of types that numpy does not have by itself are saved as float32.
+    `index.json` names them. Those of types that numpy does not have by itself are saved as float32. A folder may have
+    been dumped to before: what was there then goes.
 
-    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, VerifyError
-    where a model does not run.
+    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, or has
+    other files, VerifyError where a model does not run.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
+    _clear(folder)
     index: list[dict[str, Any]] = []
     for label, runner in models:
         for stimulus in comparison.inputs_of(runner.model):
@@ -164,8 +167,44 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
                     np.save(stream, wide(value) if value.dtype in FED else value)
                 entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
                 index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
-    with replacing(folder / "index.json") as target:
+    with replacing(folder / INDEX) as target:
         target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def check_dump(folder: Path) -> list[Path]:
+    """The files of an earlier dump in `folder`, which need not be there, its index first. Raises EmitError where the
+    folder has files that no index of a dump names, which are not ours to remove.
+    """
+    try:
+        there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be written to: {error.strerror}") from None
+    known = _indexed(folder / INDEX)
+    other = next((name for name in there if name not in known), None)
+    if other is not None:
+        raise EmitError(f"{folder}: there is {other}, which is of no earlier dump: take an empty folder")
+    return [folder / name for name in known if name in there]
+
+
+def _indexed(index: Path) -> list[str]:
+    """The index of a dump, and the files that it names; nothing where it is none."""
+    try:
+        entries = json.loads(index.read_bytes())
+        names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [INDEX, *names] if all(isinstance(name, str) and DUMPED.fullmatch(name) for name in names) else []
+
+
+def _clear(folder: Path) -> None:
+    """Make the folder, without the files of an earlier dump; the index goes last, as it tells whose they are."""
+    files = check_dump(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in reversed(files):
+            file.unlink()
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
 def _tensors(runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
