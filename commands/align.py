@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, write_json
+from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, writing_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -37,9 +37,11 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
+    from ..backends.files import Together
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external import external_files
-    from ..backends.places import check_apart
+    from ..backends.places import check_apart, text_of
+    from ..backends.report import collect_alignment, writing_report
     from ..backends.terminal import progress
     from ..backends.verify.align import align, check_dump, dump, print_alignment
     from ..backends.verify.compare import Comparison
@@ -62,16 +64,15 @@ def run(options: argparse.Namespace) -> int:
         inputs = read_inputs(options.inputs, first)
         comparison = Comparison(first, base_dir, inputs=inputs, advance=advance, frozen=True)
         found = align(comparison, second, other_dir, fold_map)
-    if options.dump:
-        dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
-    if options.json:
-        write_json(options.json, found.to_json())
-    if options.html:
-        from ..backends.places import text_of
-        from ..backends.report import collect_alignment, write_report
-
-        names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
-        write_report(options.html, collect_alignment(names, first, second, found.measures()))
+    with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
+        if options.json:
+            files.enter_context(writing_json(options.json, found.to_json()))
+        if options.html:
+            names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
+            page = collect_alignment(names, first, second, found.measures())
+            files.enter_context(writing_report(options.html, page))
+        if options.dump:
+            dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
     return 1 if found.first_divergence is not None else 0

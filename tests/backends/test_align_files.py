@@ -52,3 +52,22 @@ def test_files_beside_a_dump_are_kept(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(command(tmp_path, "--dump", str(dumped))) == 1
     assert "there is 99999.npy" in capsys.readouterr().err
     assert sorted(dumped.iterdir()) == before
+
+
+@pytest.mark.parametrize("lost", ["--json", "--html", "--dump"])
+def test_all_files_are_written_or_none(lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where one of them cannot be."""
+    (tmp_path / "file").write_text("")
+    places = {option: tmp_path / option[2:] for option in ("--json", "--html", "--dump")}
+    places[lost] = tmp_path / "file" / "x"
+    options = [text for option, place in places.items() for text in (option, str(place))]
+    assert main(command(tmp_path, *options)) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "file"]
+
+
+def test_rows_go_to_standard_output_behind_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "page.html"))) == 0
+    assert json.loads(capsys.readouterr().out)["first_divergence"] is None
+    assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "no" / "page.html"))) == 1
+    assert capsys.readouterr().out == ""
