@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.terminal import progress
     from ..backends.verify.align import align, check_dump, dump, print_alignment
     from ..backends.verify.compare import Comparison
+    from ..backends.verify.exposed import exposed
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
     from ..frontends.onnx import read_model
@@ -62,8 +63,9 @@ def run(options: argparse.Namespace) -> int:
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
-        comparison = Comparison(first, base_dir, inputs=inputs, advance=advance, frozen=True)
-        found = align(comparison, second, other_dir, fold_map)
+        inside = (exposed(first, base_dir), exposed(second, other_dir))
+        comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
+        found = align(comparison, inside[1], other_dir, fold_map)
     with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json()))
@@ -72,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             page = collect_alignment(names, first, second, found.measures())
             files.enter_context(writing_report(options.html, page))
         if options.dump:
-            dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
+            dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
     return 1 if found.first_divergence is not None else 0
