@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, write_json
+from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, writing_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -13,16 +13,20 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "align",
         help="compare two models tensor by tensor",
-        description="Run A and B on the same inputs, and compare every tensor that both have under one name. Exit with "
-        "1 where rounding does not explain a difference.",
+        description="Run A and B on the same inputs, and compare every tensor of A with what stands for it in B: under "
+        "the same name, by the fold map, or by structure. Exit with 1 where rounding does not explain a difference.",
     )
     command.add_argument("first", metavar="A", help="an ONNX file")
     command.add_argument("second", metavar="B", help="another one, as irc compile wrote it from A")
-    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what became of tensors that it lacks")
+    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what stands for tensors that it lacks")
     add_inputs(command)
     command.add_argument("--json", metavar="OUT.json", help="write all rows, - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
-    command.add_argument("--dump", metavar="DIR", help="save every tensor of both as .npy, with an index")
+    command.add_argument(
+        "--dump",
+        metavar="DIR",
+        help="save every tensor of both as .npy, with an index; what an earlier dump left there goes",
+    )
     command.add_argument("-q", "--quiet", action="store_true", help="print no table")
     add_limits(command)
 
@@ -33,12 +37,15 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
+    from ..backends.files import Together
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external import external_files
-    from ..backends.places import check_apart
+    from ..backends.places import check_apart, text_of
+    from ..backends.report import collect_alignment, writing_report
     from ..backends.terminal import progress
-    from ..backends.verify.align import align, dump, print_alignment
+    from ..backends.verify.align import align, check_dump, dump, print_alignment
     from ..backends.verify.compare import Comparison
+    from ..backends.verify.exposed import exposed
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
     from ..frontends.onnx import read_model
@@ -51,21 +58,23 @@ def run(options: argparse.Namespace) -> int:
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
     external = external_files(first, base_dir) | external_files(second, other_dir)
     check_apart([options.json, options.html], [*reads, *external])
+    if options.dump:
+        check_dump(Path(options.dump))
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
-        comparison = Comparison(first, base_dir, inputs=inputs, advance=advance, frozen=True)
-        found = align(comparison, second, other_dir, fold_map)
-    if options.dump:
-        dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(second, other_dir))), comparison)
-    if options.json:
-        write_json(options.json, found.to_json())
-    if options.html:
-        from ..backends.places import text_of
-        from ..backends.report import collect_alignment, write_report
-
-        names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
-        write_report(options.html, collect_alignment(names, first, second, found.measures()))
+        inside = (exposed(first, base_dir), exposed(second, other_dir))
+        comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
+        found = align(comparison, inside[1], other_dir, fold_map)
+    with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
+        if options.json:
+            files.enter_context(writing_json(options.json, found.to_json()))
+        if options.html:
+            names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
+            page = collect_alignment(names, first, second, found.measures())
+            files.enter_context(writing_report(options.html, page))
+        if options.dump:
+            dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
     return 1 if found.first_divergence is not None else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -113,20 +113,35 @@ def write_text(path: str, text: str) -> None:
 
     Raises EmitError.
     """
+    with writing_text(path, text):
+        pass
+
+
+@contextmanager
+def writing_text(path: str, text: str) -> Iterator[None]:
+    """`write_text`, with the file taking its place when the block ends well, so that other files may go with it."""
     import sys
     from pathlib import Path
 
     from ..backends.files import replacing
 
     if path == "-":
+        yield
         sys.stdout.write(text)
         return
     with replacing(Path(path)) as target:
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
+        yield
 
 
 def write_json(path: str, document: object) -> None:
     """`write_text` of a document."""
+    with writing_json(path, document):
+        pass
+
+
+def writing_json(path: str, document: object) -> AbstractContextManager[None]:
+    """`writing_text` of a document."""
     import json
 
-    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return writing_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -20,11 +21,16 @@ from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
+from .counterparts import NAME, Counterpart, counterparts
 from .difference import Row, measures, undecided, undecided_share, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
 from .runner import FED, Runner, Walk, tensors_of
 from .source import Source
+
+INDEX = "index.json"
+DUMPED = re.compile(r"\d{5,}\.npy")
+"""Names of the files in a dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,11 @@ class Alignment:
     """What two models have in common, and what only the first has."""
 
     rows: tuple[Row, ...]
-    """One for every tensor that both have under one name and every set of inputs, in the order of the first model."""
+    """One for every tensor that both have and every set of inputs, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
     """The tensors that only the first has, with what the fold map says became of them, if anything."""
+    counterparts: Mapping[str, Counterpart]
+    """What the second has for tensors of the first."""
 
     @property
     def worst(self) -> list[Row]:
@@ -54,7 +62,11 @@ class Alignment:
         """The document of `irc align --json`; infinities and what is no number are null."""
         first = self.first_divergence
         return {
-            "rows": [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows],
+            "rows": [
+                {key: _plain(value) for key, value in asdict(row).items()}
+                | {"counterpart": self.counterparts[row.value].name, "by": self.counterparts[row.value].by}
+                for row in self.rows
+            ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
         }
@@ -66,18 +78,20 @@ def _plain(value: Any) -> Any:
 
 
 def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
-    """Compare every tensor of the source with the one of the same name in `other`: what irc writes bears a name of its
-    source only where it holds the same values.
+    """Compare every tensor of the source with what stands for it in `other`: what irc writes bears a name of its source
+    only where it holds the same values. For others `counterparts` are looked for, with the help of the fold map.
 
-    Raises VerifyError where a model does not run.
+    Raises VerifyError where a model does not run, ModelError where a file cannot be read.
     """
-    order = {name: i for i, name in enumerate(tensors_of(comparison.source.model))}
-    _, found = comparison.deviation(other, base_dir, similarity=True)
+    source = comparison.source
+    order = {name: i for i, name in enumerate(tensors_of(source.model))}
+    there = counterparts(source.model, source.base_dir, other, base_dir, fold_map)
+    names = {name: counterpart.name for name, counterpart in there.items()}
+    _, found = comparison.deviation(other, base_dir, similarity=True, counterparts=names)
     rows = sorted(found, key=lambda row: order[row.value])
-    there = set(tensors_of(other))
     notes = {} if fold_map is None else _gone(fold_map)
     alone = tuple((name, notes.get(name, "")) for name in order if name not in there)
-    return Alignment(tuple(rows), alone)
+    return Alignment(tuple(rows), alone, there)
 
 
 def _gone(fold_map: FoldMap) -> dict[str, str]:
@@ -98,7 +112,9 @@ def print_alignment(found: Alignment, console: Console) -> None:
     """A table with the worst row of every tensor, sentences on those that only the first model has or of which nothing
     can be said, and one on the first that diverges.
     """
-    table = Table("tensor", "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
+    others = {name: other for name, other in found.counterparts.items() if other.by != NAME}
+    headings = ("tensor", "in the second") if others else ("tensor",)
+    table = Table(*headings, "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
     for row in found.worst:
         style = "bold red" if row.deviates else ""
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -110,7 +126,9 @@ def print_alignment(found: Alignment, console: Console) -> None:
             f"{row.share:.3g}",
             f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
         )
-        table.add_row(escape(visible(row.tensor)), shape, *numbers, escape(visible(row.inputs)), style=style)
+        other = others.get(row.value)
+        there = (f"{escape(visible(other.name))} ({other.by})" if other else "",) if others else ()
+        table.add_row(escape(visible(row.tensor)), *there, shape, *numbers, escape(visible(row.inputs)), style=style)
     if found.rows:
         console.print(table)
     for name, note in found.alone:
@@ -135,15 +153,13 @@ def print_alignment(found: Alignment, console: Console) -> None:
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
     """Save every tensor of each model, which is labelled so, for every set of inputs that it takes, as `.npy`;
-    `index.json` names them. Those of types that numpy does not have by itself are saved as float32.
+    `index.json` names them. Those of types that numpy does not have by itself are saved as float32. A folder may have
+    been dumped to before: what was there then goes.
 
-    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, VerifyError
-    where a model does not run.
+    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, or has
+    other files, VerifyError where a model does not run.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
+    _clear(folder)
     index: list[dict[str, Any]] = []
     for label, runner in models:
         for stimulus in comparison.inputs_of(runner.model):
@@ -153,8 +169,44 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
                     np.save(stream, wide(value) if value.dtype in FED else value)
                 entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
                 index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
-    with replacing(folder / "index.json") as target:
+    with replacing(folder / INDEX) as target:
         target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def check_dump(folder: Path) -> list[Path]:
+    """The files of an earlier dump in `folder`, which need not be there, its index first. Raises EmitError where the
+    folder has files that no index of a dump names, which are not ours to remove.
+    """
+    try:
+        there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be written to: {error.strerror}") from None
+    known = _indexed(folder / INDEX)
+    other = next((name for name in there if name not in known), None)
+    if other is not None:
+        raise EmitError(f"{folder}: there is {other}, which is of no earlier dump: take an empty folder")
+    return [folder / name for name in known if name in there]
+
+
+def _indexed(index: Path) -> list[str]:
+    """The index of a dump, and the files that it names; nothing where it is none."""
+    try:
+        entries = json.loads(index.read_bytes())
+        names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [INDEX, *names] if all(isinstance(name, str) and DUMPED.fullmatch(name) for name in names) else []
+
+
+def _clear(folder: Path) -> None:
+    """Make the folder, without the files of an earlier dump; the index goes last, as it tells whose they are."""
+    files = check_dump(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in reversed(files):
+            file.unlink()
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
 def _tensors(runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:

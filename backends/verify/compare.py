@@ -1,4 +1,4 @@
-"""Two models side by side: every tensor that both have under one name, and what rounding can explain of the difference.
+"""Two models side by side: every tensor that both have, and what rounding can explain of the difference.
 
 A name that a compiled model shares with its source stands for the same values, so all of them are compared, not the
 results alone.
@@ -99,9 +99,11 @@ class Comparison:
         *,
         similarity: bool = True,
         inputs: Sequence[Stimulus] | None = None,
+        counterparts: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[Row, Stimulus]]:
         """A row for every tensor in both models and every set of inputs, or those given, for each set in the source's
-        order; without `similarity` cosine and SQNR are left out.
+        order; without `similarity` cosine and SQNR are left out. `counterparts` are names in the other model by those
+        in the source, all that are equal where they are not given.
 
         Raises VerifyError where the other model does not run, or has another interface, SourceError where the source
         does not run.
@@ -109,7 +111,8 @@ class Comparison:
         base_dir = base_dir or self.source.base_dir
         if inputs is None:
             self.check_interface(other, base_dir)
-        runner, there = Runner(other, base_dir), set(tensors_of(other))
+        runner = Runner(other, base_dir)
+        there = {name: name for name in tensors_of(other)} if counterparts is None else counterparts
         for stimulus in self.inputs_of(other) if inputs is None else inputs:
             if self.advance is not None:
                 self.advance(stimulus.name)
@@ -122,7 +125,12 @@ class Comparison:
                     yield nothing_said(name, stimulus.name), stimulus
 
     def deviation(
-        self, other: ModelProto, base_dir: Path | None = None, *, similarity: bool = False
+        self,
+        other: ModelProto,
+        base_dir: Path | None = None,
+        *,
+        similarity: bool = False,
+        counterparts: Mapping[str, str] | None = None,
     ) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows. Inputs that seem to
         show one are run with more noise first.
@@ -130,11 +138,12 @@ class Comparison:
         Raises VerifyError as `rows`.
         """
         found: dict[Stimulus, list[Row]] = {stimulus: [] for stimulus in self.inputs}
-        for row, stimulus in self.rows(other, base_dir, similarity=similarity):
+        for row, stimulus in self.rows(other, base_dir, similarity=similarity, counterparts=counterparts):
             found[stimulus].append(row)
         while (first := self._first(found)) is not None and not self.source.is_sure(first.stimulus):
             self.source.make_sure(first.stimulus)
-            again = self.rows(other, base_dir, similarity=similarity, inputs=[first.stimulus])
+            inputs = [first.stimulus]
+            again = self.rows(other, base_dir, similarity=similarity, inputs=inputs, counterparts=counterparts)
             found[first.stimulus] = [row for row, _ in again]
         return first, [row for rows in found.values() for row in rows]
 
@@ -151,14 +160,16 @@ class Comparison:
 
 
 def _compare(
-    names: Sequence[str], there: set[str], references: References, walk: Walk, *, similarity: bool
+    names: Sequence[str], there: Mapping[str, str], references: References, walk: Walk, *, similarity: bool
 ) -> Iterator[Row]:
-    """The rows of the next tensors, of which the other model has those that are `there`."""
+    """The rows of the next tensors, of which the other model has those that are `there`, under the names there."""
     known = references.take(names)
     shared = [name for name in names if name in there]
     if not shared:
         return
-    found = parts(shared, walk.take(shared))
+    asked = list(dict.fromkeys(there[name] for name in shared))
+    values = dict(zip(asked, walk.take(asked), strict=True))
+    found = parts(shared, [values[there[name]] for name in shared])
     wanted = {part: reference for part, reference in known.items() if part[0] in there}
     for part in {**wanted, **found}:
         reference, label = wanted.get(part), f"{part[0]} [{part[1]}]" if part[1] else part[0]

@@ -19,7 +19,7 @@ from ..onnx import emit
 from .compare import Comparison, Deviation
 from .difference import Row, measures, undecided, undecided_share
 from .inputs import Stimulus
-from .reproduce import save_reproducer
+from .reproduce import Reproducer, agreeing_in, save_reproducer
 from .runner import Runner
 
 WHEN = ("each", "end")
@@ -191,17 +191,22 @@ class VerifyNumerics:
         if self.reproducer is None:
             return text
         try:
-            operators = self.reproduce(deviation, rows, Runner(model, base_dir), self.reproducer)
+            made = self.reproduce(deviation, rows, Runner(model, base_dir), self.reproducer)
         except (EmitError, VerifyError) as error:
             return f"{text}; the models that show it cannot be saved: {error}"
-        return f"{text}; {self.reproducer} has the {operators} operators that show it"
+        text += f"; {self.reproducer} has the {made.operators} operators that"
+        if made.row is None:
+            return f"{text} compute it, which alone do not show it"
+        if made.row.key == row.key:
+            return f"{text} show it"
+        first = f"tensor {made.row.tensor!r} is off by {made.row.max_abs:.3g}, {made.row.share:.3g} times"
+        return f"{text} show where it begins: {first} what rounding can do in them"
 
-    def reproduce(self, deviation: Deviation, rows: Sequence[Row], other: Runner, folder: Path) -> int:
-        """Save the smallest models that show a deviation; the number of operators in the second."""
+    def reproduce(self, deviation: Deviation, rows: Sequence[Row], other: Runner, folder: Path) -> Reproducer:
+        """Save the smallest models that show a deviation."""
         assert self._comparison is not None
         source = self._comparison.source.runner
-        tensors = {row.value for row in rows if row.tensor == row.value}
-        agreeing = tensors - {row.value for row in rows if row.deviates}
+        agreeing = agreeing_in(rows, deviation.stimulus)
         return save_reproducer(folder, source, other, deviation.row.value, agreeing, deviation.stimulus)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnxruntime
@@ -139,7 +139,7 @@ class Walk:
         part = self.runner.part(names, self.held.keys() - names)
         values = self.runner.run_part(part, self.feeds, self.held)
         self.done.update(part.places)
-        self.held.update((name, value) for name, value in zip(names, values, strict=True) if _can_be_fed(value))
+        self.held.update((name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value))
         readers = self.runner.readers
         self.held = {
             name: value for name, value in self.held.items() if not self.done.issuperset(readers.get(name, ()))
@@ -162,7 +162,8 @@ def _returning() -> onnxruntime.RunOptions:
     return options
 
 
-def _can_be_fed(value: object) -> bool:
+def can_be_fed(value: object) -> TypeGuard[Array]:
+    """Whether a part of a model can begin at a value, as an array of numpy."""
     return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in FED)
 
 

@@ -57,7 +57,7 @@ class Source:
         self.runner = Runner(model, base_dir)
         self.sizes: dict[str, int] = {}
         """Bytes by name, once they are measured."""
-        found = self._found
+        found = self.types
         self.unreadable = [name for name in tensors_of(model) if not is_readable(found.get(name, TensorType()))]
         self.names = [name for name in tensors_of(model) if name not in self.unreadable]
         self.results = list(dict.fromkeys(info.name for info in model.graph.output))
@@ -71,7 +71,7 @@ class Source:
         return inlined(self.model)
 
     @cached_property
-    def _found(self) -> dict[str, Type]:
+    def types(self) -> dict[str, Type]:
         """Types of values by name, as far as they are known; two bodies may have values of one name."""
         try:
             module = from_model(self._plain, self.base_dir)
@@ -86,7 +86,7 @@ class Source:
     @cached_property
     def noisy(self) -> Runner:
         """The model with noise wherever it rounds: every run gives other tensors."""
-        types = {name: type_ for name, type_ in self._found.items() if isinstance(type_, TensorType)}
+        types = {name: type_ for name, type_ in self.types.items() if isinstance(type_, TensorType)}
         return Runner(noisy(self._plain, types), self.base_dir)
 
     def fault(self, feeds: Feeds) -> str | None:
@@ -118,7 +118,7 @@ class Source:
         """
         asked = ModelProto()
         asked.CopyFrom(self.model)
-        widths = {name: bits // 8 for name in self.names if (bits := _bits(self._found.get(name))) >= 8}
+        widths = {name: bits // 8 for name in self.names if (bits := _bits(self.types.get(name))) >= 8}
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
         asked.graph.node.extend(
             helper.make_node("Shape", [name], [out]) for name, out in zip(widths, outs, strict=True)

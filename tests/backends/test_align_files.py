@@ -1,0 +1,73 @@
+"""What `irc align` writes: the files of one run, or none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from irc.cli import main
+from verification import text
+
+BODY = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x) b = Sin(a) y = Sigmoid(b) }"
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    onnx.save(text(BODY), folder / "a.onnx")
+    return ["align", str(folder / "a.onnx"), str(folder / "a.onnx"), "-q", *options]
+
+
+def test_a_dump_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    dumped = tmp_path / "dump"
+    assert main(command(tmp_path, "--dump", str(dumped))) == 0
+    many = {path.name for path in dumped.iterdir()}
+    np.savez(tmp_path / "mine.npz", x=np.ones((2, 4), np.float32))
+    options = ["--dump", str(dumped), "--inputs", str(tmp_path / "mine.npz")]
+    assert main(command(tmp_path, *options)) == 0
+    index = json.loads((dumped / "index.json").read_text())
+    assert {path.name for path in dumped.iterdir()} == {"index.json", *(entry["file"] for entry in index)}
+    assert len(index) == 6 < len(many)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "weights.npy", "00000.npy", "index.json"])
+def test_a_folder_with_other_files_is_refused_and_kept(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / name).write_text("mine")
+    rows = tmp_path / "rows.json"
+    assert main(command(tmp_path, "--dump", str(tmp_path / "dump"), "--json", str(rows))) == 1
+    assert f"there is {name}, which is of no earlier dump" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "dump").iterdir()] == [name]
+    assert not rows.exists()
+
+
+def test_files_beside_a_dump_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dumped = tmp_path / "dump"
+    assert main(command(tmp_path, "--dump", str(dumped))) == 0
+    (dumped / "99999.npy").write_text("mine")
+    before = sorted(dumped.iterdir())
+    assert main(command(tmp_path, "--dump", str(dumped))) == 1
+    assert "there is 99999.npy" in capsys.readouterr().err
+    assert sorted(dumped.iterdir()) == before
+
+
+@pytest.mark.parametrize("lost", ["--json", "--html", "--dump"])
+def test_all_files_are_written_or_none(lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where one of them cannot be."""
+    (tmp_path / "file").write_text("")
+    places = {option: tmp_path / option[2:] for option in ("--json", "--html", "--dump")}
+    places[lost] = tmp_path / "file" / "x"
+    options = [text for option, place in places.items() for text in (option, str(place))]
+    assert main(command(tmp_path, *options)) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "file"]
+
+
+def test_rows_go_to_standard_output_behind_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "page.html"))) == 0
+    assert json.loads(capsys.readouterr().out)["first_divergence"] is None
+    assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "no" / "page.html"))) == 1
+    assert capsys.readouterr().out == ""

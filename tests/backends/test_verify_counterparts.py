@@ -1,0 +1,136 @@
+"""`irc align` finds what stands for a tensor: by name, by the fold map, by structure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import irc
+import numpy as np
+import onnx
+import pytest
+from graphs import F32, Graph, batch_norm
+from irc.backends.verify.align import Alignment, align
+from irc.backends.verify.compare import Comparison
+from irc.backends.verify.counterparts import counterparts
+from irc.cli import main
+from onnx import ModelProto, numpy_helper
+from verification import text
+
+TWINS = """g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}> {
+    a = MatMul(x, w) r1 = Relu(a) r2 = Relu(a) s = Sigmoid(r2) i = Identity(s) y = Add(r1, i) }"""
+
+
+def renamed(model: ModelProto, *, prefix: str = "other.") -> ModelProto:
+    """The model with other names for all that is neither input nor result nor constant."""
+    other = ModelProto()
+    other.CopyFrom(model)
+    kept = {info.name for info in (*model.graph.input, *model.graph.output)}
+    made = {name for node in model.graph.node for name in node.output} - kept
+    for node in other.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [prefix + name if name in made else name for name in names]
+    return other
+
+
+def found(first: ModelProto, second: ModelProto, fold_map: Any = None) -> dict[str, tuple[str, str]]:
+    made = counterparts(first, Path(), second, Path(), fold_map)
+    return {name: (other.name, other.by) for name, other in made.items()}
+
+
+def aligned(first: ModelProto, second: ModelProto, fold_map: Any = None) -> Alignment:
+    return align(Comparison(first), second, Path(), fold_map)
+
+
+def test_a_renamed_model_is_compared_tensor_by_tensor() -> None:
+    model = text(TWINS)
+    names = {name: (f"other.{name}", "structure") for name in ("a", "r1", "r2", "s", "i")}
+    assert found(model, renamed(model)) == {**names, "y": ("y", "name")}
+    alignment = aligned(model, renamed(model))
+    assert {row.tensor for row in alignment.rows} == {*names, "y"}
+    assert alignment.alone == ()
+    assert alignment.first_divergence is None
+
+
+def test_merged_tensors_share_a_counterpart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(text(TWINS), tmp_path / "a.onnx")
+    merged = text(
+        TWINS.replace("r2 = Relu(a) ", "").replace("Sigmoid(r2)", "Sigmoid(r1)").replace("i = Identity(s) ", "")
+        .replace("r1, i", "r1, s")
+    )  # fmt: skip
+    onnx.save(merged, tmp_path / "b.onnx")
+    rows = tmp_path / "rows.json"
+    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--json", str(rows)]) == 0
+    made = {row["tensor"]: (row["counterpart"], row["by"]) for row in json.loads(rows.read_text())["rows"]}
+    assert made["r1"] == ("r1", "name")
+    assert made["r2"] == ("r1", "structure")
+    assert made["i"] == ("s", "structure")
+    out = capsys.readouterr().out
+    assert "r1 (structure)" in out
+    assert "only in the first" not in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        ("15,16", "15,17", {"a", "r1", "r2", "s", "i"}),
+        ("Sigmoid(r2)", "Elu<alpha = 0.5>(r2)", {"s", "i"}),
+    ],
+)
+def test_what_computes_something_else_is_no_counterpart(old: str, new: str, lost: set[str]) -> None:
+    other = renamed(text(TWINS.replace(old, new)))
+    assert {"a", "r1", "r2", "s", "i", "y"} - found(text(TWINS), other).keys() == lost
+
+
+def test_random_operators_are_no_counterparts() -> None:
+    body = "g (float[2] x) => (float[2] y) { r = RandomUniformLike(x) s = Sin(x) y = Add(s, s) }"
+    assert "r" not in found(text(body), renamed(text(body)))
+    assert "s" in found(text(body), renamed(text(body)))
+
+
+def test_another_opset_computes_something_else() -> None:
+    body = "g (float[2,3,4] x) => (float[2,3,4] y) { s = Softmax<axis = 1>(x) y = Neg(s) }"
+    assert "s" not in found(text(body, 12), renamed(text(body, 13)))
+    assert found(text(body, 13), renamed(text(body, 13)))["s"] == ("other.s", "structure")
+
+
+def folded_model() -> ModelProto:
+    graph = Graph(dtype=F32)
+    x = graph.input("x", ["N", 3, 5, 5])
+    hidden = graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3), "w")], "c")
+    hidden = graph.batch_norm(hidden, batch_norm(4, 1), "b")
+    graph.output(graph.node("Identity", [hidden], "y"))
+    return graph.model()
+
+
+def test_the_fold_map_says_what_a_layer_stands_for() -> None:
+    model = folded_model()
+    result = irc.compile(model)
+    assert [list(node.output) for node in result.model.graph.node] == [["y"]]
+    assert found(model, result.model, result.fold_map) == {"b": ("y", "map"), "y": ("y", "name")}
+    alignment = aligned(model, result.model, result.fold_map)
+    assert {row.tensor for row in alignment.rows} == {"b", "y"}
+    assert [name for name, _ in alignment.alone] == ["c"]
+    other = ModelProto()
+    other.CopyFrom(result.model)
+    bias = other.graph.initializer[-1]
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.1), bias.name))
+    first = aligned(model, other, result.fold_map).first_divergence
+    assert first is not None
+    assert first.tensor == "b"
+
+
+def test_a_layer_whose_numbers_were_changed_later_stands_for_nothing() -> None:
+    """An equalized convolution holds what no tensor of the source does."""
+    graph = Graph(dtype=F32)
+    hidden = graph.input("x", ["N", 3, 9, 9])
+    for i in range(2):
+        weight = graph.initializer(graph.random(3, 3, 3, 3), f"w{i}")
+        hidden = graph.batch_norm(graph.node("Conv", [hidden, weight], f"c{i}"), batch_norm(3, i), f"b{i}")
+        hidden = graph.node("Relu", [hidden], f"r{i}")
+    graph.output(hidden)
+    model = graph.model()
+    result = irc.compile(model, "default,CrossLayerEqualization,FoldConstant")
+    assert "map" not in {by for _, by in found(model, result.model, result.fold_map).values()}
+    assert aligned(model, result.model, result.fold_map).first_divergence is None

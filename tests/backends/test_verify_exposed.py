@@ -1,0 +1,68 @@
+"""`irc align` compares what is inside the branches of an If."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from irc.backends.verify.exposed import exposed
+from irc.backends.verify.runner import tensors_of
+from irc.cli import main
+from onnx import ModelProto
+from verification import text
+
+BODY = """g (float[2,4] x, bool k) => (float[A,B] y) {{ y = If(k) <
+    then_branch = a () => (float[2,4] t) {{ p = Mul(x, x) q = {}(p) t = Relu(q) }},
+    else_branch = b () => (float[2,4] u) {{ p = Neg(x) i = Cast<to = 7>(p) v = Cast<to = 1>(i) u = {}(v) }}> }}"""
+
+
+def branching(first: str = "Exp", second: str = "Neg") -> ModelProto:
+    return text(BODY.format(first, second))
+
+
+def aligned(first: ModelProto, second: ModelProto, folder: Path) -> dict[str, Any]:
+    onnx.save(first, folder / "a.onnx")
+    onnx.save(second, folder / "b.onnx")
+    arguments = ["align", str(folder / "a.onnx"), str(folder / "b.onnx"), "-q", "--json", str(folder / "rows.json")]
+    main([*arguments, "--html", str(folder / "page.html")])
+    found: dict[str, Any] = json.loads((folder / "rows.json").read_text())
+    return found
+
+
+def test_the_first_divergence_is_found_inside_a_branch(tmp_path: Path) -> None:
+    found = aligned(branching(), branching("Sqrt"), tmp_path)
+    assert found["first_divergence"] == "y/then_branch/q"
+    names = {"y/then_branch/p", "y/then_branch/q", "y/else_branch/p", "y/else_branch/i", "y/else_branch/v", "y"}
+    assert {row["tensor"] for row in found["rows"]} == names
+    assert found["alone"] == []
+
+
+@pytest.mark.parametrize("changed", [("Exp", "Neg"), ("Exp", "Abs")])
+def test_both_branches_are_compared(changed: tuple[str, str], tmp_path: Path) -> None:
+    """What only a result of a branch differs in is seen in the result of the If, where that branch is taken."""
+    found = aligned(branching(), branching(*changed), tmp_path)
+    assert found["first_divergence"] in (None, "y")
+    assert (found["first_divergence"] is None) == (changed == ("Exp", "Neg"))
+
+
+def test_a_model_without_branches_stays_what_it_is(tmp_path: Path) -> None:
+    model = text("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert exposed(model, tmp_path) is model
+
+
+def test_names_that_are_taken_are_left_alone(tmp_path: Path) -> None:
+    model = branching()
+    model.graph.node.append(onnx.helper.make_node("Neg", ["x"], ["y/then_branch/p"]))
+    assert exposed(model, tmp_path) is model
+    assert "y/then_branch/p" in tensors_of(exposed(branching(), tmp_path))
+
+
+def test_branches_without_tensors_of_their_own_stay_what_they_are(tmp_path: Path) -> None:
+    model = text(
+        "g (float[2] x, bool k) => (float[2] y) { y = If(k) <"
+        "then_branch = a () => (float[2] t) { t = Neg(x) }, else_branch = b () => (float[2] u) { u = Abs(x) }> }"
+    )
+    assert exposed(model, tmp_path) is model
