@@ -16,7 +16,7 @@ from ...ir.errors import SourceError, VerifyError
 from .difference import Row, nothing_said, pair
 from .inputs import Stimulus, interface_fault, overridable_inputs, overriding, stimuli
 from .runner import Runner, Walk, tensors_of
-from .source import HUGE, Key, References, Source, bytes_of, parts
+from .source import HUGE, SURE, Alone, Key, References, Source, bytes_of, parts
 from .values import KINDS
 
 LARGE = 32 << 20
@@ -133,18 +133,30 @@ class Comparison:
         counterparts: Mapping[str, str] | None = None,
     ) -> tuple[Deviation | None, list[Row]]:
         """The first tensor, in the source's order, that rounding does not explain, and all rows. Inputs that seem to
-        show one are run with more noise first.
+        show one are run with more noise first, and where there is little room, the tensor alone with all of it.
 
         Raises VerifyError as `rows`.
         """
         found: dict[Stimulus, list[Row]] = {stimulus: [] for stimulus in self.inputs}
         for row, stimulus in self.rows(other, base_dir, similarity=similarity, counterparts=counterparts):
             found[stimulus].append(row)
-        while (first := self._first(found)) is not None and not self.source.is_sure(first.stimulus):
-            self.source.make_sure(first.stimulus)
-            inputs = [first.stimulus]
-            again = self.rows(other, base_dir, similarity=similarity, inputs=inputs, counterparts=counterparts)
-            found[first.stimulus] = [row for row, _ in again]
+        alone: set[tuple[Stimulus, str]] = set()
+        while (first := self._first(found)) is not None:
+            stimulus, name = first.stimulus, first.row.value
+            if not self.source.is_sure(stimulus):
+                self.source.make_sure(stimulus)
+                inputs = [stimulus]
+                again = self.rows(other, base_dir, similarity=similarity, inputs=inputs, counterparts=counterparts)
+                found[stimulus] = [row for row, _ in again]
+            elif (stimulus, name) not in alone and self.source.noisy_runs(stimulus) < SURE:
+                alone.add((stimulus, name))
+                there = {name: name if counterparts is None else counterparts[name]}
+                walk = Walk(Runner(other, base_dir or self.source.base_dir), stimulus.feeds)
+                rows = _compare([name], there, Alone(self.source, stimulus), walk, similarity=similarity)
+                known = {row.key: row for row in rows}
+                found[stimulus] = [known.get(row.key, row) for row in found[stimulus]]
+            else:
+                break
         return first, [row for rows in found.values() for row in rows]
 
     def _first(self, found: Mapping[Stimulus, Sequence[Row]]) -> Deviation | None:

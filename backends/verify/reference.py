@@ -73,6 +73,15 @@ class Reference:
         undecided = infinite if self.undecided is None else infinite | self.undecided
         return replace(self, undecided=undecided, vague=self.silent - int(np.count_nonzero(undecided)))
 
+    def joined(self, other: Reference) -> Reference:
+        """What this and that of other noisy runs say together."""
+        masks = [mask for mask in (self.undecided, other.undecided) if mask is not None]
+        undecided = np.asarray(np.logical_or.reduce(masks)) if masks else None
+        most = self.value.size - (0 if undecided is None else int(np.count_nonzero(undecided)))
+        steady, greatest = self.steady and other.steady, max(self.greatest, other.greatest)
+        bound = np.maximum(self.bound, other.bound)
+        return Reference(self.value, bound, undecided, steady, greatest, min(max(self.vague, other.vague), most))
+
     @property
     def is_number(self) -> bool:
         """Whether the elements are numbers, and no text."""

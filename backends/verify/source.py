@@ -30,7 +30,9 @@ SURE = 28
 or to a narrower type) there are some that a few runs do not move.
 """
 ROOM = 2 << 30
-"""Bytes that all tensors of all these runs may have; where they have more, there are fewer, but twice the others."""
+"""Bytes that all tensors of all these runs may have; where they have more, there are fewer, but twice the others, until
+what still deviates is run alone.
+"""
 CHUNK = 256 << 20
 """Bytes of tensors that are held at once, of the source, its noisy runs and the other model."""
 REMEMBERED = 512 << 20
@@ -221,6 +223,25 @@ class References:
         except VerifyError:
             self.samples = []
         return []
+
+
+class Alone(References):
+    """That of one tensor, which is computed from the inputs in SURE noisy runs, a few at a time."""
+
+    def take(self, names: Sequence[str]) -> dict[Key, Reference]:
+        """The tensor. Raises SourceError as `References.take`."""
+        found: dict[Key, Reference] = {}
+        try:
+            values = parts(names, self.walk.take(names))
+        except VerifyError as error:
+            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
+        for _ in range(0, SURE, SAMPLES):
+            self.samples = [Walk(self.source.noisy, self.stimulus.feeds) for _ in range(SAMPLES)]
+            samples = self._noisy(names)
+            for part, value in values.items():
+                reference = self._reference(part, value, [sample.get(part) for sample in samples])
+                found[part] = reference.joined(found[part]) if part in found else reference
+        return found
 
 
 def parts(names: Sequence[str], values: Sequence[Any]) -> dict[Key, Any]:
