@@ -20,6 +20,7 @@ from ...ir.types import MapType, OptionalType, SequenceType, SparseTensorType, T
 from .inputs import Feeds, Stimulus
 from .noise import inlined, noisy
 from .overflow import Overflow
+from .random import drawn
 from .reference import Reference, is_tensor
 from .runner import NARROW, Runner, Walk, tensors_of
 
@@ -50,7 +51,7 @@ Key = tuple[str, str]
 
 class Source:
     """A model that others are held to. `names` are its tensors in its order, but for the `unreadable`: those of types
-    that onnxruntime gives to nobody.
+    that onnxruntime gives to nobody, and those that depend on chance.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
@@ -60,8 +61,12 @@ class Source:
         self.sizes: dict[str, int] = {}
         """Bytes by name, once they are measured."""
         found = self.types
-        self.unreadable = [name for name in tensors_of(model) if not is_readable(found.get(name, TensorType()))]
-        self.names = [name for name in tensors_of(model) if name not in self.unreadable]
+        chance = drawn(self._plain)
+        self.unreadable = [
+            name for name in tensors_of(model) if name in chance or not is_readable(found.get(name, TensorType()))
+        ]
+        left = set(self.unreadable)
+        self.names = [name for name in tensors_of(model) if name not in left]
         self.results = list(dict.fromkeys(info.name for info in model.graph.output))
         self._sure: set[Stimulus] = set()
         self._overflows: dict[Stimulus, Overflow] = {}

@@ -1,0 +1,38 @@
+"""Random operators: nothing is said of what they draw, everything of what stands before it or beside."""
+
+from __future__ import annotations
+
+import pytest
+from irc.backends.verify.compare import Comparison
+from verification import text, verdict, verified
+
+HEAD = "g (float[64,16] x) => (float[A,B] y, float[A,B] z) <bool off = {{0}}, bool on = {{1}}, float p = {{0.3}}>"
+DRAWN = {
+    "uniform": "n = RandomUniformLike(h) d = Less(n, p)",
+    "normal": "n = RandomNormalLike(h) d = Add(h, n)",
+    "Bernoulli": "n = Sigmoid(h) d = Bernoulli(n)",
+    "Dropout": "d = Dropout(h, p, on)",
+    "in a body": "d = If(on) <then_branch = a () => (float[A,B] t) { t = RandomNormalLike(h) },"
+    " else_branch = b () => (float[A,B] u) { u = Identity(h) }>",
+}
+
+
+def body(draw: str, factor: str = "2.0") -> str:
+    head = HEAD.format()
+    return f"{head} {{ k = Constant<value_float = {factor}>() h = Mul(x, k) {draw} y = Cast<to = 1>(d) z = Neg(h) }}"
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_what_is_drawn_is_not_compared(draw: str) -> None:
+    right, wrong = text(body(draw)), text(body(draw, "2.01"))
+    assert not verdict(right, right)
+    assert verdict(right, wrong) == {"h", "z"} | ({"n"} if "Sigmoid" in draw else set())
+    silent = {row.tensor for row, _ in Comparison(right).rows(right) if row.says_nothing}
+    assert {"d", "y"} <= silent
+    assert "z" not in silent
+    assert all(verdict.undecided > 0 for verdict in verified(right).verdicts)
+
+
+def test_a_dropout_that_is_off_is_compared() -> None:
+    right, wrong = text(body("d = Dropout(h, p, off)")), text(body("d = Dropout(h, p, off)", "2.01"))
+    assert {"d", "y"} <= verdict(right, wrong)
