@@ -47,7 +47,7 @@ class OpInfo:
     affine: AffineRule = NO_RULE
 
 
-_MANY = 1 << 30
+MANY = 1 << 30
 
 
 def _table() -> dict[str, OpInfo]:
@@ -92,10 +92,10 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("nn.space_to_depth", (1, 1), infer.dtype_only),
         OpInfo("split", (1, 2), infer.parts),
         OpInfo("tile", (2, 3), infer.dtype_only),
-        OpInfo("maximum", (1, _MANY), infer.broadcast, ev.maximum),
-        OpInfo("minimum", (1, _MANY), infer.broadcast, ev.minimum),
-        OpInfo("add_n", (1, _MANY), infer.broadcast),
-        OpInfo("mean_n", (1, _MANY), infer.broadcast),
+        OpInfo("maximum", (1, MANY), infer.broadcast, ev.maximum),
+        OpInfo("minimum", (1, MANY), infer.broadcast, ev.minimum),
+        OpInfo("add_n", (1, MANY), infer.broadcast),
+        OpInfo("mean_n", (1, MANY), infer.broadcast),
         OpInfo("where", (3, 3), infer.where, ev.where),
         OpInfo("multiply", (2, 2), infer.elementwise, ev.multiply, wide=1),
         OpInfo("add", (2, 2), infer.elementwise, ev.add, wide=1),
@@ -131,7 +131,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("ndarray_size", (1, 1), infer.scalar_i64, ev.ndarray_size, by_type=first),
         OpInfo("arange", (3, 3), infer.dtype_only, ev.arange),
         OpInfo("take", (2, 2), movement.take, ev.take),
-        OpInfo("concatenate", (1, _MANY), movement.concatenate, ev.concatenate),
+        OpInfo("concatenate", (1, MANY), movement.concatenate, ev.concatenate),
         OpInfo("strided_slice", (1, 5), movement.strided_slice, ev.strided_slice),
     ]
     return {row.name: replace(row, affine=AFFINE_RULES.get(row.name, row.affine)) for row in rows}

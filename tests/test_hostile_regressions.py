@@ -237,6 +237,9 @@ def test_windows_that_do_not_move(attribute: str, numbers: list[int], auto_pad: 
 @pytest.mark.parametrize("op", ["Sum", "Max", "Mean", "Concat", "Where"])
 def test_an_absent_operand_among_many(op: str) -> None:
     compiled(model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3)))
+    after = [node(op, ["x", "", "x"], ["m"]), node("Neg", ["m"], ["y"])]
+    compiled(model(after))
+    compiled(model([*after[:1], node("Mul", ["m", "s"], ["y"])], floats("s", 3)))
 
 
 def test_a_factor_that_is_a_signalling_nan() -> None:
@@ -269,6 +272,30 @@ def test_channels_in_front_of_a_gather_that_no_memory_holds() -> None:
     for extent in (-(2**63), 2**40):
         made.graph.initializer[0].dims[0] = extent
         assert compiled(made).fold_map.to_json()
+
+
+@pytest.mark.parametrize("extra", [[], ["e"], ["e", "a"], ["e", "a", "s"]])
+def test_a_slice_whose_bounds_are_not_those_of_its_axes(extra: list[str]) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Slice", ["c", "b", *extra], ["t"]),
+        node("BatchNormalization", ["t", *"gmnv"], ["y"]),
+    ]
+    bounds = [ints("b", 0, 1), ints("e", 3), ints("a", 0, 1, 2), ints("s", 1)]
+    gamma = numpy_helper.from_array(np.array([2, -1, 2], np.float32), "g")
+    made = model(nodes, floats("w", 3, 3, 1, 1), *bounds, gamma, *(floats(name, 3) for name in "mnv"))
+    made.graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
+    assert "BatchNormalization" in [each.op_type for each in compiled(made).model.graph.node]
+
+
+def test_a_sparse_float64_parameter_beside_narrower_data() -> None:
+    text = """graph(%x: f32[4]) {
+        %k = constant {value=sparse[4](f64[0] [], i64[0] [])} : f64[4]
+        %y = add(%x, %k) : f32[4]
+        return(%y)
+    }"""
+    with contextlib.suppress(EmitError):
+        irc.compile(irc.parse(text))
 
 
 def test_a_mask_of_dropout_on_a_constant() -> None:

@@ -14,7 +14,7 @@ from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
-from ...ir.ops import OPS, odd_attribute
+from ...ir.ops import MANY, OPS, odd_attribute
 from ...ir.tensor import Tensor
 from ...ir.types import shape_of
 
@@ -230,7 +230,8 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
             return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
     refusal = lowering.condition(node)
     low, high = OPS[lowering.op].inputs
-    if not low <= len(node.inputs) <= high or None in node.inputs[:low]:
+    needed = node.inputs if high == MANY else node.inputs[:low]
+    if not low <= len(node.inputs) <= high or None in needed:
         refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     if len(node.outputs) > 1 and has_too_many_results(op_type, node):
         refusal = refusal or Refusal("unsupported_op", f"{len(node.outputs)} results")

@@ -430,6 +430,10 @@ def strided_slice(node: Node, index: int, affine: Affine, params: Parameters) ->
     return _data(affine.scattered(affine.axis, extent, places))
 
 
+MAX_PICKED = 1 << 24
+"""Channels in front of a Slice or Gather that are told apart: a layer with as many has a weight of gigabytes."""
+
+
 def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | Refusal | None:
     """The extent of `axis` in front of a Slice and the places that it reads; None where it takes the whole axis."""
     before, _ = shapes(node)
@@ -443,6 +447,8 @@ def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | Ref
     extent = before[axis]
     if starts is None or ends is None or steps is None or not isinstance(extent, int):
         return Refusal("non_constant_params", f"{node.label}: its bounds are not constant")
+    if not len(starts) == len(ends) == len(places) or len(steps) not in (0, len(places)) or extent > MAX_PICKED:
+        return Refusal("axis_mismatch", f"{node.label}: its bounds are not those of its axes")
     place = places.index(axis)
     step = steps[place] if steps else 1
     end: int | None = ends[place]
@@ -474,10 +480,6 @@ def take(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     return _data(affine.scattered(axis, extent, places))
 
 
-MAX_GATHERED = 1 << 24
-"""Channels in front of a Gather that are told apart: a layer with as many has a weight of gigabytes."""
-
-
 def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | None, int] | Refusal:
     """Axis and its extent in front of a Gather, its indices if they are constant, and their rank."""
     before, _ = shapes(node)
@@ -489,7 +491,7 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
     indices, extent = params.evaluator.array(wanted), before[axis]
     if indices is not None and indices.dtype.kind != "i":
         return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
-    return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_GATHERED else None, indices, len(ranks)
+    return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_PICKED else None, indices, len(ranks)
 
 
 def broadcast_to(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
