@@ -575,6 +575,9 @@ class ConstantEvaluator:
                 stack.pop()
                 continue
             node = top.node
+            if node is not None and node.op == "constant":
+                self._payload(top, node)
+                continue
             info = None if node is None else op_info(node.op)
             if node is None or info is None or info.evaluate is None:
                 self._known[top] = None
@@ -614,19 +617,15 @@ class ConstantEvaluator:
                 arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
-        is_payload = node.op == "constant"
-        if not is_payload and not self._afford(node, arrays):
-            self._known.update(dict.fromkeys(node.outputs))
-            return
         self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout is not evaluated
+        if not self._afford(node, arrays):
+            return
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
-            small = array is not None and array.nbytes <= self._max_bytes
-            self._known[output] = array if small or is_payload else None
-            if array is not None and not is_payload:
-                self._left -= KEEPING * _kept(array, arrays)
-            elif array is not None and node.source is not None:
-                self._left += array.nbytes * READINGS
+            if array is None:
+                continue
+            self._known[output] = array if array.nbytes <= self._max_bytes else None
+            self._left -= KEEPING * _kept(array, arrays)
 
     def affords(self, count: int) -> bool:
         """Whether an affine of `count` numbers may be computed with; if so it is paid for.

@@ -358,6 +358,15 @@ def wide(elem_type: int) -> int:
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
+def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
+    """The tensors of the initializers and the Constant nodes of a graph, by name."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            found[node.output[0]] = node.attribute[0].t
+    return found
+
+
 def bodies(node: NodeProto) -> list[GraphProto]:
     """The graphs in the attributes of a node."""
     graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]

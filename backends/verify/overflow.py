@@ -12,7 +12,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from .inputs import Feeds
-from .noise import SUMS, bodies, captured
+from .noise import SUMS, bodies, captured, constants_of
 from .reference import channels, is_tensor, pieces
 
 GROWING = SUMS | {
@@ -38,10 +38,7 @@ class Overflow:
     def __init__(self, model: ModelProto, base_dir: Path, feeds: Feeds) -> None:
         self.nodes: Sequence[NodeProto] = model.graph.node
         self.places = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
-        self.constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in model.graph.initializer}
-        for node in self.nodes:
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-                self.constants[node.output[0]] = node.attribute[0].t
+        self.constants = constants_of(model.graph)
         for name in feeds:
             self.constants.pop(name, None)
         self.base_dir = base_dir

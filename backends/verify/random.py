@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from collections.abc import Collection
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from ...frontends.onnx.external import all_graphs
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
-from .noise import bodies, captured
+from .noise import bodies, captured, constants_of
 
 
-def drawn(model: ModelProto) -> set[str]:
+def drawn(model: ModelProto, base_dir: Path) -> set[str]:
     """Names of what random operators give in the main graph, and of all that is computed from it. O(nodes).
 
     Calls of functions are to be inlined before. A Dropout draws only if its third input is not a constant False.
     """
-    off = {
-        tensor.name
-        for graph in all_graphs(model)
-        for tensor in graph.initializer
-        if tensor.dims in ([], [1]) and tensor.data_type == tensor.BOOL and not numpy_helper.to_array(tensor).any()
-    }
+    constants = [item for graph in all_graphs(model) for item in constants_of(graph).items()]
+    off = {"", *(name for name, tensor in constants if _is_false(tensor, base_dir))}
     found: set[str] = set()
     for node in model.graph.node:
-        if node.op_type == "Constant" and _is_false(node):
-            off.update(node.output)
         if _draws(node, off) or not found.isdisjoint((*node.input, *captured(node))):
             found.update(filter(None, node.output))
     return found
 
 
-def _draws(node: NodeProto, off: set[str]) -> bool:
-    if node.op_type == "Dropout":
-        return len(node.input) > 2 and node.input[2] not in ("", *off)
-    if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
-        return True
+def _draws(node: NodeProto, off: Collection[str]) -> bool:
+    if node.op_type in RANDOM and node.domain in DEFAULT_DOMAINS:
+        return node.op_type != "Dropout" or (len(node.input) > 2 and node.input[2] not in off)
     return any(_draws(inner, off) for graph in bodies(node) for inner in graph.node)
 
 
-def _is_false(node: NodeProto) -> bool:
-    value = next((helper.get_attribute_value(each) for each in node.attribute if each.name == "value"), None)
-    return value is not None and value.data_type == value.BOOL and not numpy_helper.to_array(value).any()
-
-
-__all__ = ["drawn"]
+def _is_false(tensor: TensorProto, base_dir: Path) -> bool:
+    single = tensor.data_type == tensor.BOOL and tensor.dims in ([], [1])
+    return single and not numpy_helper.to_array(tensor, str(base_dir)).any()

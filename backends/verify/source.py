@@ -61,7 +61,7 @@ class Source:
         self.sizes: dict[str, int] = {}
         """Bytes by name, once they are measured."""
         found = self.types
-        chance = drawn(self._plain)
+        chance = drawn(self._plain, base_dir)
         self.unreadable = [
             name for name in tensors_of(model) if name in chance or not is_readable(found.get(name, TensorType()))
         ]

@@ -10,6 +10,9 @@ from ..lazy import lazy
 from ..record import record
 from ..tensor import Array, all_finite
 
+MAX_EXTENT = 1 << 24
+"""Channels that an affine may have: more than any layer has, and little enough to compute with."""
+
 _ONE, _ZERO = np.ones(()), np.zeros(())
 
 

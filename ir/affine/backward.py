@@ -16,7 +16,7 @@ from ..ledger import Refusal
 from ..movement import integer, permutation
 from ..tensor import Array
 from ..types import shape_of
-from .algebra import Affine
+from .algebra import MAX_EXTENT, Affine
 from .carry import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
 from .operands import (
     Parameters,
@@ -430,10 +430,6 @@ def strided_slice(node: Node, index: int, affine: Affine, params: Parameters) ->
     return _data(affine.scattered(affine.axis, extent, places))
 
 
-MAX_PICKED = 1 << 24
-"""Channels in front of a Slice or Gather that are told apart: a layer with as many has a weight of gigabytes."""
-
-
 def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | Refusal | None:
     """The extent of `axis` in front of a Slice and the places that it reads; None where it takes the whole axis."""
     before, _ = shapes(node)
@@ -447,7 +443,7 @@ def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | Ref
     extent = before[axis]
     if starts is None or ends is None or steps is None or not isinstance(extent, int):
         return Refusal("non_constant_params", f"{node.label}: its bounds are not constant")
-    if not len(starts) == len(ends) == len(places) or len(steps) not in (0, len(places)) or extent > MAX_PICKED:
+    if not len(starts) == len(ends) == len(places) or len(steps) not in (0, len(places)) or extent > MAX_EXTENT:
         return Refusal("axis_mismatch", f"{node.label}: its bounds are not those of its axes")
     place = places.index(axis)
     step = steps[place] if steps else 1
@@ -491,7 +487,7 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
     indices, extent = params.evaluator.array(wanted), before[axis]
     if indices is not None and indices.dtype.kind != "i":
         return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
-    return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_PICKED else None, indices, len(ranks)
+    return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_EXTENT else None, indices, len(ranks)
 
 
 def broadcast_to(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...ir.affine.algebra import Affine
+from ...ir.affine.algebra import MAX_EXTENT, Affine
 from ...ir.affine.carry import Carry
 from ...ir.affine.layers import Fold
 from ...ir.affine.operands import Parameters
@@ -29,9 +29,6 @@ from ...ir.types import dtype_of, shape_of
 
 Path = tuple[Node, "Path | None"]
 """The operators that an affine has passed, the last one first."""
-
-MAX_EXTENT = 1 << 24
-"""Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
