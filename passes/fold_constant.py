@@ -19,7 +19,7 @@ from .infra import Pass, PassContext
 KEPT = ("constant", "nn.batch_norm_to_affine")
 """Operators that stay though they are constant: the second is how an unfolded BatchNormalization is remembered."""
 
-LAZY = 1 << 16
+LAZY = 1 << 13
 """Folded weights of so many bytes are computed when they are written."""
 
 

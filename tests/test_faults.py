@@ -26,7 +26,7 @@ import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
 from irc.backends.files import Turn, clean
 from irc.backends.jobs import Job, sweep
-from irc.backends.onnx.background import DEPTH, BackgroundWriter
+from irc.backends.onnx.background import DEPTH, SMALL, BackgroundWriter
 from irc.backends.places import Places
 from irc.cli import main
 from onnx import TensorProto, helper, numpy_helper
@@ -454,19 +454,20 @@ def test_a_turn_is_waited_for_and_left_clean(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_writer_that_fails_does_not_hang() -> None:
+@pytest.mark.parametrize("block", [b"block", bytes(SMALL)])
+def test_a_writer_that_fails_does_not_hang(block: bytes) -> None:
     class Broken:
-        def write(self, block: object) -> int:
+        def write(self, data: object) -> int:
             raise OSError(28, "No space left on device")
 
     def write(error: BaseException | None) -> None:
         with BackgroundWriter(Broken()) as background:  # type: ignore[arg-type]
             for _ in range(DEPTH):
-                background.write(b"block")
+                background.write(block)
             if error is not None:
                 raise error
             for _ in range(100):
-                background.write(b"block")
+                background.write(block)
 
     with pytest.raises(OSError, match="No space"):
         write(None)

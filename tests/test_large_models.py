@@ -299,6 +299,19 @@ def test_memory_is_that_of_a_block_and_bytes_are_read_few_times(
     assert read[0] < 2.1 * size + (tmp_path / "o.npz").stat().st_size
 
 
+def test_memory_is_not_that_of_many_weights_of_middling_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("irc.frontends.onnx.LARGE_FILE", 0)
+    onnx.save(network(200, 40), tmp_path / "i.onnx")
+    size = (tmp_path / "i.onnx").stat().st_size
+    tracemalloc.start()
+    try:
+        irc.compile(tmp_path / "i.onnx").save(tmp_path / "o.onnx", fold_map=tmp_path / "o.json")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * size, f"{peak / size:.2f} times the model"
+
+
 def test_unchanged_tensors_are_not_read_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(network(4, 640), tmp_path / "i.onnx")
     read = [0]

@@ -14,7 +14,7 @@ from pathlib import Path
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from ...frontends.onnx.external import all_tensors, fill_all, holds_tensors
-from ...frontends.onnx.placeholders import any_held
+from ...frontends.onnx.placeholders import any_in
 from ...frontends.onnx.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.payload import raw
@@ -95,10 +95,10 @@ def graph_digest(
     named = sorted((str(name), digest) for name, digest in digests)  # protobuf gives bytes where a name is not UTF-8
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
-    bare_nodes = bare_nodes and not any_held()
     for node in graph.node:
-        plain = bare_nodes or not (holds_tensors(node) or any_held())
-        hasher.update(node.SerializeToString(deterministic=True) if plain else _digested(node, base_dir or Path()))
+        data = node.SerializeToString(deterministic=True)
+        plain = (bare_nodes or not holds_tensors(node)) and not any_in(data)
+        hasher.update(data if plain else _digested(node, base_dir or Path()))
     for sparse in graph.sparse_initializer:
         hasher.update(_digested(sparse, base_dir or Path()))
     for function in model.functions:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...frontends.onnx.external import all_tensors, fill_all
-from ...frontends.onnx.placeholders import any_held
+from ...frontends.onnx.external import all_tensors, complete
+from ...frontends.onnx.placeholders import any_in
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
@@ -34,8 +34,6 @@ PLACE = "irc.fold_map"
 """Key in `external_data` of a tensor without its elements; the value is their digest."""
 INLINE = 64
 """Tensors of so many bytes keep their elements: a digest is no shorter."""
-SMALL = 1024
-"""Messages of so many bytes are copied sooner as they are than field by field."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 """The element types that a factor can be taken out of."""
 
@@ -101,7 +99,7 @@ def way_back(
     known.
     """
     out = [_goes_out(tensor, before.base_dir) for tensor in before.tensors]
-    skeleton = _without_elements(source, before, out) if any(out) or any_held() else source
+    skeleton = _without_elements(source, before, out) if any(out) else source
     recipes: dict[str, Any] = {}
     for tensor, digest, is_out in zip(before.tensors, before.digests, out, strict=True):
         if not is_out or digest in after.by_digest or digest in recipes:
@@ -113,6 +111,8 @@ def way_back(
         else:
             recipes[digest] = _recipe(tensor, digest, before, after, factors, readings.arrays)
     text = skeleton.SerializeToString(deterministic=True)
+    if any_in(text):  # in attributes that by their kind hold no tensors
+        text = complete(skeleton).SerializeToString(deterministic=True)
     return {"skeleton": readings.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
 
 
@@ -173,7 +173,6 @@ def _without_elements(source: ModelProto, before: Payloads, out: Iterable[bool])
             if tensor.data_location == TensorProto.EXTERNAL:
                 tensor.ClearField("data_location")
             tensor.external_data.add(key=PLACE, value=digest)
-    fill_all(skeleton)
     return skeleton
 
 

@@ -8,8 +8,13 @@ from queue import Queue
 from types import TracebackType
 from typing import BinaryIO
 
+from ...ir.payload import BLOCK
+
 DEPTH = 4
 """Blocks that wait to be written: few, as they are large."""
+
+SMALL = 64 << 10
+"""Blocks of fewer bytes are handed over together: to wake a thread for each takes longer than to write it."""
 
 
 class BackgroundWriter:
@@ -20,6 +25,9 @@ class BackgroundWriter:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._blocks: Queue[bytes | memoryview | None] = Queue(DEPTH)
+        self._small: list[bytes | memoryview] = []
+        self._gathered = 0
+        """Bytes of `_small`, which goes before the next block."""
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -35,6 +43,7 @@ class BackgroundWriter:
     ) -> None:
         if error is not None and self._error is None:
             self._error = error  # what waits is not written any more
+        self._hand_over()
         self._blocks.put(None)
         self._thread.join()
         if kind is None:
@@ -43,12 +52,26 @@ class BackgroundWriter:
     def write(self, block: bytes | memoryview) -> None:
         """Write `block`, which must not be changed any more. Raises OSError where an earlier one was not written."""
         self._check()
-        self._blocks.put(block)
+        if len(block) < SMALL:
+            self._small.append(block)
+            self._gathered += len(block)
+            if self._gathered < BLOCK:
+                return
+            self._hand_over()
+        else:
+            self._hand_over()
+            self._blocks.put(block)
 
     def drain(self) -> None:
         """Wait until everything is written. Raises OSError as `write`."""
+        self._hand_over()
         self._blocks.join()
         self._check()
+
+    def _hand_over(self) -> None:
+        if self._small:
+            self._blocks.put(b"".join(self._small))
+            self._small, self._gathered = [], 0
 
     def _check(self) -> None:
         if self._error is not None:

@@ -22,7 +22,7 @@ from .wire import cut
 LARGE_FILE = 32 << 20
 """Files from so many bytes on are not read whole."""
 
-LARGE_PAYLOAD = 1 << 16
+LARGE_PAYLOAD = 1 << 13
 """In a large file, tensors from so many bytes on are read when they are needed."""
 
 

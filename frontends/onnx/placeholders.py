@@ -53,3 +53,8 @@ def is_placeholder(raw_data: bytes) -> bool:
 def any_held() -> bool:
     """Whether a placeholder was ever made."""
     return bool(_made)
+
+
+def any_in(data: bytes) -> bool:
+    """Whether a placeholder stands in a serialized message."""
+    return bool(_made) and TOKEN in data
