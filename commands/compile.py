@@ -50,6 +50,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
     add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
+    add("--external-data", action="store_true", help="put tensors of 1 KiB and more into OUT.<digest>.data")
     add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
     add("--diff", action="store_true", help="print what each pass changed, as a unified diff, to stderr")
     add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
@@ -127,6 +128,7 @@ def run_one(options: argparse.Namespace) -> int:
             fold_map=options.fold_map,
             fold_map_store=options.fold_map_store,
             embed_fold_map=options.embed_fold_map,
+            external_data=options.external_data,
             check=None if verify is None else check,
         )
     summarize(options, result, before, timing, perf_counter() - start)
@@ -232,6 +234,8 @@ def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path 
         raise UsageError("--fold-map takes a file, not standard output")
     if options.fold_map is not None and options.fold_map.endswith(".npz"):
         raise UsageError(f"{options.fold_map}: the arrays of the fold map go to the npz file of that name")
+    if options.external_data and output == "-":
+        raise UsageError("--external-data takes a file as the output, which it can stand beside")
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
     check_report(options.report)

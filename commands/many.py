@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from ..backends.jobs import Job, Outcome
 
-FLAGS = ("freeze_initializers", "embed_fold_map", "time_passes", "verify_ir", "explain", "no_durations", "quiet")
+FLAGS = (
+    *("freeze_initializers", "embed_fold_map", "external_data", "time_passes", "verify_ir", "explain", "no_durations"),
+    "quiet",
+)
 VALUES = ("passes", "fold_map_store", "verify", *LIMITS)
 """Options that hold for every model as they are."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 
 from ...frontends.onnx.external import all_nodes, complete, external_tensors
@@ -29,7 +29,7 @@ from ..foldmap import (
 from ..places import arrays_of
 from .emitter import emit_model
 from .external import check_kept
-from .saving import Check, save_model
+from .saving import Check, Through, save_model
 
 
 class Result:
@@ -82,13 +82,15 @@ class Result:
         fold_map: str | Path | None = None,
         fold_map_store: str = "npz",
         embed_fold_map: bool = False,
+        external_data: bool = False,
         check: Check | None = None,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there, and where several processes write to one place, all are of one of them.
-        `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too. Large tensors are
-        neither kept nor read twice, but by `check`, which is given the model as it was written, and the folder of its
-        external data, before anything is in place.
+        `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too, and with
+        `external_data` tensors of 1 KiB and more stand in a file beside the model. Large tensors are neither kept nor
+        read twice, but by `check`, which is given the model as it was written, and the folder of its external data,
+        before anything is in place.
 
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
         `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
@@ -99,10 +101,11 @@ class Result:
             model = copied(model)
             self.fold_map.embed(model)
         with Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-"))) as files:
+            save = partial(save_model, model, path, self.module.base_dir, files, external_data=external_data)
             if fold_map is None:
-                save_model(model, path, self.module.base_dir, files, check=check)
+                save(check=check)
             else:
-                self._save_both(model, path, Path(fold_map), fold_map_store, files, check)
+                self._save_both(save, Path(fold_map), fold_map_store, files, check)
             self._check_source()
 
     def _check_source(self) -> None:
@@ -116,14 +119,19 @@ class Result:
                 file.check_in_place()
 
     def _save_both(
-        self, model: ModelProto, path: str | Path, fold_map: Path, store: str, files: Together, check: Check | None
+        self,
+        save: Callable[[Through, Check | None], None],
+        fold_map: Path,
+        store: str,
+        files: Together,
+        check: Check | None,
     ) -> None:
         """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
         readings = Readings(Arrays(spill=npz))
-        save_model(model, path, self.module.base_dir, files, readings.through, check)
+        save(readings.through, check)
         with writing(fold_map):
             MapBuilder(self.module, self._model, self._layers, self._names.of, readings).write(target, npz)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
 from xxhash import xxh3_128
 
@@ -21,8 +22,10 @@ from ...frontends.onnx.tensors import OnnxTensor, external_location, external_pa
 from ...frontends.onnx.wire import cut, splice
 from ...ir.errors import EmitError, ModelError
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
-from ...ir.tensor import ScaledTensor
+from ...ir.tensor import ArrayTensor, ScaledTensor
 from ..files import Together, replacing, writing
+from ..foldmap.identity import ELEMENTS
+from ..foldmap.identity import payload as elements_of
 from .external import DIGITS, place_external_data, point_to_temporary
 
 MAX_FILE = (1 << 31) - 1
@@ -30,6 +33,9 @@ MAX_FILE = (1 << 31) - 1
 
 ALIGNMENT = 4096
 """Tensors in a file of external data start at multiples of this, so that they can be mapped."""
+
+LEAST = 1024
+"""Bytes of a tensor in memory from which it goes to external data where that is asked for, as in onnx.save."""
 
 Pieces = list[bytes | Payload]
 Through = Callable[[Payload], Iterator[Block]]
@@ -45,34 +51,38 @@ def save_model(
     files: Together | None = None,
     through: Through | None = None,
     check: Check | None = None,
+    *,
+    external_data: bool = False,
 ) -> None:
     """Write `model`, whose external data stands below `base_dir`, to a file, which is complete or not there; `-` is
     standard output. With `files`, it is there when those are closed.
 
     External data stays where it is, or goes beside the model. Where some of it was folded, and where the model would
     be larger than protobuf's 2 GiB, all large tensors go to a file of external data that is named after the model and
-    its own content, and in place before the model. `check` is given what stands in the file, or is about
-    to go to standard output, before any of it is there.
+    its own content, and in place before the model; with `external_data` all initializers of 1 KiB and more do. `check`
+    is given what stands in the file, or is about to go to standard output, before any of it is there.
 
     Raises EmitError where a file cannot be written or the model cannot stand in it; ModelError where a file of the
     source does not have its elements any more; what `check` raises.
     """
     if str(path) == "-":
+        if external_data:
+            raise EmitError("standard output: external data needs a file that it can stand beside")
         with writing("standard output"):
             _stream(sys.stdout.buffer, _pieces(model, "standard output"), through, check, base_dir)
             sys.stdout.buffer.flush()
         return
     if files is None:
         with Together(Path(path)) as own:
-            save_model(model, path, base_dir, own, through, check)
+            save_model(model, path, base_dir, own, through, check, external_data=external_data)
         return
     path = Path(path)
     new = _NewData(path, files)
     target = files.enter_context(replacing(path))
-    pieces = splice(_serialized(model, str(path)))
+    pieces = [] if external_data else splice(_serialized(model, str(path)))
     external = list(external_tensors(model))
-    if _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
-        model = _with_data_file(model, path, base_dir, files, through)
+    if external_data or _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
+        model = _with_data_file(model, path, base_dir, files, through, in_memory=external_data)
         pieces, through = _pieces(model, str(path)), None
         external = list(external_tensors(model))
     elif external:
@@ -192,17 +202,21 @@ class _Placed:
 
 
 def _with_data_file(
-    model: ModelProto, path: Path, base_dir: Path, files: Together, through: Through | None
+    model: ModelProto, path: Path, base_dir: Path, files: Together, through: Through | None, *, in_memory: bool
 ) -> ModelProto:
-    """`model` with its large tensors in a file of external data beside `path`, which is written."""
+    """`model` with its large tensors, or only those `in_memory` too, in a file of external data beside `path`, which is
+    written if there are any.
+    """
     copy = ModelProto()
     copy.CopyFrom(model)
     placed: list[_Placed] = []
     end = 0
-    for tensor, payload in _movable(copy, base_dir):
+    for tensor, payload in _movable(copy, base_dir, in_memory=in_memory):
         offset = -(-end // ALIGNMENT) * ALIGNMENT
         placed.append(_Placed(tensor, payload, offset))
         end = offset + payload.nbytes
+    if not placed:
+        return copy
     hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
     file = files.add(path)  # a temporary file by the model's name: its next compile finds it
 
@@ -215,9 +229,9 @@ def _with_data_file(
         _write(stream, _laid_out(placed), hashed)
     file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
     for each in placed:
-        each.tensor.ClearField("raw_data")
+        for field in ELEMENTS:
+            each.tensor.ClearField(field)
         each.tensor.data_location = TensorProto.EXTERNAL
-        del each.tensor.external_data[:]
         values = {"location": file.path.name, "offset": each.offset, "length": each.payload.nbytes}
         for key, value in values.items():
             each.tensor.external_data.add(key=key, value=str(value))
@@ -234,14 +248,21 @@ def _laid_out(placed: Iterable[_Placed]) -> Pieces:
     return pieces
 
 
-def _movable(model: ModelProto, base_dir: Path) -> Iterator[tuple[TensorProto, Payload]]:
-    """The external tensors, and the initializers that only have placeholders, with their elements."""
+def _movable(model: ModelProto, base_dir: Path, *, in_memory: bool) -> Iterator[tuple[TensorProto, Payload]]:
+    """The external tensors, and the initializers that only have placeholders, with their elements; those `in_memory`
+    too, if they are not few.
+    """
     for tensor in external_tensors(model):
         yield tensor, external_part(tensor, base_dir)
     for graph in all_graphs(model):
         for tensor in graph.initializer:
-            if (payload := held(tensor.raw_data)) is not None:
-                yield tensor, payload
+            if (found := held(tensor.raw_data)) is not None:
+                yield tensor, found
+            elif in_memory and tensor.data_location != TensorProto.EXTERNAL:
+                with suppress(ValueError):  # strings, and what does not fit its shape, stay
+                    elements = np.frombuffer(elements_of(tensor, base_dir), np.uint8)
+                    if len(elements) >= LEAST:
+                        yield tensor, ArrayTensor(elements)
 
 
 class _NewData:

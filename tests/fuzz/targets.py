@@ -396,6 +396,7 @@ def arguments(box: Box, files: Mapping[str, Path]) -> list[str]:
                     ["--fold-map", str(box.folder / "made.json")],
                     ["--fold-map-store", "inline"],
                     ["--embed-fold-map"],
+                    ["--external-data"],
                     ["--freeze-initializers"],
                     ["--verify-ir"],
                     ["--explain"],
