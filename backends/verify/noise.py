@@ -10,6 +10,8 @@ Arithmetic", 1997).
 What depends on shapes and constants alone is computed as it is, and so are sums and products of whole numbers. The
 bodies of If, Loop and Scan get noise as the main graph does, and those of functions, which are inlined. What operators
 of other domains do is not seen: their operands get it instead.
+Numbers that rounding makes equal stay equal in no noise. So where operands of a comparison are no further apart than
+noise moves them, chance decides what they are; what they are without noise is computed beside them.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.inliner import inline_local_functions
 
 from ...ir.types import TensorType
+from .graphs import bodies, captured
+from .plain import Plain
 
 AMPLITUDE = 16.0
 """Noise as a multiple of what one rounding can do: implementations differ, and sum in different orders."""
@@ -70,6 +74,8 @@ WHOLE = frozenset(["Add", "Sub", "Mul"])
 """Operators that round nothing where operands and result are whole numbers that the element type has all of: a mask is
 made of 1 - x so, and a rounding of it, times -1e9, would be as large as all that is masked.
 """
+COMPARING = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+"""Operators that rounding decides where their operands are as good as equal; so does it a Cast to boolean near zero."""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
@@ -125,6 +131,8 @@ class _Noise:
         self.originals: dict[str, str] = {} if outer is None else outer.originals
         self.whole_constants: set[str] = set() if outer is None else outer.whole_constants
         self.named: dict[int, str] = {}
+        self.compares: bool = any(map(_compares, graph.node)) if outer is None else outer.compares
+        self.plain: Plain = Plain(self.nodes, self.fresh, None if outer is None else outer.plain)
 
     def run(self) -> None:
         nodes = list(self.graph.node)
@@ -133,6 +141,9 @@ class _Noise:
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
+            if self.compares:
+                self.plain.keep(node)
+            operands = list(node.input)
             for body in bodies(node):
                 carried = {info.name for info in body.input[node.op_type == "Loop" :]}  # the number of the run is none
                 _Noise(body, self.types, self.opset, carried, self).run()
@@ -146,6 +157,8 @@ class _Noise:
                     if name in self.weights or computed:
                         node.input[i] = self.weight(name, whole=self.opset >= 11 and node.op_type in WHOLE)
             self.result(node)
+            if _decides(node) and self.opset >= 7:
+                self.decide(node, operands)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
 
@@ -185,6 +198,37 @@ class _Noise:
                 tests = [small, *(self.is_whole(self.operand(name, kind)) for name in inputs)]
                 found = [(self.unless(tests, size, kind), unit) for size, unit in found]
             self.spread(value, elem_type, found, names[i])
+
+    def decide(self, node: NodeProto, operands: list[str]) -> None:
+        """Let chance say what a comparison of floating numbers gives where noise moves them by more than they are
+        apart: each element for itself, all false, or all true, so that what is made of several may be any of them.
+        """
+        kinds = [self.unit(name) for name in operands]
+        if None in kinds:
+            return
+        plain = [self.plain.value(name) for name in operands]
+        if plain == list(node.input):
+            return
+        elem_type, _ = kinds[0] or (0, 0.0)
+        kind, out = wide(elem_type), node.output[0]
+        raw = node.output[0] = self.fresh("raw")
+        apart = self.apart(plain, elem_type)
+        moved = self.make("Sub", [self.apart(list(node.input), elem_type), apart])
+        near = self.make("Less", [self.make("Abs", [apart]), self.make("Abs", [moved])])
+        limit = self.dice(self.number(0.0, TensorProto.FLOAT), TensorProto.FLOAT, 2.0)
+        chance = self.make("And", [near, self.make("Less", [self.dice(apart, kind), limit])])
+        self.make("Or", [chance, self.make("And", [raw, self.make("Not", [near])])])
+        self.nodes[-1].output[0] = out
+
+    def apart(self, names: list[str], elem_type: int) -> str:
+        """The difference of two values, or of one from zero."""
+        values = [self.widened(name, elem_type) for name in names]
+        return self.make("Sub", values) if len(values) > 1 else values[0]
+
+    def dice(self, like: str, kind: int, reach: float = 1.0) -> str:
+        """Random numbers in the shape of a value of an element type, up to some magnitude."""
+        seed, like = float(next(self.numbers)), self.cast(like, kind, TensorProto.FLOAT)
+        return self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-reach, high=reach, seed=seed)
 
     def roundings(
         self, node: NodeProto, index: int, inputs: list[str], value: str, elem_type: int
@@ -292,10 +336,8 @@ class _Noise:
         for magnitude, unit in magnitudes:
             moved = self.where_finite(size, magnitude, kind)
             scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
-            like = self.cast(scaled, kind, TensorProto.FLOAT)
-            seed = float(next(self.numbers))
-            dice = self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=seed)
-            value = self.make("Add", [value, self.make("Mul", [scaled, self.cast(dice, TensorProto.FLOAT, kind)])])
+            dice = self.cast(self.dice(scaled, kind), TensorProto.FLOAT, kind)
+            value = self.make("Add", [value, self.make("Mul", [scaled, dice])])
         if kind == elem_type:
             self.nodes[-1].output[0] = out
         else:
@@ -358,23 +400,14 @@ def wide(elem_type: int) -> int:
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
-def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
-    """The tensors of the initializers and the Constant nodes of a graph, by name."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            found[node.output[0]] = node.attribute[0].t
-    return found
+def _decides(node: NodeProto) -> bool:
+    """Whether a node makes booleans of numbers."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    casts = node.op_type == "Cast" and any(a.name == "to" and a.i == TensorProto.BOOL for a in node.attribute)
+    return casts or node.op_type in COMPARING
 
 
-def bodies(node: NodeProto) -> list[GraphProto]:
-    """The graphs in the attributes of a node."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return [*graphs, *(graph for attribute in node.attribute for graph in attribute.graphs)]
-
-
-def captured(node: NodeProto) -> list[str]:
-    """Names that the graphs in the attributes of a node read."""
-    graphs = bodies(node)
-    names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
-    return [*names, *(info.name for graph in graphs for info in graph.output)]
+def _compares(node: NodeProto) -> bool:
+    """Whether a node, or one in its bodies, makes booleans of numbers."""
+    return _decides(node) or any(_compares(inner) for body in bodies(node) for inner in body.node)

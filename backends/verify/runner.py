@@ -15,8 +15,8 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 from ...ir.errors import VerifyError
 from ...ir.tensor import Array
 from ..runtime import new_session
+from .graphs import captured
 from .inputs import Feeds
-from .noise import captured
 from .part import Part
 from .reference import is_tensor
 
