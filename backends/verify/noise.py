@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import platform
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import count
 from math import inf, prod, sqrt
-from typing import Any
 
-import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
 from ...ir.types import TensorType
+from .chance import POLES, decide, is_decided, is_delicate, vanishing
 from .graphs import bodies, captured
 from .plain import Plain
+from .writer import Writer, wide
 
 AMPLITUDE = 16.0
 """Noise as a multiple of what one rounding can do: implementations differ, and sum in different orders."""
@@ -74,14 +74,10 @@ WHOLE = frozenset(["Add", "Sub", "Mul"])
 """Operators that round nothing where operands and result are whole numbers that the element type has all of: a mask is
 made of 1 - x so, and a rounding of it, times -1e9, would be as large as all that is masked.
 """
-COMPARING = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-"""Operators that rounding decides where their operands are as good as equal; so does it a Cast to boolean near zero."""
 ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
 """Operators whose constants may also be computed from others when the model runs."""
-STEM = "irc.noise"
-
 Types = Mapping[str, TensorType]
 """Types of values by name, those in bodies among them."""
 
@@ -106,7 +102,7 @@ def noisy(model: ModelProto, types: Types) -> ModelProto:
     return made
 
 
-class _Noise:
+class _Noise(Writer):
     """Puts noise into one graph. `data` are those of its inputs that are no constants; `outer` is the graph that a body
     stands in, and gives the constants that the body reads their noise: it is the same in every run of the body.
     """
@@ -114,13 +110,11 @@ class _Noise:
     def __init__(
         self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _Noise | None = None
     ) -> None:
-        self.graph = graph
+        super().__init__(graph, count(1) if outer is None else outer.numbers)
         self.types = types
         self.opset = opset
         self.data = data
         self.outer = outer
-        self.numbers: Iterator[int] = count(1) if outer is None else outer.numbers
-        self.nodes: list[NodeProto] = []
         self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
         self.defined.update(name for node in graph.node for name in node.output)
         weights = {t.name: t for t in graph.initializer if t.data_type in UNIT and all(t.dims)}
@@ -131,8 +125,8 @@ class _Noise:
         self.originals: dict[str, str] = {} if outer is None else outer.originals
         self.whole_constants: set[str] = set() if outer is None else outer.whole_constants
         self.named: dict[int, str] = {}
-        self.compares: bool = any(map(_compares, graph.node)) if outer is None else outer.compares
-        self.plain: Plain = Plain(self.nodes, self.fresh, None if outer is None else outer.plain)
+        self.is_delicate: bool = any(map(is_delicate, graph.node)) if outer is None else outer.is_delicate
+        self.plain: Plain = Plain(self.nodes, None if outer is None else outer.plain)
 
     def run(self) -> None:
         nodes = list(self.graph.node)
@@ -141,7 +135,7 @@ class _Noise:
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
-            if self.compares:
+            if self.is_delicate:
                 self.plain.keep(node)
             operands = list(node.input)
             for body in bodies(node):
@@ -156,11 +150,23 @@ class _Noise:
                     computed = node.op_type in PARAMETRIC and not self.is_data(name) and self.unit(name) is not None
                     if name in self.weights or computed:
                         node.input[i] = self.weight(name, whole=self.opset >= 11 and node.op_type in WHOLE)
+            self.meet_zero(node, operands)
             self.result(node)
-            if _decides(node) and self.opset >= 7:
-                self.decide(node, operands)
+            if is_decided(node) and self.opset >= 7 and self.all_float(operands):
+                decide(self, node, list(map(self.plain.value, operands)), self.elem_type(operands[0]))
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
+
+    def meet_zero(self, node: NodeProto, operands: Sequence[str]) -> None:
+        """Let an operand that is as good as zero be zero where a node makes infinities of zeros."""
+        place = POLES.get(node.op_type)
+        if place is None or self.opset < 9 or not self.is_data(operands[place]) or not self.all_float(operands):
+            return
+        name = node.input[place]
+        plain = self.plain.value(operands[place])
+        if plain != name:
+            node.input[place] = vanishing(self, name, plain, self.elem_type(name))
+            self.originals[node.input[place]] = name
 
     def is_data(self, name: str) -> bool:
         """Whether a value depends on what the model is given."""
@@ -198,37 +204,6 @@ class _Noise:
                 tests = [small, *(self.is_whole(self.operand(name, kind)) for name in inputs)]
                 found = [(self.unless(tests, size, kind), unit) for size, unit in found]
             self.spread(value, elem_type, found, names[i])
-
-    def decide(self, node: NodeProto, operands: list[str]) -> None:
-        """Let chance say what a comparison of floating numbers gives where noise moves them by more than they are
-        apart: each element for itself, all false, or all true, so that what is made of several may be any of them.
-        """
-        kinds = [self.unit(name) for name in operands]
-        if None in kinds:
-            return
-        plain = [self.plain.value(name) for name in operands]
-        if plain == list(node.input):
-            return
-        elem_type, _ = kinds[0] or (0, 0.0)
-        kind, out = wide(elem_type), node.output[0]
-        raw = node.output[0] = self.fresh("raw")
-        apart = self.apart(plain, elem_type)
-        moved = self.make("Sub", [self.apart(list(node.input), elem_type), apart])
-        near = self.make("Less", [self.make("Abs", [apart]), self.make("Abs", [moved])])
-        limit = self.dice(self.number(0.0, TensorProto.FLOAT), TensorProto.FLOAT, 2.0)
-        chance = self.make("And", [near, self.make("Less", [self.dice(apart, kind), limit])])
-        self.make("Or", [chance, self.make("And", [raw, self.make("Not", [near])])])
-        self.nodes[-1].output[0] = out
-
-    def apart(self, names: list[str], elem_type: int) -> str:
-        """The difference of two values, or of one from zero."""
-        values = [self.widened(name, elem_type) for name in names]
-        return self.make("Sub", values) if len(values) > 1 else values[0]
-
-    def dice(self, like: str, kind: int, reach: float = 1.0) -> str:
-        """Random numbers in the shape of a value of an element type, up to some magnitude."""
-        seed, like = float(next(self.numbers)), self.cast(like, kind, TensorProto.FLOAT)
-        return self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-reach, high=reach, seed=seed)
 
     def roundings(
         self, node: NodeProto, index: int, inputs: list[str], value: str, elem_type: int
@@ -354,9 +329,12 @@ class _Noise:
         """The value in the element type in which noise is computed."""
         return self.cast(name, elem_type, wide(elem_type))
 
-    def cast(self, name: str, elem_type: int, kind: int) -> str:
-        """The value in another element type."""
-        return name if elem_type == kind else self.make("Cast", [name], to=kind)
+    def all_float(self, names: Iterable[str]) -> bool:
+        return all(self.unit(name) is not None for name in names)
+
+    def elem_type(self, name: str) -> int:
+        """The element type of a floating tensor."""
+        return (self.unit(name) or (0, 0.0))[0]
 
     def unit(self, name: str) -> tuple[int, float] | None:
         """Element type and unit roundoff of a floating tensor."""
@@ -372,20 +350,6 @@ class _Noise:
         elem_type = ELEM_TYPES.get(str(type_.dtype), 0)
         return (elem_type, UNIT[elem_type]) if elem_type in UNIT else None
 
-    def number(self, value: float, elem_type: int) -> str:
-        name = self.fresh("number")
-        array = np.asarray(value, helper.tensor_dtype_to_np_dtype(elem_type))
-        self.graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
-
-    def make(self, op: str, inputs: list[str], **attrs: Any) -> str:
-        out = self.fresh(op)
-        self.nodes.append(helper.make_node(op, inputs, [out], **attrs))
-        return out
-
-    def fresh(self, what: str) -> str:
-        return f"{STEM}.{what}.{next(self.numbers)}"
-
 
 ELEM_TYPES: dict[str, int] = {
     "f32": TensorProto.FLOAT,
@@ -393,21 +357,3 @@ ELEM_TYPES: dict[str, int] = {
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
 }
-
-
-def wide(elem_type: int) -> int:
-    """The element type in which noise is computed."""
-    return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
-
-
-def _decides(node: NodeProto) -> bool:
-    """Whether a node makes booleans of numbers."""
-    if node.domain not in ("", "ai.onnx"):
-        return False
-    casts = node.op_type == "Cast" and any(a.name == "to" and a.i == TensorProto.BOOL for a in node.attribute)
-    return casts or node.op_type in COMPARING
-
-
-def _compares(node: NodeProto) -> bool:
-    """Whether a node, or one in its bodies, makes booleans of numbers."""
-    return _decides(node) or any(_compares(inner) for body in bodies(node) for inner in body.node)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from onnx import GraphProto, NodeProto
 
 from .graphs import bodies, captured
+from .writer import STEM
 
 
 class Plain:
     """Computes values of a graph once more from the nodes that it had before noise, which `keep` is given in order.
 
-    What is added goes to the end of `nodes`, under names that `fresh` makes. `outer` is that of the graph which a body
-    stands in. What a body is given, as by the run before, is taken as it is, with its noise.
+    What is added goes to the end of `nodes`. `outer` is that of the graph which a body stands in. What a body is given,
+    as by the run before, is taken as it is, with its noise.
     """
 
-    def __init__(self, nodes: list[NodeProto], fresh: Callable[[str], str], outer: Plain | None) -> None:
+    def __init__(self, nodes: list[NodeProto], outer: Plain | None) -> None:
         self.nodes = nodes
-        self.fresh = fresh
         self.outer = outer
         self.kept: list[NodeProto] = []
         self.places: dict[str, int] = {}
-        self.names: dict[str, str] = {}
-        """The names without noise of what was computed once more."""
+        self.made: set[str] = set()
+        """What was computed once more."""
 
     def keep(self, node: NodeProto) -> None:
         """Take the next node of the graph, as it is now."""
@@ -38,7 +38,7 @@ class Plain:
             return name if self.outer is None else self.outer.value(name)
         for place in sorted(self._needed(name)):
             self._add(self.kept[place])
-        return self.names[name]
+        return plain_name(name)
 
     def _needed(self, name: str) -> set[int]:
         """Places of the nodes that are to be computed once more."""
@@ -47,7 +47,7 @@ class Plain:
         while waiting:
             name = waiting.pop()
             place = self.places.get(name)
-            if place is not None and place not in found and name not in self.names:
+            if place is not None and place not in found and name not in self.made:
                 found.add(place)
                 waiting += reads(self.kept[place])
         return found
@@ -60,8 +60,14 @@ class Plain:
         rename(copy, names)
         for i, name in enumerate(node.output):
             if name:
-                copy.output[i] = self.names[name] = self.fresh("plain")
+                copy.output[i] = plain_name(name)
+                self.made.add(name)
         self.nodes.append(copy)
+
+
+def plain_name(name: str) -> str:
+    """What a value without noise is called in a model that has noise."""
+    return f"{STEM}.plain.{name}"
 
 
 def reads(node: NodeProto) -> list[str]:
