@@ -10,8 +10,7 @@ Arithmetic", 1997).
 What depends on shapes and constants alone is computed as it is, and so are sums and products of whole numbers. The
 bodies of If, Loop and Scan get noise as the main graph does, and those of functions, which are inlined. What operators
 of other domains do is not seen: their operands get it instead.
-Numbers that rounding makes equal stay equal in no noise. So where operands of a comparison are no further apart than
-noise moves them, chance decides what they are; what they are without noise is computed beside them.
+Numbers that rounding makes equal, or zero, are so in no noise: there chance decides what is made of them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
 def test_what_rounding_decides_is_undecided_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is computed from those before, as in a model that is larger than what is held at once."""
     monkeypatch.setattr(source, "CHUNK", 1)
-    for body in BODIES.values():
+    for body in (BODIES["a distance"], BODIES["two at once"]):
         assert verified(compared(body)).verdicts[-1].undecided > 0.4
 
 
