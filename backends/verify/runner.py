@@ -136,13 +136,12 @@ class Walk:
 
     def take(self, names: Sequence[str], given: Feeds | None = None) -> list[Any]:
         """The next tensors; those that are `given` are not computed. Raises VerifyError as `Runner.run`."""
-        readers = self.runner.readers
-        known = {name: value for name, value in (given or {}).items() if name in readers and can_be_fed(value)}
-        known |= self.held
+        known = {name: value for name, value in (given or {}).items() if can_be_fed(value)} | self.held
         part = self.runner.part(names, known.keys() - names)
         values = self.runner.run_part(part, self.feeds, known)
         self.done.update(part.places)
         self.held.update((name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value))
+        readers = self.runner.readers
         self.held = {
             name: value for name, value in self.held.items() if not self.done.issuperset(readers.get(name, ()))
         }

@@ -205,13 +205,13 @@ class References:
         known = self.source.known(names, self.stimulus)
         if known is not None:
             return known
-        exact = dict(self.walk.held)
+        plain = self._plain(self.walk.held)
         try:
             found = dict(zip(names, self.walk.take(names), strict=True))
         except VerifyError as error:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
         values = parts(names, [*found.values()])
-        samples = self._noisy(names, {**exact, **found})
+        samples = self._noisy(names, plain | self._plain(found))
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
         told = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
         if told.keys() == {(name, "") for name in names}:
@@ -224,11 +224,13 @@ class References:
         reference = Reference.of(value, samples)
         return reference.where_finite() if part[0] in self.overflow.overflown else reference
 
-    def _noisy(self, names: Sequence[str], exact: Feeds) -> list[dict[Key, Any]]:
-        """What noise makes of the tensors, nothing where the noisy model does not run on these inputs; `exact` are some
-        that it need not compute without noise.
-        """
-        plain = {plain_name(name): value for name, value in exact.items()}
+    def _plain(self, values: Feeds) -> Feeds:
+        """Tensors of the source that the noisy model needs, and need not compute, by their names there."""
+        readers = self.source.noisy.readers
+        return {plain_name(name): value for name, value in values.items() if plain_name(name) in readers}
+
+    def _noisy(self, names: Sequence[str], plain: Feeds) -> list[dict[Key, Any]]:
+        """What noise makes of the tensors, nothing where the noisy model does not run on these inputs."""
         try:
             return [parts(names, walk.take(names, plain)) for walk in self.samples]
         except VerifyError:
