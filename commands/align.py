@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, limits_of, map_files, writing_json
+from .options import ONNX, Subparsers, add_inputs, add_limits, check_once, limits_of, map_files, name_of, writing_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -16,7 +16,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         description="Run A and B on the same inputs, and compare every tensor of A with what stands for it in B: under "
         "the same name, by the fold map, or by structure. Exit with 1 where rounding does not explain a difference.",
     )
-    command.add_argument("first", metavar="A", help="an ONNX file")
+    command.add_argument("first", metavar="A", help=ONNX)
     command.add_argument("second", metavar="B", help="another one, as irc compile wrote it from A")
     command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what stands for tensors that it lacks")
     add_inputs(command)
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.files import Together
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external import external_files
-    from ..backends.places import check_apart, text_of
+    from ..backends.places import check_apart
     from ..backends.report import collect_alignment, writing_report
     from ..backends.terminal import progress
     from ..backends.verify.align import align, check_dump, dump, print_alignment
@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.html == "-":
         raise UsageError("--html takes a file, not standard output")
+    check_once(options.first, options.second)
     first, base_dir = read_model(options.first)
     second, other_dir = read_model(options.second)
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json()))
         if options.html:
-            names = (text_of(Path(options.first).name), text_of(Path(options.second).name))
+            names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, first, second, found.measures())
             files.enter_context(writing_report(options.html, page))
         if options.dump:

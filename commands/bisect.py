@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
         raise UsageError("--command takes {} for the model, and goes without --inputs and -o")
+    if options.model == "-":
+        raise UsageError("bisect reads the model again for each compile: it takes a file, not standard input")
     pipeline = parse_pipeline(options.passes)
     changing = next((pass_ for pass_ in pipeline.passes if not pass_.preserves), None)
     if changing is not None and options.judge is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import MODEL, Subparsers, add_limits, read_module
+from .options import MODEL, Subparsers, add_limits, check_once, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from ..ir.diff import diff_lines, operator_changes, structural_digest
     from ..ir.errors import visible
 
+    check_once(options.first, options.second)
     first, second = (read_module(path, options) for path in (options.first, options.second))
     if structural_digest(first) == structural_digest(second):
         if not options.quiet:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Subparsers = argparse._SubParsersAction  # its only name
 
+ONNX = "an ONNX file, or - for standard input"
 MODEL = "an ONNX file, an .irc text file, or - for ONNX on standard input"
 EPILOG = """\
 passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
@@ -75,6 +76,23 @@ def read_module(path: str, options: argparse.Namespace) -> Module:
     module = read(path, limits_of(options))
     sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in module.warnings)
     return module
+
+
+def check_once(*models: str) -> None:
+    """Raises UsageError where two models are to come from standard input."""
+    from ..ir.errors import UsageError
+
+    if models.count("-") > 1:
+        raise UsageError("only one of the models can be standard input")
+
+
+def name_of(model: str) -> str:
+    """What a report calls a model."""
+    from pathlib import Path
+
+    from ..backends.places import text_of
+
+    return "standard input" if model == "-" else text_of(Path(model).name)
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:

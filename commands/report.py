@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of
+from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of, name_of
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -78,17 +78,13 @@ def reporting(
     alignment: Sequence[Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
     """The report, if there is a recorder, is written when the block ends well."""
-    from pathlib import Path
-
     if recorder is None:
         yield
         return
-    from ..backends.places import text_of
     from ..backends.report import collect, writing_report
 
-    name = "standard input" if options.model == "-" else text_of(Path(options.model).name)
     durations = not options.no_durations
-    data = collect(name, recorder, result, seconds=seconds, durations=durations, alignment=alignment)
+    data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
     with writing_report(path, data):
         yield
 

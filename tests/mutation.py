@@ -50,6 +50,7 @@ DECLINING = "ir/affine/"
 """Modules whose functions decline by returning None."""
 TESTS = (
     *("tests/passes", "tests/ir", "tests/test_regressions.py", "tests/test_round_trip.py"),
+    "tests/test_hostile_regressions.py",
     *(f"tests/backends/test_{name}.py" for name in ("fold_map_cases", "statistics")),
 )
 """Deterministic tests that take seconds."""

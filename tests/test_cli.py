@@ -124,6 +124,29 @@ def test_usage_errors_exit_with_2_and_write_nothing(arguments: list[str], expect
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments", [["align", "-", EXAMPLE], ["align", EXAMPLE, "-"], ["diff", "-", EXAMPLE]])
+def test_one_of_two_models_may_be_standard_input(arguments: list[str | Path], tmp_path: Path) -> None:
+    page = ["--html", tmp_path / "page.html"] if arguments[0] == "align" else []
+    done = irc(*arguments, *page, stdin=EXAMPLE.read_bytes())
+    assert done.returncode == 0, done.stderr
+    if page:
+        assert "standard input" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["align", "-", "-"], "only one of the models can be standard input"),
+        (["diff", "-", "-"], "only one of the models can be standard input"),
+        (["bisect", "-"], "it takes a file, not standard input"),
+    ],
+)
+def test_standard_input_is_read_once(arguments: list[str], expected: str) -> None:
+    done = irc(*arguments, stdin=EXAMPLE.read_bytes())
+    assert done.returncode == 2
+    assert expected in one_sentence(done.stderr.decode())
+
+
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["compile"], ["compile", "a", "--no-such-option"]])
 def test_what_argparse_refuses_exits_with_2(arguments: list[str]) -> None:
     done = irc(*arguments)

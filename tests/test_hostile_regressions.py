@@ -505,6 +505,28 @@ def test_a_batch_normalization_of_more_channels_than_the_model_holds_stays() -> 
     assert result.count() == {"kept: constant_growth": 1}
 
 
+@pytest.mark.parametrize("op", ["Mul", "BatchNormalization"])
+def test_a_parameter_that_is_made_of_few_numbers_stays_and_says_so(op: str) -> None:
+    nodes = [node("Expand", ["one", "shape"], ["k"]), node(op, ["x", *["k"] * (4 if op != "Mul" else 1)], ["y"])]
+    made = model(nodes, floats("one", 1), ints("shape", 100_000))
+    made.graph.input[0].CopyFrom(value("x", (1, 100_000)))
+    assert "is made of few" in str(irc.compile(made).fold_map.sources)
+
+
+@pytest.mark.parametrize("op", ["Mul", "BatchNormalization"])
+def test_affines_that_share_their_numbers_are_too_many_at_some_point(op: str) -> None:
+    names = [f"y{i}" for i in range(300)]
+    nodes = [
+        node(op, [last, *["k"] * (4 if op != "Mul" else 1)], [name])
+        for last, name in zip(["x", *names], names, strict=False)
+    ]
+    made = model(
+        nodes, numpy_helper.from_array(np.linspace(0.5, 1.5, 60000, dtype=np.float32), "k"), outputs=names[-1:]
+    )
+    made.graph.input[0].CopyFrom(value("x", (1, 60000)))
+    assert "so many affines of so few numbers" in str(irc.compile(made).fold_map.sources)
+
+
 @pytest.mark.parametrize("held", [1, 100_000])
 def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_as_much(held: int) -> None:
     """Of few elements a small vector, or of as many as the vector has a large one."""

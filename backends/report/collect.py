@@ -90,7 +90,7 @@ def collect_alignment(
         "summary": {
             "operators": [count_operators(module) for module in modules],
             "bytes": [_size(first), _size(second)],
-            "affines": {},
+            "affines": None,  # nothing was compiled
             "seconds": None,
             "warnings": [],
         },

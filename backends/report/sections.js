@@ -16,17 +16,21 @@ function showSummary({ irc, model, summary, passes }) {
   byId("model-facts").textContent = [model.producer, `IR version ${model.ir_version}`, `opset ${opsets.join(", ")}`].filter(Boolean).join(" · ");
   byId("made-by").textContent = `Made by irc ${irc}. Graphs are laid out by dagre 3.1.3 (MIT). This page loads nothing.`;
   const [before, after] = summary.operators, [was, is] = summary.bytes;
-  const counts = Object.entries(summary.affines);
+  const compiled = summary.affines !== null;
+  const counts = Object.entries(summary.affines ?? {});
   const total = counts.reduce((sum, [, count]) => sum + count, 0);
-  const folded = summary.affines.folded ?? 0;
+  const folded = summary.affines?.folded ?? 0;
   const others = counts.filter(([what]) => what !== "folded").map(([what, count]) => `${count} ${what.replace(/_/g, " ")}`);
   byId("figures").append(
     figure("Operators", `${before.toLocaleString("en")} → ${after.toLocaleString("en")}`, change(before, after)),
-    figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "nothing stays" : "the source has none")),
+    ...(compiled ? [figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "nothing stays" : "the source has none"))] : []),
     figure("Size", `${bytes(was)} → ${bytes(is)}`, change(was, is)),
-    figure("Passes", `${passes.filter(({ changed }) => changed).length} of ${passes.length} changed something`, passes.map(({ name }) => name).join(", ")),
+    ...(compiled ? [figure("Passes", `${passes.filter(({ changed }) => changed).length} of ${passes.length} changed something`, passes.map(({ name }) => name).join(", "))] : []),
     ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "to read and compile, with the records for this page")]),
   );
+  for (const id of compiled ? [] : ["affines", "passes"]) {
+    for (const item of [byId(id), document.querySelector(`nav a[href="#${id}"]`)]) item.hidden = true;
+  }
   byId("warnings").append(...summary.warnings.map((warning) => el("li", { dir: "auto" }, warning)));
   byId("warnings").hidden = !summary.warnings.length;
 }

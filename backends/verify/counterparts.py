@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from ...passes.foreign import RANDOM
 from ..foldmap import FoldMap
 from ..foldmap.identity import tensor_digest
-from .noise import captured
+from .graphs import captured
 from .runner import tensors_of
 
 NAME, MAP, STRUCTURE = "name", "map", "structure"

@@ -10,23 +10,26 @@ Arithmetic", 1997).
 What depends on shapes and constants alone is computed as it is, and so are sums and products of whole numbers. The
 bodies of If, Loop and Scan get noise as the main graph does, and those of functions, which are inlined. What operators
 of other domains do is not seen: their operands get it instead.
+Numbers that rounding makes equal, or zero, are so in no noise: there chance decides what is made of them.
 """
 
 from __future__ import annotations
 
 import platform
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import count
 from math import inf, prod, sqrt
-from typing import Any
 
-import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
 from ...ir.types import TensorType
+from .chance import POLES, decide, is_decided, is_delicate, vanishing
+from .graphs import bodies, captured
+from .plain import Plain
+from .writer import Writer, wide
 
 AMPLITUDE = 16.0
 """Noise as a multiple of what one rounding can do: implementations differ, and sum in different orders."""
@@ -74,8 +77,6 @@ ABSOLUTE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", 
 """Operators whose results are rounded as numbers near 1 are, however small they are: kernels are rational functions."""
 PARAMETRIC = SUMS | {"Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"}
 """Operators whose constants may also be computed from others when the model runs."""
-STEM = "irc.noise"
-
 Types = Mapping[str, TensorType]
 """Types of values by name, those in bodies among them."""
 
@@ -100,7 +101,7 @@ def noisy(model: ModelProto, types: Types) -> ModelProto:
     return made
 
 
-class _Noise:
+class _Noise(Writer):
     """Puts noise into one graph. `data` are those of its inputs that are no constants; `outer` is the graph that a body
     stands in, and gives the constants that the body reads their noise: it is the same in every run of the body.
     """
@@ -108,13 +109,11 @@ class _Noise:
     def __init__(
         self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _Noise | None = None
     ) -> None:
-        self.graph = graph
+        super().__init__(graph, count(1) if outer is None else outer.numbers)
         self.types = types
         self.opset = opset
         self.data = data
         self.outer = outer
-        self.numbers: Iterator[int] = count(1) if outer is None else outer.numbers
-        self.nodes: list[NodeProto] = []
         self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
         self.defined.update(name for node in graph.node for name in node.output)
         weights = {t.name: t for t in graph.initializer if t.data_type in UNIT and all(t.dims)}
@@ -125,6 +124,8 @@ class _Noise:
         self.originals: dict[str, str] = {} if outer is None else outer.originals
         self.whole_constants: set[str] = set() if outer is None else outer.whole_constants
         self.named: dict[int, str] = {}
+        self.is_delicate: bool = any(map(is_delicate, graph.node)) if outer is None else outer.is_delicate
+        self.plain: Plain = Plain(self.nodes, None if outer is None else outer.plain)
 
     def run(self) -> None:
         nodes = list(self.graph.node)
@@ -133,6 +134,9 @@ class _Noise:
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
+            if self.is_delicate:
+                self.plain.keep(node)
+            operands = list(node.input)
             for body in bodies(node):
                 carried = {info.name for info in body.input[node.op_type == "Loop" :]}  # the number of the run is none
                 _Noise(body, self.types, self.opset, carried, self).run()
@@ -145,9 +149,23 @@ class _Noise:
                     computed = node.op_type in PARAMETRIC and not self.is_data(name) and self.unit(name) is not None
                     if name in self.weights or computed:
                         node.input[i] = self.weight(name, whole=self.opset >= 11 and node.op_type in WHOLE)
+            self.meet_zero(node, operands)
             self.result(node)
+            if is_decided(node) and self.opset >= 7 and self.all_float(operands):
+                decide(self, node, list(map(self.plain.value, operands)), self.elem_type(operands[0]))
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
+
+    def meet_zero(self, node: NodeProto, operands: Sequence[str]) -> None:
+        """Let an operand that is as good as zero be zero where a node makes infinities of zeros."""
+        place = POLES.get(node.op_type)
+        if place is None or self.opset < 9 or not self.is_data(operands[place]) or not self.all_float(operands):
+            return
+        name = node.input[place]
+        plain = self.plain.value(operands[place])
+        if plain != name:
+            node.input[place] = vanishing(self, name, plain, self.elem_type(name))
+            self.originals[node.input[place]] = name
 
     def is_data(self, name: str) -> bool:
         """Whether a value depends on what the model is given."""
@@ -292,10 +310,8 @@ class _Noise:
         for magnitude, unit in magnitudes:
             moved = self.where_finite(size, magnitude, kind)
             scaled = self.make("Mul", [moved, self.number(AMPLITUDE * unit, kind)])
-            like = self.cast(scaled, kind, TensorProto.FLOAT)
-            seed = float(next(self.numbers))
-            dice = self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-1.0, high=1.0, seed=seed)
-            value = self.make("Add", [value, self.make("Mul", [scaled, self.cast(dice, TensorProto.FLOAT, kind)])])
+            dice = self.cast(self.dice(scaled, kind), TensorProto.FLOAT, kind)
+            value = self.make("Add", [value, self.make("Mul", [scaled, dice])])
         if kind == elem_type:
             self.nodes[-1].output[0] = out
         else:
@@ -312,9 +328,12 @@ class _Noise:
         """The value in the element type in which noise is computed."""
         return self.cast(name, elem_type, wide(elem_type))
 
-    def cast(self, name: str, elem_type: int, kind: int) -> str:
-        """The value in another element type."""
-        return name if elem_type == kind else self.make("Cast", [name], to=kind)
+    def all_float(self, names: Iterable[str]) -> bool:
+        return all(self.unit(name) is not None for name in names)
+
+    def elem_type(self, name: str) -> int:
+        """The element type of a floating tensor."""
+        return (self.unit(name) or (0, 0.0))[0]
 
     def unit(self, name: str) -> tuple[int, float] | None:
         """Element type and unit roundoff of a floating tensor."""
@@ -330,20 +349,6 @@ class _Noise:
         elem_type = ELEM_TYPES.get(str(type_.dtype), 0)
         return (elem_type, UNIT[elem_type]) if elem_type in UNIT else None
 
-    def number(self, value: float, elem_type: int) -> str:
-        name = self.fresh("number")
-        array = np.asarray(value, helper.tensor_dtype_to_np_dtype(elem_type))
-        self.graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
-
-    def make(self, op: str, inputs: list[str], **attrs: Any) -> str:
-        out = self.fresh(op)
-        self.nodes.append(helper.make_node(op, inputs, [out], **attrs))
-        return out
-
-    def fresh(self, what: str) -> str:
-        return f"{STEM}.{what}.{next(self.numbers)}"
-
 
 ELEM_TYPES: dict[str, int] = {
     "f32": TensorProto.FLOAT,
@@ -351,30 +356,3 @@ ELEM_TYPES: dict[str, int] = {
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
 }
-
-
-def wide(elem_type: int) -> int:
-    """The element type in which noise is computed."""
-    return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
-
-
-def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
-    """The tensors of the initializers and the Constant nodes of a graph, by name."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            found[node.output[0]] = node.attribute[0].t
-    return found
-
-
-def bodies(node: NodeProto) -> list[GraphProto]:
-    """The graphs in the attributes of a node."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return [*graphs, *(graph for attribute in node.attribute for graph in attribute.graphs)]
-
-
-def captured(node: NodeProto) -> list[str]:
-    """Names that the graphs in the attributes of a node read."""
-    graphs = bodies(node)
-    names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
-    return [*names, *(info.name for graph in graphs for info in graph.output)]

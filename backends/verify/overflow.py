@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from .graphs import bodies, captured, constants_of
 from .inputs import Feeds
-from .noise import SUMS, bodies, captured, constants_of
+from .noise import SUMS
 from .reference import channels, is_tensor, pieces
 
 GROWING = SUMS | {

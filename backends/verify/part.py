@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from onnx import ModelProto, ValueInfoProto
 
 from ...frontends.onnx.messages import copy_fields
-from .noise import captured
+from .graphs import captured
 
 
 class Part:

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from ...frontends.onnx.external import all_graphs
 from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
-from .noise import bodies, captured, constants_of
+from .graphs import bodies, captured, constants_of
 
 
 def drawn(model: ModelProto, base_dir: Path) -> set[str]:

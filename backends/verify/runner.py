@@ -15,8 +15,8 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 from ...ir.errors import VerifyError
 from ...ir.tensor import Array
 from ..runtime import new_session
+from .graphs import captured
 from .inputs import Feeds
-from .noise import captured
 from .part import Part
 from .reference import is_tensor
 
@@ -134,10 +134,11 @@ class Walk:
         self.held: Feeds = {}
         self.done: set[int] = set()
 
-    def take(self, names: Sequence[str]) -> list[Any]:
-        """The next tensors. Raises VerifyError as `Runner.run`."""
-        part = self.runner.part(names, self.held.keys() - names)
-        values = self.runner.run_part(part, self.feeds, self.held)
+    def take(self, names: Sequence[str], given: Feeds | None = None) -> list[Any]:
+        """The next tensors; those that are `given` are not computed. Raises VerifyError as `Runner.run`."""
+        known = {name: value for name, value in (given or {}).items() if can_be_fed(value)} | self.held
+        part = self.runner.part(names, known.keys() - names)
+        values = self.runner.run_part(part, self.feeds, known)
         self.done.update(part.places)
         self.held.update((name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value))
         readers = self.runner.readers

@@ -20,6 +20,7 @@ from ...ir.types import MapType, OptionalType, SequenceType, SparseTensorType, T
 from .inputs import Feeds, Stimulus
 from .noise import inlined, noisy
 from .overflow import Overflow
+from .plain import plain_name
 from .random import drawn
 from .reference import Reference, is_tensor
 from .runner import NARROW, Runner, Walk, tensors_of
@@ -204,16 +205,18 @@ class References:
         known = self.source.known(names, self.stimulus)
         if known is not None:
             return known
+        plain = self._plain(self.walk.held)
         try:
-            values = parts(names, self.walk.take(names))
+            found = dict(zip(names, self.walk.take(names), strict=True))
         except VerifyError as error:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
-        samples = self._noisy(names)
+        values = parts(names, [*found.values()])
+        samples = self._noisy(names, plain | self._plain(found))
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
-        found = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
-        if found.keys() == {(name, "") for name in names}:
-            self.source.remember(found, self.stimulus)
-        return found
+        told = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
+        if told.keys() == {(name, "") for name in names}:
+            self.source.remember(told, self.stimulus)
+        return told
 
     def _reference(self, part: Key, value: Any, samples: Sequence[Any]) -> Reference:
         if part[0] in self.overflow.behind:
@@ -221,10 +224,15 @@ class References:
         reference = Reference.of(value, samples)
         return reference.where_finite() if part[0] in self.overflow.overflown else reference
 
-    def _noisy(self, names: Sequence[str]) -> list[dict[Key, Any]]:
-        """What noise makes of the tensors; nothing where the noisy model does not run on these inputs."""
+    def _plain(self, values: Feeds) -> Feeds:
+        """Tensors of the source that the noisy model needs, and need not compute, by their names there."""
+        readers = self.source.noisy.readers
+        return {plain_name(name): value for name, value in values.items() if plain_name(name) in readers}
+
+    def _noisy(self, names: Sequence[str], plain: Feeds) -> list[dict[Key, Any]]:
+        """What noise makes of the tensors, nothing where the noisy model does not run on these inputs."""
         try:
-            return [parts(names, walk.take(names)) for walk in self.samples]
+            return [parts(names, walk.take(names, plain)) for walk in self.samples]
         except VerifyError:
             self.samples = []
         return []
@@ -237,12 +245,13 @@ class Alone(References):
         """The tensor. Raises SourceError as `References.take`."""
         found: dict[Key, Reference] = {}
         try:
-            values = parts(names, self.walk.take(names))
+            taken = self.walk.take(names)
         except VerifyError as error:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
+        values = parts(names, taken)
         for _ in range(0, SURE, SAMPLES):
             self.samples = [Walk(self.source.noisy, self.stimulus.feeds) for _ in range(SAMPLES)]
-            samples = self._noisy(names)
+            samples = self._noisy(names, {})
             for part, value in values.items():
                 reference = self._reference(part, value, [sample.get(part) for sample in samples])
                 found[part] = reference.joined(found[part]) if part in found else reference

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import harness
+import irc
+import onnx
 import pytest
+from irc.backends.report import collect_alignment
 from reports import ALIGNMENT, DIGITS, HOSTILE, hostile_model, report_data, subgraph_model
 
 Open = Callable[[dict[str, Any]], Any]
@@ -75,6 +78,17 @@ def test_a_report_loads_without_errors_and_fetches_nothing(page: Open) -> None:
     assert report.run("return document.querySelectorAll('.diff .removed').length") > 8
     assert report.console() == []
     assert report.requests() == []
+
+
+def test_a_page_on_two_models_says_nothing_of_passes_that_did_not_run(page: Open) -> None:
+    first = onnx.load(DIGITS)
+    report = page(collect_alignment(("a.onnx", "b.onnx"), first, irc.compile(DIGITS).model, ALIGNMENT))
+    visible = "[...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility())"
+    shown = f"return {visible}.map((e) => e.innerText)"
+    assert report.run(shown, "nav a") == ["Summary", "Graph", "Alignment"]
+    assert report.run(shown, ".figure dt") == ["Operators", "Size"]
+    assert report.run(shown, "#affines, #passes") == []
+    assert report.console() == []
 
 
 def test_a_click_opens_a_layer(page: Open) -> None:

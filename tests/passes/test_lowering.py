@@ -15,6 +15,7 @@ NODES = {
     "one operand of two": (14, helper.make_node("Add", ["x"], ["y"])),
     "two operands in place of one": (14, helper.make_node("Relu", ["x", "x"], ["y"])),
     "an operand left out": (14, helper.make_node("Add", ["", "x"], ["y"])),
+    "a result too many": (14, helper.make_node("Relu", ["x"], ["y", "z"])),
     "no first result": (7, helper.make_node("Dropout", ["x"], ["", "y"])),
 }
 

@@ -593,6 +593,14 @@ ROWS_AHEAD: list[Row] = [
         options="border=pad,partial=never",
     ),
     ahead(
+        "border map, many positions",
+        "a bias for each position is too large",
+        add(4, 1),
+        conv(1, 4, 4096, pads=[2100, 2100]),
+        options="border=map",
+        x=(1, 4, 4200),
+    ),
+    ahead(
         "border map, unknown",
         "the extents of its data are unknown",
         add(*C),

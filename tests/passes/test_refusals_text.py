@@ -122,6 +122,84 @@ ROWS: dict[str, tuple[str, str]] = {
         %z = "Sink"(%m, %o)
         """,
     ),
+    "a sum along no axis": (
+        "",
+        """
+        %p = multiply(%v, %s) {axis=1} : f32[2,4,6,5]
+        %z = add(%p, %t) : f32[2,4,6,5]
+        """,
+    ),
+    "an operand that is absent": (
+        "operand 1 is absent",
+        """
+        %y = add_n(%v, _, %v) : f32[2,4,6,5]
+        %z = multiply(%y, %c) : f32[2,4,6,5]
+        """,
+    ),
+    "a parameter in front of the first axis": (
+        "its parameter does not fit at axis -7",
+        """
+        %y = add(%v, %g) {axis=-7} : f32[2,4,6,5]
+        %z = multiply(%y, %c) : f32[2,4,6,5]
+        """,
+    ),
+    "a reduction of axes that are not there": (
+        "its data has no such axes",
+        """
+        %y = mean(%v) {axes=[7]} : f32[2,4,6,5]
+        %z = multiply(%y, %c) : f32[2,4,6,5]
+        """,
+    ),
+    "rows of one operand among channels": (
+        "not all operands have the same affine",
+        """
+        %p = multiply(%d, %row) {axis=2} : f32[2,4,6,5]
+        %z = concatenate(%p, %d) {axis=1} : f32[2,8,6,5]
+        """,
+    ),
+    "channels that are said to be fewer": (
+        SHAPE,
+        """
+        %p = multiply(%d, %c) : f32[2,3,6,5]
+        %z = concatenate(%p, %d) {axis=1} : f32[2,7,6,5]
+        """,
+    ),
+    "channels of data without such an axis": (
+        "which has no such channels",
+        """
+        %y = nn.relu(%v) : f32[4]
+        %z = multiply(%y, %g) {axis=1} : f32[4]
+        """,
+    ),
+    "an axis that no memory holds": (
+        "has an axis of more than 16777216 elements",
+        """
+        %y = nn.relu(%v) : f32[2,4,99999999,5]
+        %z = multiply(%y, %c) : f32[2,4,99999999,5]
+        """,
+    ),
+    "blocks that no memory holds, behind": (
+        SHAPE,
+        """
+        %y = nn.depth_to_space(%v) {blocksize=65} : f32[2,4,6,5]
+        %z = multiply(%y, %c) : f32[2,4,6,5]
+        """,
+    ),
+    "blocks that no memory holds, in front": (
+        SHAPE,
+        """
+        %p = multiply(%d, %c) : f32[2,4,6,5]
+        %z = nn.space_to_depth(%p) {blocksize=65} : f32[2,4,6,5]
+        """,
+    ),
+    "repeats that no memory holds": (
+        SHAPE,
+        """
+        %n = constant {value=i64[4] [1, 65537, 1, 1]}
+        %p = multiply(%d, %c) : f32[2,4,6,5]
+        %z = tile(%p, %n) : f32[2,262148,6,5]
+        """,
+    ),
     "parameters of different lengths": (
         "its parameters are no vectors of one length",
         """
