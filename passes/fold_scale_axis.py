@@ -83,8 +83,9 @@ class FoldScaleAxis(Pass):
        same in all channels (`pad`), or a constant behind the layer, as large as its result (`map`).
     9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
        positive scales, and the integers stay.
-    10. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
-    11. What stays is recorded with the reason.
+    10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
+    11. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
+    12. What stays is recorded with the reason.
     """
 
     name: ClassVar[str] = "FoldScaleAxis"

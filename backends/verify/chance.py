@@ -44,12 +44,15 @@ def decide(writer: Writer, node: NodeProto, plain: Sequence[str], elem_type: int
 
 
 def vanishing(writer: Writer, name: str, plain: str, elem_type: int) -> str:
-    """The value, or zero where chance says so; `plain` is what it is without noise."""
+    """The value, or zero where chance says so, of either sign; `plain` is what it is without noise."""
     kind = wide(elem_type)
     value = writer.widened(name, elem_type)
     near, chance = _near(writer, value, writer.widened(plain, elem_type), elem_type)
-    zero = writer.make("And", [near, chance])
-    return writer.cast(writer.make("Where", [zero, writer.number(0.0, kind), value]), kind, elem_type)
+    null = writer.number(0.0, kind)
+    value = writer.make("Where", [writer.make("And", [near, chance]), null, value])
+    flipped = writer.make("And", [writer.make("Equal", [value, null]), chance])  # x + 0 is x but for -0
+    sign = writer.make("Where", [flipped, writer.number(-1.0, kind), writer.number(1.0, kind)])
+    return writer.cast(writer.make("Mul", [value, sign]), kind, elem_type)  # Where of onnxruntime loses the sign of -0
 
 
 def _near(writer: Writer, value: str, plain: str, elem_type: int) -> tuple[str, str]:

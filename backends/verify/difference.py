@@ -120,10 +120,11 @@ def compare(name: str, inputs: str, reference: Reference, found: Any, *, similar
             return Row(name, inputs, shape, dtype, share=0.0, undecided=want.size)
         return Row(name, inputs, shape, dtype, elements=want.size)
     if not reference.is_number:
-        wrong = int((want != found).sum())
+        differs = want != found
+        wrong = int((differs if reference.undecided is None else differs & ~reference.undecided).sum())
         if wrong:
             return Row(name, inputs, shape, dtype, elements=wrong)
-        return Row(name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0)
+        return Row(name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0, undecided=reference.silent)
     difference = _Difference()
     with np.errstate(all="ignore"):
         difference.measure(reference, found)

@@ -34,8 +34,8 @@ At = tuple[slice, slice, slice]
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
-    makes numbers out of infinities, or the reverse, or another integer; None where of no element. A tensor whose shape
-    depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of other elements that
+    makes numbers out of infinities, the reverse, or infinities of the other sign, or another integer or text; None where
+    of no element. A tensor whose shape depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of other elements that
     rounding can move by as much as what stands in their channel is on average: a sign, or zeros, would not show; or
     that are no finite numbers, which most faults leave what they are.
     """
@@ -50,10 +50,10 @@ class Reference:
     @classmethod
     def of(cls, value: Array, samples: Sequence[Any]) -> Reference:
         """`samples` are what noise made of `value`; without any the bound is a coarse one."""
-        if value.dtype.kind not in "fiubcV":
-            return cls(value, np.zeros(()), None, True, 0.0)
         if not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
             return cls.unknown(value)
+        if value.dtype.kind not in "fiubcV":
+            return cls(value, np.zeros(()), _changed(value, samples), True, 0.0)
         if value.dtype.kind in "iub":
             return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
@@ -99,7 +99,7 @@ class Reference:
 
 
 def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
-    """Which integers noise changes, None where no one."""
+    """Which integers, or words, noise changes, None where no one."""
     changed = [sample != value for sample in samples if not np.array_equal(sample, value)]
     return np.asarray(np.logical_or.reduce(changed)) if changed else None
 
@@ -119,9 +119,10 @@ def _spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None
                 continue
             finite, still = np.isfinite(exact), np.isfinite(moved)
             np.fmax(most, np.where(finite & still, difference, 0), out=most)
-            if (finite != still).any():
+            changed = ~(finite & still) & (moved != exact) & ~(np.isnan(moved) & np.isnan(exact))
+            if changed.any():
                 undecided = np.zeros(value.shape, bool) if undecided is None else undecided
-                channels(undecided)[at] |= finite != still
+                channels(undecided)[at] |= changed
     return spread, undecided
 
 

@@ -19,6 +19,7 @@ from ..types import shape_of
 from .algebra import Affine
 from .carry import Carry, below_zero, is_extent, shifted, unknown_shape
 from .operands import ALIGNED, Parameters, parameter_axis
+from .rounding import rounding
 
 Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
 
@@ -81,6 +82,12 @@ def _stretched(node: Node, parts: Parts) -> Refusal | None:
     return None
 
 
+def _rounding(node: Node, parts: Parts, params: Parameters) -> Refusal | None:
+    """A sum that rounds the data with the one beside it stays as it is."""
+    found = (rounding(node, array, params.evaluator) for _, array in parts[1])
+    return next((refusal for refusal in found if refusal is not None), None)
+
+
 def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
     """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y; every operand takes the scale, one of them the shift, a constant
     if there is one.
@@ -89,7 +96,7 @@ def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> 
     if isinstance(parts, Refusal):
         return parts
     dynamic, constants = parts
-    refusal = _stretched(node, parts) if affine.has_scale else None
+    refusal = (_stretched(node, parts) if affine.has_scale else None) or _rounding(node, parts, params)
     if refusal is not None:
         return refusal
     scale = affine.only_scale()
@@ -203,6 +210,9 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     (place,) = given
     if not constants or len(dynamic) > 1:
         return Carry(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
+    refusal = _rounding(node, parts, params)
+    if refusal is not None:
+        return refusal
     if not moved.scale.all():
         return Refusal("zero_scale", f"{node.label}: a scale is zero")
     takes = _shift_of_constant(moved, negated=node.op == "subtract")

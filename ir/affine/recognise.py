@@ -17,6 +17,7 @@ from ..record import record
 from ..tensor import Array, Tensor, numpy_dtype
 from ..types import BF16, F16, F32, F64, dtype_of, element_count, shape_of
 from .algebra import Affine, Stage
+from .rounding import SUMS, rounding
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
 
@@ -181,6 +182,8 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
         pair = _scale_and_shift(node.op, constant, left=side == 0)
     if isinstance(pair, Refusal):
         return pair
+    if node.op in SUMS and (refusal := rounding(node, constant, evaluator)) is not None:
+        return refusal
     return Step((node,), data, node.output, axis, *pair, parameter)
 
 

@@ -177,3 +177,22 @@ def test_a_fault_in_front_of_a_pole_is_accused(tail: str) -> None:
     rows = [row for row, _ in Comparison(centred(tail), inputs=given).rows(centred(tail)) if row.tensor == "y"]
     assert not any(row.undecided or row.deviates for row in rows)
     assert "y" in verdict(centred(tail), centred(tail.replace("y =", "z =") + " y = Mul(z, h)"), inputs=given)
+
+
+def test_text_of_numbers_that_rounding_moves_is_undecided() -> None:
+    verify = verified(compared("e = Add(d, k) y = Cast <to = 8> (e)", "string[32,8] y"))
+    assert verify.verdicts[-1].undecided > 0.1
+    right, wrong = (
+        text(f"g (int64[4] x) => (string[4] y) {{ z = {op}(x) y = Cast <to = 8> (z) }}") for op in ("Identity", "Neg")
+    )
+    assert "y" in verdict(right, wrong)
+
+
+def test_the_sign_of_a_zero_is_not_kept_and_what_it_decides_is_undecided() -> None:
+    """x + 0 is x, but for -0."""
+    verify = verified(
+        text("g (float[2,4] x) => (float[2,4] y) <float z = {0}> { a = Neg(x) b = Add(a, z) y = Reciprocal(b) }")
+    )
+    assert 0 < verify.verdicts[-1].undecided < 0.2
+    wrong = "g (float[2,4] x) => (float[2,4] y) { y = Reciprocal(x) }"
+    assert "y" in verdict(text("g (float[2,4] x) => (float[2,4] y) { a = Neg(x) y = Reciprocal(a) }"), text(wrong))
