@@ -34,10 +34,11 @@ At = tuple[slice, slice, slice]
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """The elements of a tensor; `bound` is how far rounding can move each, and `undecided` says of which noise
-    makes numbers out of infinities, the reverse, or infinities of the other sign, or another integer or text; None where
-    of no element. A tensor whose shape depends on the noise is not `steady`. `greatest` is that of the bounds. `vague` is the number of other elements that
-    rounding can move by as much as what stands in their channel is on average: a sign, or zeros, would not show; or
-    that are no finite numbers, which most faults leave what they are.
+    makes numbers out of infinities, the reverse, or infinities of the other sign, or another integer or text; None
+    where of no element. A tensor whose shape depends on the noise is not `steady`. `greatest` is that of the
+    bounds. `vague` is the number of other elements that rounding can move by as much as what stands in their
+    channel is on average: a sign, or zeros, would not show; or that are no finite numbers, which most faults leave
+    what they are.
     """
 
     value: Array
