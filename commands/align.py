@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError
+    from ..ir.errors import UsageError, visible
 
     if options.html == "-":
         raise UsageError("--html takes a file, not standard output")
@@ -67,9 +67,11 @@ def run(options: argparse.Namespace) -> int:
         inside = (exposed(first, base_dir), exposed(second, other_dir))
         comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
         found = align(comparison, inside[1], other_dir, fold_map)
+    warnings = comparison.warnings(found.rows, first)
+    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
     with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
         if options.json:
-            files.enter_context(writing_json(options.json, found.to_json()))
+            files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))
         if options.html:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, first, second, found.measures())

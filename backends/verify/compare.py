@@ -13,7 +13,8 @@ from pathlib import Path
 from onnx import ModelProto
 
 from ...ir.errors import SourceError, VerifyError
-from .difference import Row, nothing_said, pair
+from .difference import Row, nothing_said, pair, silent_results
+from .graphs import BRANCHES, branching
 from .inputs import Stimulus, interface_fault, overridable_inputs, overriding, stimuli
 from .runner import Runner, Walk, tensors_of
 from .source import HUGE, SURE, Alone, Key, References, Source, bytes_of, parts
@@ -91,6 +92,21 @@ class Comparison:
         lost = {info.name for info in overridable_inputs(self.source.model)}
         lost -= {info.name for info in overridable_inputs(other)}
         return [stimulus for stimulus in self.inputs if lost.isdisjoint(stimulus.feeds)]
+
+    def warnings(self, rows: Sequence[Row], model: ModelProto | None = None) -> list[str]:
+        """That rows say nothing of any result, and which branches of the main graph no inputs take; `model` has the
+        names of the Ifs, where the source is not what the user gave.
+        """
+        results = self.source.results
+        silent = results and len(silent_results(rows, results)) == len(results)
+        found = ["verification can say nothing of any result of the model: its inputs do not tell"] if silent else []
+        for condition, labels in branching(model or self.source.model).items():
+            for branch, value in zip(BRANCHES, (True, False), strict=True):
+                if value not in self.source.taken.get(condition, (True, False)):
+                    found += [
+                        f"no inputs take the {branch} of the If {label!r}: it was not compared" for label in labels
+                    ]
+        return found
 
     def rows(
         self,

@@ -76,6 +76,12 @@ def undecided(rows: Sequence[Row]) -> list[str]:
     return [name for _, name in dict.fromkeys(row.key for row in rows if row.key not in telling)]
 
 
+def silent_results(rows: Sequence[Row], results: Sequence[str]) -> tuple[str, ...]:
+    """Results of a model of which no inputs say anything."""
+    telling = {row.value for row in rows if not row.says_nothing}
+    return tuple(result for result in results if result not in telling)
+
+
 def undecided_share(rows: Sequence[Row]) -> float:
     """Which share of all elements, for all inputs, says nothing."""
     total = sum(prod(row.shape) for row in rows)

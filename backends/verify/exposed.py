@@ -10,10 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 from ...frontends.onnx.dtypes import export_dtype
 from ...ir.errors import VerifyError
 from ...ir.types import TensorType
+from .graphs import BRANCHES, is_branching
 from .runner import Runner
 from .source import NUMPY, Source
-
-BRANCHES = ("then_branch", "else_branch")
 
 
 def exposed(model: ModelProto, base_dir: Path) -> ModelProto:
@@ -21,13 +20,13 @@ def exposed(model: ModelProto, base_dir: Path) -> ModelProto:
     result, the branch and the tensor are; those of the branch that is not taken are empty. The model itself where
     onnxruntime does not take it so, or there are none of known element types.
     """
-    if not any(_is_branching(node) for node in model.graph.node):
+    if not any(is_branching(node) for node in model.graph.node):
         return model
     kinds = _kinds(model, base_dir)
     other = ModelProto()
     other.CopyFrom(model)
     taken = {name for node in model.graph.node for name in node.output}
-    made = [name for node in other.graph.node if _is_branching(node) for name in _expose(node, kinds)]
+    made = [name for node in other.graph.node if is_branching(node) for name in _expose(node, kinds)]
     if not made or not taken.isdisjoint(made):
         return model
     try:
@@ -35,10 +34,6 @@ def exposed(model: ModelProto, base_dir: Path) -> ModelProto:
     except VerifyError:
         return model
     return other
-
-
-def _is_branching(node: NodeProto) -> bool:
-    return node.op_type == "If" and node.domain in ("", "ai.onnx") and any(node.output)
 
 
 def _kinds(model: ModelProto, base_dir: Path) -> dict[str, int]:

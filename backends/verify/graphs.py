@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+BRANCHES = ("then_branch", "else_branch")
 
 
 def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
@@ -25,3 +27,18 @@ def captured(node: NodeProto) -> list[str]:
     graphs = bodies(node)
     names = [name for graph in graphs for inner in graph.node for name in (*inner.input, *captured(inner))]
     return [*names, *(info.name for graph in graphs for info in graph.output)]
+
+
+def is_branching(node: NodeProto) -> bool:
+    """Whether it is an If that has results."""
+    return node.op_type == "If" and node.domain in ("", "ai.onnx") and any(node.output)
+
+
+def branching(model: ModelProto) -> dict[str, list[str]]:
+    """The Ifs of the main graph, each called as its first result, by their conditions, constants left out."""
+    constants = constants_of(model.graph)
+    found: dict[str, list[str]] = {}
+    for node in model.graph.node:
+        if is_branching(node) and node.input[0] not in constants:
+            found.setdefault(node.input[0], []).append(next(filter(None, node.output)))
+    return found

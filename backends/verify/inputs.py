@@ -15,7 +15,8 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, help
 
 from ...ir.errors import SourceError, VerifyError
 from ...ir.tensor import Array
-from .values import KINDS, Draw
+from .spans import spanning
+from .values import KINDS, MOST_INDEX, Draw
 
 Feeds = dict[str, Array]
 Shapes = tuple[tuple[int, ...], ...]
@@ -29,9 +30,6 @@ MOST_ELEMENTS = 1 << 30
 
 MOST_OVERRIDDEN = 256 << 20
 """Bytes, at eight for an element, of the initializers for which others are made."""
-
-MOST_INDEX = 8
-"""Integers below this are taken where nothing says what an index may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,12 +101,14 @@ def stimuli(
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
     """Inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions: with another extent
-    for each symbol, or else, where it does not run at these, with one for all; `fault` says why it does not.
+    for each symbol, or else, where it does not run at these, with one for all; `fault` says why it does not. Integers
+    that are numbers alone take those of their type where the model runs so.
 
     Raises SourceError where it runs at none.
     """
     infos = required_inputs(model)
-    limits = index_limits(model)
+    small: dict[str, int | None] = {**{info.name: MOST_INDEX for info in infos}, **index_limits(model)}
+    limits = {**small, **dict.fromkeys(spanning(model))}
     found, reason = 0, ""
     tried: set[Shapes] = set()
     for size in SIZES:
@@ -119,8 +119,13 @@ def stimuli(
             text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
             runs = False
             for kind in kinds:
-                feeds = _feeds(infos, shapes, Draw.of(kind, kinds, seed), limits)
+                draw = Draw.of(kind, kinds, seed)
+                feeds = _feeds(infos, shapes, draw, limits)
                 why = fault(feeds)
+                if why is not None and draw.ranges and limits != small:
+                    feeds = _feeds(infos, shapes, Draw.of(kind, kinds, seed), small)
+                    if fault(feeds) is None:
+                        limits, why = small, None
                 reason = reason or why or ""
                 if why is None:
                     runs = True
@@ -216,10 +221,10 @@ def _shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, o
 
 
 def _feeds(
-    infos: Sequence[ValueInfoProto], shapes: Sequence[Sequence[int]], draw: Draw, limits: Mapping[str, int]
+    infos: Sequence[ValueInfoProto], shapes: Sequence[Sequence[int]], draw: Draw, limits: Mapping[str, int | None]
 ) -> Feeds:
     return {
-        info.name: draw.next(info.type.tensor_type.elem_type, shape, limits.get(info.name, MOST_INDEX))
+        info.name: draw.next(info.type.tensor_type.elem_type, shape, limits[info.name])
         for info, shape in zip(infos, shapes, strict=True)
     }
 

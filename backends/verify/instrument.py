@@ -17,7 +17,7 @@ from ...ir.graph import Module
 from ...passes.infra import Pass
 from ..onnx import emit
 from .compare import Comparison, Deviation
-from .difference import Row, measures, undecided, undecided_share
+from .difference import Row, measures, silent_results, undecided, undecided_share
 from .inputs import Stimulus
 from .reproduce import Reproducer, agreeing_in, save_reproducer
 from .runner import Runner
@@ -144,9 +144,8 @@ class VerifyNumerics:
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
-        silent, results = len(undecided(rows)), tuple(self._comparison.source.results)
-        telling = {row.value for row in rows if not row.says_nothing}
-        mute = tuple(result for result in results if result not in telling)
+        silent, results = len(undecided(rows)), self._comparison.source.results
+        mute = silent_results(rows, results)
         inputs = len(self._comparison.inputs_of(model))
         share = undecided_share(rows)
         self.verdicts.append(Verdict(name, tensors, inputs, greatest, silent, mute, len(results), share))
@@ -162,11 +161,8 @@ class VerifyNumerics:
         return undecided(self._rows)
 
     def warnings(self) -> list[str]:
-        """That nothing can be said of the model, where none of its results can be judged."""
-        last = self.verdicts[-1] if self.verdicts else None
-        if last is None or not last.results or len(last.silent_results) < last.results:
-            return []
-        return ["verification can say nothing of any result of the model: its inputs do not tell"]
+        """That nothing can be said of the model, or of the branches of an If: `Comparison.warnings`."""
+        return self._comparison.warnings(self._rows) if self._comparison is not None and self.verdicts else []
 
     def lines(self) -> list[str]:
         """What was compared, a line for each pass."""

@@ -17,6 +17,7 @@ from onnx import ModelProto, helper
 from ...frontends.onnx import from_model
 from ...ir.errors import ModelError, SourceError, VerifyError
 from ...ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from .graphs import branching
 from .inputs import Feeds, Stimulus
 from .noise import inlined, noisy
 from .overflow import Overflow
@@ -69,6 +70,9 @@ class Source:
         left = set(self.unreadable)
         self.names = [name for name in tensors_of(model) if name not in left]
         self.results = list(dict.fromkeys(info.name for info in model.graph.output))
+        self.conditions = set(branching(model))
+        self.taken: dict[str, set[bool]] = {}
+        """By the condition of an If the values that it took, as far as the model was run."""
         self._sure: set[Stimulus] = set()
         self._overflows: dict[Stimulus, Overflow] = {}
         self._remembered: dict[tuple[Key, Stimulus], Reference] = {}
@@ -176,6 +180,12 @@ class Source:
             self._overflows[stimulus] = Overflow(self._plain, self.base_dir, stimulus.feeds)
         return self._overflows[stimulus]
 
+    def see_conditions(self, values: Feeds) -> None:
+        """Note which values the conditions among some tensors take."""
+        for name in self.conditions:
+            if name in values and is_tensor(values[name]) and values[name].size == 1:
+                self.taken.setdefault(name, set()).add(bool(values[name].item()))
+
     def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[Key, Reference] | None:
         """What is remembered of tensors, None where that is not all."""
         found = {(name, ""): self._remembered.get(((name, ""), stimulus)) for name in names}
@@ -211,6 +221,7 @@ class References:
         except VerifyError as error:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
         values = parts(names, [*found.values()])
+        self.source.see_conditions({**self.stimulus.feeds, **found})
         samples = self._noisy(names, plain | self._plain(found))
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
         told = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}

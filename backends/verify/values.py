@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -31,6 +32,14 @@ KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
 }
 """Kinds of floating inputs, the most telling first."""
 
+MOST_INDEX = 8
+"""Integers below this are taken where nothing says what an index may be."""
+
+MOST_NUMBER = 40_000
+"""The greatest magnitude of integers of more than eight bits that are no index: it is beyond int16, its square is none
+beyond int32, and float16 has it.
+"""
+
 
 class Draw:
     """The elements of the inputs of one set, which are asked for one after the other: `turn` is its number among those
@@ -41,6 +50,8 @@ class Draw:
         self.kind = kind
         self.turn = turn
         self.seed = seed
+        self.ranges = kind in ("wide", "negative")
+        """Whether integers that are numbers alone take any of their type."""
         self.floats = np.random.default_rng(seed)
         self.number = 0
         self.single_booleans = 0
@@ -48,10 +59,12 @@ class Draw:
     @classmethod
     def of(cls, kind: str, kinds: Sequence[str], seed: int) -> Draw:
         """That of one of several kinds."""
-        return cls(kind, [other for other in kinds if other != "zero"].index(kind) if kind != "zero" else 0, seed)
+        draw = cls(kind, [other for other in kinds if other != "zero"].index(kind) if kind != "zero" else 0, seed)
+        draw.ranges |= kind == "normal" and "wide" not in kinds
+        return draw
 
-    def next(self, elem_type: int, shape: Sequence[int], limit: int) -> Array:
-        """The next input; integers stay below `limit`."""
+    def next(self, elem_type: int, shape: Sequence[int], limit: int | None) -> Array:
+        """The next input; integers are at least zero and stay below `limit`, or are numbers alone where it is None."""
         self.number += 1
         if elem_type == TensorProto.STRING:
             return np.full(shape, "a", object)
@@ -59,7 +72,9 @@ class Draw:
         if dtype == np.bool_:
             return np.zeros(shape, bool) if self.kind == "zero" else self.booleans(shape)
         if dtype.kind in "iu":
-            most = min(limit, int(np.iinfo(dtype).max) + 1)
+            if limit is None and self.ranges:
+                return self.numbers(shape, dtype)
+            most = min(limit or MOST_INDEX, int(np.iinfo(dtype).max) + 1)
             return self.integers(shape, most).astype(dtype)
         return np.asarray(KINDS[self.kind](self.floats, shape)).astype(dtype)
 
@@ -80,6 +95,23 @@ class Draw:
         if prod(shape) == 1:
             return np.asarray((self.generator(0).integers(0, most, shape) + self.turn) % most)
         return np.asarray(self.generator(self.turn).integers(0, most, shape))
+
+    def numbers(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """Those of the whole range of eight bits; of wider types magnitudes over several decades. Both ends are among
+        several, and signed ones are all negative where that is the kind.
+        """
+        rng, info = self.generator(self.turn), np.iinfo(dtype)
+        low, high = max(int(info.min), -MOST_NUMBER), min(int(info.max), MOST_NUMBER)
+        high = -1 if self.kind == "negative" and low < 0 else high
+        if dtype.itemsize == 1:
+            array = np.asarray(rng.integers(low, high + 1, shape))
+        else:
+            magnitudes = np.asarray(float(max(-low, high)) ** rng.uniform(0, 1, shape)) - (high > 0)
+            signs = rng.choice([sign for sign, has in ((-1, low < 0), (1, high > 0)) if has], shape)
+            array = np.asarray(np.clip(np.trunc(magnitudes) * signs, low, high))
+        if array.size > 1:
+            array.flat[0], array.flat[-1] = low, high
+        return array.astype(dtype)
 
     def generator(self, turn: int) -> np.random.Generator:
         """That of the input in a turn."""

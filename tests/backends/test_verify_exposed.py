@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from irc.backends.verify.exposed import exposed
@@ -66,3 +67,46 @@ def test_branches_without_tensors_of_their_own_stay_what_they_are(tmp_path: Path
         "then_branch = a () => (float[2] t) { t = Neg(x) }, else_branch = b () => (float[2] u) { u = Abs(x) }> }"
     )
     assert exposed(model, tmp_path) is model
+
+
+RARE = """g (float[N,4] x) => (float[A,B] y) <float k = {{{}}}, float most = {{1e5}}> {{
+    m = ReduceMax<keepdims = 0>(x) c = Greater(m, most) y = If(c) <
+    then_branch = a () => (float[A,B] o) {{ p = Neg(x) o = Mul(p, k) }},
+    else_branch = b () => (float[A,B] u) {{ v = Abs(x) u = Relu(v) }}> }}"""
+UNTAKEN = "no inputs take the then_branch of the If 'y': it was not compared"
+
+
+def test_a_branch_that_no_inputs_take_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = text(RARE.format(1)), text(RARE.format(-1))
+    found = aligned(first, second, tmp_path)
+    assert (found["first_divergence"], found["warnings"]) == (None, [UNTAKEN])
+    assert capsys.readouterr().err == f"warning: {UNTAKEN}\n"
+    command = ["compile", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "c.onnx"), "--verify", "-q", "--json", "-"]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["warnings"] == [UNTAKEN]
+    assert err == f"warning: {UNTAKEN}\n"
+    np.savez(tmp_path / "x.npz", x=np.full((1, 4), 1e6, np.float32))
+    inputs = ["--inputs", str(tmp_path / "x.npz")]
+    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "-q", *inputs]) == 1
+    assert "no inputs take the else_branch" in capsys.readouterr().err
+
+
+def test_branches_that_are_taken_and_constant_conditions_are_not_named(tmp_path: Path) -> None:
+    constant = branching()
+    del constant.graph.input[1]
+    constant.graph.initializer.append(onnx.helper.make_tensor("k", onnx.TensorProto.BOOL, [], [True]))
+    for model in (branching(), constant):
+        assert aligned(model, model, tmp_path)["warnings"] == []
+
+
+def test_inputs_that_say_nothing_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    onnx.save(model, tmp_path / "a.onnx")
+    np.savez(tmp_path / "x.npz", x=np.full((2, 4), np.nan, np.float32))
+    rest = ["--inputs", str(tmp_path / "x.npz"), "-q", "--json", "-"]
+    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx"), *rest]) == 0
+    out, err = capsys.readouterr()
+    warning = "verification can say nothing of any result of the model: its inputs do not tell"
+    assert json.loads(out)["warnings"] == [warning]
+    assert err == f"warning: {warning}\n"
