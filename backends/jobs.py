@@ -109,7 +109,7 @@ def run_jobs(jobs: Sequence[Job], n_jobs: int | None = None) -> Iterator[tuple[i
     with warnings.catch_warnings(action="ignore"):  # of back ends that cannot work here
         from joblib import Parallel, delayed
 
-    _make_folders(jobs)
+    make_folders(jobs)
     compiles = Compiles()
     parallel = Parallel(n_jobs, prefer="threads", batch_size=1, return_as="generator_unordered")
     ended = parallel(delayed(_run)(compiles, index, job) for index, job in enumerate(jobs))
@@ -267,7 +267,8 @@ def sweep(job: Job) -> None:
         clean(path)
 
 
-def _make_folders(jobs: Iterable[Job]) -> None:
+def make_folders(jobs: Iterable[Job]) -> None:
+    """Make the folders that outputs go to. Raises EmitError."""
     for folder in dict.fromkeys(path.parent for job in jobs for path in job.files()):
         try:
             folder.mkdir(parents=True, exist_ok=True)
