@@ -113,9 +113,16 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
 
     try:
         try:
-            return _run(argv, alone=alone)
-        finally:
+            status = _run(argv, alone=alone)
+        except IRError:
+            with suppress(OSError):  # the error says more
+                sys.stdout.flush()
+            raise
+        except BaseException:
             sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return status
     except IRError as error:
         lines = isinstance(error, ParseError | VerifyError) and not isinstance(error, SourceError)
         sys.stderr.write(f"irc: {visible(str(error), keep=LINES if lines else '')}\n")

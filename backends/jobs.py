@@ -62,7 +62,7 @@ class Job:
 class Outcome:
     """What became of one model: `error` is None, or says in a sentence why there is no output.
 
-    `lines` is all that the compiler had to say, and `summary` what `irc compile --json` gives.
+    `lines` is all that the compiler had to say, and `summary` what `irc compile --json` gives but the error.
     """
 
     model: str
@@ -163,11 +163,11 @@ class Compiles:
             _close(compiler)
         lines = tuple(err.splitlines())
         error, summary = _error(status, lines, places.model), {}
-        if error is None:
-            try:
-                summary = json.loads(out)
-            except ValueError:
-                error = "irc said what is no summary"
+        try:
+            summary = json.loads(out)
+            del summary["error"]  # which is the outcome's own, without the name of the model
+        except (ValueError, KeyError):
+            error = error or "irc said what is no summary"
         return Outcome(places.model, places.output, error, perf_counter() - start, lines, summary)
 
     def _take(self, job: Job) -> subprocess.Popen[str] | None:

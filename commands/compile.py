@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..frontends.onnx.protos import ModelProto
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
+    from ..passes.infra import Sequential
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -86,7 +87,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_one(options: argparse.Namespace) -> int:
-    """Compile one model in this process."""
+    """Compile one model in this process; where that fails, --json says why."""
+    from ..passes import parse_pipeline
+
+    pipeline = parse_pipeline(options.passes)
+    output = _place_files(options)
+    others = _check_outputs(options, output)
+    summary = Summary(options.json)
+    with summary.of_failure():
+        compile_one(options, pipeline, output, others, summary)
+    summary.print()
+    return 0
+
+
+def compile_one(
+    options: argparse.Namespace,
+    pipeline: Sequential,
+    output: str,
+    others: Sequence[str | Path | None],
+    summary: Summary,
+) -> None:
+    """Compile one model to `output`, with the `others` beside it."""
     from time import perf_counter
 
     from ..backends.driver import compile as compile_model
@@ -94,22 +115,18 @@ def run_one(options: argparse.Namespace) -> int:
     from ..backends.files import Together
     from ..backends.onnx.external import check_kept
     from ..ir.errors import visible
-    from ..passes import PassContext, parse_pipeline
+    from ..passes import PassContext
 
     start = perf_counter()
-    pipeline = parse_pipeline(options.passes)
-    output = _place_files(options)
-    others = _check_outputs(options, output)
     timing = _timing() if options.time_passes else None
     module = read(options.model, limits_of(options))
     check_kept(module, output, *others)
     recorder = recorder_of(module) if options.report is not None else None
-    verify = _verification(options, module, output)
+    verify = summary.verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = 0 if options.quiet and options.json is None else count_nodes(module)
-    summary = Summary(options.json)
     files = Together(*_paths(output, options.fold_map, options.json))
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
@@ -142,8 +159,6 @@ def run_one(options: argparse.Namespace) -> int:
         sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in verify.warnings())
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
-    summary.print()
-    return 0
 
 
 def _paths(*places: str | None) -> list[Path]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
-from .options import json_text
+from .options import json_text, write_json
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from ..backends.verify import VerifyNumerics
 
 
-@dataclass(slots=True)
 class Summary:
     """The document that goes to `path`, which is a file, `-` for standard output, or None where none is asked for."""
 
-    path: str | None
-    _temporary: Path | None = field(default=None, init=False)
-    _text: str = field(default="", init=False)
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.verify: VerifyNumerics | None = None
+        """The instrument that verifies the compile, once there is one."""
+        self._temporary: Path | None = None
+        self._text = ""
 
     def enter(self, files: ExitStack) -> None:
         """Let a file come into place with the others. Raises EmitError where it cannot be written."""
@@ -52,10 +54,44 @@ class Summary:
         if self.path == "-":
             sys.stdout.write(self._text)
 
+    @contextmanager
+    def of_failure(self) -> Iterator[None]:
+        """Where the block fails, but for wrong usage, the document says so, in place of an earlier one."""
+        from ..ir.errors import IRError, UsageError
+
+        try:
+            yield
+        except UsageError:
+            raise
+        except IRError as error:
+            if self.path is not None:
+                with suppress(IRError, OSError):  # the first error says more
+                    write_json(self.path, of_error(error, self.verify))
+            raise
+
+
+def of_error(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
+    """Why there is no model, and how far its verification came."""
+    if verify is None:
+        return {"error": str(error)}
+    from dataclasses import asdict
+
+    from ..backends.verify.difference import plain
+
+    failure = None if verify.failure is None else asdict(verify.failure)
+    return {
+        "error": str(error),
+        "verified": [asdict(verdict) for verdict in verify.verdicts],
+        "failure": None if failure is None else {key: plain(value) for key, value in failure.items()},
+    }
+
 
 def of_result(result: Result, verify: VerifyNumerics | None, before: int, seconds: float) -> dict[str, Any]:
     """What became of a model that had `before` operators."""
+    from dataclasses import asdict
+
     return {
+        "error": None,
         "operators": [before, result.operators],
         "affines": dict(sorted(result.count().items())),
         "seconds": round(seconds, 6),
