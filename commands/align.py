@@ -7,6 +7,9 @@ import sys
 
 from .options import ONNX, Subparsers, add_inputs, add_limits, check_once, limits_of, map_files, name_of, writing_json
 
+WIDE = 200
+"""Columns of what is no terminal."""
+
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Describe the arguments."""
@@ -43,11 +46,12 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.places import check_apart
     from ..backends.report import collect_alignment, writing_report
     from ..backends.terminal import progress
-    from ..backends.verify.align import align, check_dump, dump, print_alignment
+    from ..backends.verify.align import align, check_dump, dump
     from ..backends.verify.compare import Comparison
     from ..backends.verify.exposed import exposed
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
+    from ..backends.verify.table import print_alignment
     from ..frontends.onnx import read_model
     from ..ir.errors import UsageError
 
@@ -77,5 +81,5 @@ def run(options: argparse.Namespace) -> int:
         if options.dump:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
-        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
+        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=WIDE))
     return 1 if found.first_divergence is not None else 0

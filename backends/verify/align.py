@@ -1,4 +1,4 @@
-"""Two models tensor by tensor: as a table for people, as JSON for machines, and as files of all elements."""
+"""Two models tensor by tensor: what of one stands for what of the other, as JSON, and as files of all elements."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from ...ir.errors import EmitError, visible
+from ...ir.errors import EmitError
 from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
-from .counterparts import NAME, Counterpart, counterparts
-from .difference import Row, measures, undecided, undecided_share, worst
+from .counterparts import Counterpart, counterparts
+from .difference import Row, measures, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
 from .runner import FED, Runner, Walk, tensors_of
@@ -106,49 +102,6 @@ def _gone(fold_map: FoldMap) -> dict[str, str]:
         if source["status"] == "folded":
             notes.setdefault(source["output"], f"{source['node']['op_type']} folded")
     return notes
-
-
-def print_alignment(found: Alignment, console: Console) -> None:
-    """A table with the worst row of every tensor, sentences on those that only the first model has or of which nothing
-    can be said, and one on the first that diverges.
-    """
-    others = {name: other for name, other in found.counterparts.items() if other.by != NAME}
-    headings = ("tensor", "in the second") if others else ("tensor",)
-    table = Table(*headings, "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
-    for row in found.worst:
-        style = "bold red" if row.deviates else ""
-        shape = "x".join(map(str, row.shape)) or "scalar"
-        numbers = (
-            f"{row.max_abs:.3g}",
-            f"{row.max_rel:.3g}",
-            f"{row.cosine:.6f}",
-            f"{row.sqnr:.1f}",
-            f"{row.share:.3g}",
-            f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
-        )
-        other = others.get(row.value)
-        there = (f"{escape(visible(other.name))} ({other.by})" if other else "",) if others else ()
-        table.add_row(escape(visible(row.tensor)), *there, shape, *numbers, escape(visible(row.inputs)), style=style)
-    if found.rows:
-        console.print(table)
-    for name, note in found.alone:
-        console.print(
-            visible(f"{name}: only in the first{f' ({note})' if note else ''}"), markup=False, highlight=False
-        )
-    silent = undecided(found.rows)
-    for name in silent:
-        text = f"{name}: nothing can be said, as it has no finite numbers, or rounding moves them by what they are"
-        console.print(visible(text), markup=False, highlight=False)
-    first = found.first_divergence
-    if first is None:
-        share = undecided_share(found.rows)
-        rest = f"; {share:.2g} of their elements are undecided" if share else ""
-        console.print(
-            f"{len(found.worst) - len(silent)} tensors agree within what rounding can do{rest}", highlight=False
-        )
-    else:
-        text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
-        console.print(visible(text), markup=False, highlight=False)
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
