@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .options import ONNX, Subparsers, add_inputs, add_limits, check_once, limits_of, map_files, name_of, writing_json
 
@@ -69,8 +71,9 @@ def run(options: argparse.Namespace) -> int:
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
         inside = (exposed(first, base_dir), exposed(second, other_dir))
-        comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
-        found = align(comparison, inside[1], other_dir, fold_map)
+        with _blaming(options):
+            comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
+            found = align(comparison, inside[1], other_dir, fold_map)
     with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json()))
@@ -83,3 +86,19 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=WIDE))
     return 1 if found.first_divergence is not None else 0
+
+
+@contextmanager
+def _blaming(options: argparse.Namespace) -> Iterator[None]:
+    """An error of a comparison names the file of the model that it is of."""
+    from ..ir.errors import SourceError, VerifyError
+
+    def of(path: str) -> str:
+        return "standard input" if path == "-" else path
+
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(f"{of(options.first)}: {error}") from None
+    except VerifyError as error:
+        raise VerifyError(f"{of(options.second)}: {error}") from None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ...ir.errors import EmitError
+from ...ir.errors import EmitError, VerifyError
 from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
@@ -116,7 +116,7 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
     index: list[dict[str, Any]] = []
     for label, runner in models:
         for stimulus in comparison.inputs_of(runner.model):
-            for name, value in _tensors(runner, stimulus, comparison.source):
+            for name, value in _tensors(label, runner, stimulus, comparison.source):
                 file = f"{len(index):05}.npy"
                 with replacing(folder / file) as target, target.open("wb") as stream:
                     np.save(stream, wide(value) if value.dtype in FED else value)
@@ -162,10 +162,14 @@ def _clear(folder: Path) -> None:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def _tensors(runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
-    """The tensors of a model that can be saved, in its order."""
+def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
+    """The tensors of a model that can be saved, in its order. Raises VerifyError where it does not run."""
     walk = Walk(runner, stimulus.feeds)
     for chunk in source.chunks(0, [name for name in tensors_of(runner.model) if name not in source.unreadable]):
-        for name, value in zip(chunk, walk.take(chunk), strict=True):
+        try:
+            values = walk.take(chunk)
+        except VerifyError as error:
+            raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
+        for name, value in zip(chunk, values, strict=True):
             if is_tensor(value) and value.dtype != object:
                 yield name, value
