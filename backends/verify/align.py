@@ -18,7 +18,7 @@ from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
 from .counterparts import Counterpart, counterparts
-from .difference import Row, measures, worst
+from .difference import Row, measures, plain, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
 from .runner import FED, Runner, Walk, tensors_of
@@ -55,22 +55,18 @@ class Alignment:
         return next((row for row in self.worst if row.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `irc align --json`; infinities and what is no number are null."""
+        """The document of `irc align --json`."""
         first = self.first_divergence
         return {
+            "agrees": first is None,
             "rows": [
-                {key: _plain(value) for key, value in asdict(row).items()}
+                {key: plain(value) for key, value in asdict(row).items()}
                 | {"counterpart": self.counterparts[row.value].name, "by": self.counterparts[row.value].by}
                 for row in self.rows
             ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
         }
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has a form for."""
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:

@@ -138,3 +138,27 @@ PLACES = {
 @pytest.mark.parametrize(("message", "expected"), PLACES.items())
 def test_messages_of_onnxruntime_are_whole_words_without_places_in_its_source(message: str, expected: str) -> None:
     assert first_line(RuntimeError(message)) == expected
+
+
+def test_the_document_has_a_verdict_and_texts_for_what_is_no_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "g (float[1,1,4,4] x) => (float[1,1,A,B] y) {{ p = MaxPool<kernel_shape = [{}]>(x) y = Sin(p) }}"
+    for name, kernel in (("a.onnx", "2,2"), ("b.onnx", "1,1")):
+        onnx.save(text(body.format(kernel)), tmp_path / name)
+
+    def refused(constant: str) -> float:
+        raise ValueError(constant)
+
+    found = {}
+    for second, status in (("a.onnx", 0), ("b.onnx", 1)):
+        command = ["align", str(tmp_path / "a.onnx"), str(tmp_path / second), "--json", "-"]
+        assert main(command) == status
+        found[second] = json.loads(capsys.readouterr().out, parse_constant=refused)
+    same, other = found["a.onnx"], found["b.onnx"]
+    assert (same["agrees"], same["first_divergence"]) == (True, None)
+    assert {(row["share"], row["max_abs"], row["sqnr"]) for row in same["rows"]} == {(0.0, 0.0, "inf")}
+    assert (other["agrees"], other["first_divergence"]) == (False, "p")
+    assert {tuple(row[key] for key in ("share", "max_abs", "max_rel", "sqnr")) for row in other["rows"]} == {
+        ("inf", "inf", "inf", "-inf")
+    }
