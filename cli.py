@@ -7,8 +7,8 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from .commands import COMMANDS
 
@@ -85,10 +85,45 @@ class Messages(io.TextIOWrapper):
             sys.stderr = cls(old.buffer, old.encoding, old.errors, line_buffering=True)
 
 
+class Output(io.TextIOWrapper):
+    """Standard output of a process: an error there says where, unless it is that the reader has gone."""
+
+    def write(self, text: str) -> int:
+        """Raises EmitError."""
+        with _writing_output():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Raises EmitError."""
+        with _writing_output():
+            super().flush()
+
+    @classmethod
+    def install(cls) -> None:
+        """Let `sys.stdout` be one."""
+        old = sys.stdout
+        if isinstance(old, io.TextIOWrapper):
+            lines, through = old.line_buffering, old.write_through
+            sys.stdout = cls(old.buffer, old.encoding, old.errors, line_buffering=lines, write_through=through)
+
+
+@contextmanager
+def _writing_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from .ir.errors import EmitError
+
+        raise EmitError(f"standard output: cannot be written: {error.strerror or error}") from None
+
+
 def program() -> int:
     """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
     start_no_threads()
     Messages.install()
+    Output.install()
     try:
         return main(alone=True)
     finally:
@@ -98,9 +133,11 @@ def program() -> int:
 
 def give_up_output() -> None:
     """Lose what standard output does not take: Python would try once more at its end, and complain."""
+    from .ir.errors import EmitError
+
     try:
         sys.stdout.flush()
-    except OSError:
+    except (OSError, EmitError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -109,13 +146,20 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    from .ir.errors import IRError, ParseError, SourceError, UsageError, VerifyError, visible
+    from .ir.errors import EmitError, IRError, ParseError, SourceError, UsageError, VerifyError, visible
 
     try:
         try:
-            return _run(argv, alone=alone)
-        finally:
+            status = _run(argv, alone=alone)
+        except IRError:
+            with suppress(OSError, EmitError):  # the error says more
+                sys.stdout.flush()
+            raise
+        except BaseException:
             sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return status
     except IRError as error:
         lines = isinstance(error, ParseError | VerifyError) and not isinstance(error, SourceError)
         sys.stderr.write(f"irc: {visible(str(error), keep=LINES if lines else '')}\n")

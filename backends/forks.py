@@ -71,6 +71,7 @@ def _become(arguments: Sequence[str], folder: str, out: IO[bytes], err: IO[bytes
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
         cli.Messages.install()
+        cli.Output.install()
         os.chdir(folder)
         status = cli.main(arguments)
     except SystemExit as leaving:

@@ -62,7 +62,7 @@ class Job:
 class Outcome:
     """What became of one model: `error` is None, or says in a sentence why there is no output.
 
-    `lines` is all that the compiler had to say, and `summary` what `irc compile --json` gives.
+    `lines` is all that the compiler had to say, and `summary` what `irc compile --json` gives but the error.
     """
 
     model: str
@@ -109,7 +109,7 @@ def run_jobs(jobs: Sequence[Job], n_jobs: int | None = None) -> Iterator[tuple[i
     with warnings.catch_warnings(action="ignore"):  # of back ends that cannot work here
         from joblib import Parallel, delayed
 
-    _make_folders(jobs)
+    make_folders(jobs)
     compiles = Compiles()
     parallel = Parallel(n_jobs, prefer="threads", batch_size=1, return_as="generator_unordered")
     ended = parallel(delayed(_run)(compiles, index, job) for index, job in enumerate(jobs))
@@ -163,11 +163,11 @@ class Compiles:
             _close(compiler)
         lines = tuple(err.splitlines())
         error, summary = _error(status, lines, places.model), {}
-        if error is None:
-            try:
-                summary = json.loads(out)
-            except ValueError:
-                error = "irc said what is no summary"
+        try:
+            summary = json.loads(out)
+            del summary["error"]  # which is the outcome's own, without the name of the model
+        except (ValueError, KeyError):
+            error = error or "irc said what is no summary"
         return Outcome(places.model, places.output, error, perf_counter() - start, lines, summary)
 
     def _take(self, job: Job) -> subprocess.Popen[str] | None:
@@ -267,7 +267,8 @@ def sweep(job: Job) -> None:
         clean(path)
 
 
-def _make_folders(jobs: Iterable[Job]) -> None:
+def make_folders(jobs: Iterable[Job]) -> None:
+    """Make the folders that outputs go to. Raises EmitError."""
     for folder in dict.fromkeys(path.parent for job in jobs for path in job.files()):
         try:
             folder.mkdir(parents=True, exist_ok=True)

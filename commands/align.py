@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .options import ONNX, Subparsers, add_inputs, add_limits, check_once, limits_of, map_files, name_of, writing_json
+
+WIDE = 200
+"""Columns of what is no terminal."""
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -43,11 +48,12 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.places import check_apart
     from ..backends.report import collect_alignment, writing_report
     from ..backends.terminal import progress
-    from ..backends.verify.align import align, check_dump, dump, print_alignment
+    from ..backends.verify.align import align, check_dump, dump
     from ..backends.verify.compare import Comparison
     from ..backends.verify.exposed import exposed
     from ..backends.verify.inputs import read_inputs
     from ..backends.verify.runner import Runner
+    from ..backends.verify.table import print_alignment
     from ..frontends.onnx import read_model
     from ..ir.errors import UsageError, visible
 
@@ -65,8 +71,9 @@ def run(options: argparse.Namespace) -> int:
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
         inside = (exposed(first, base_dir), exposed(second, other_dir))
-        comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
-        found = align(comparison, inside[1], other_dir, fold_map)
+        with _blaming(options):
+            comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
+            found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.rows, first)
     sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
     with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
@@ -79,5 +86,21 @@ def run(options: argparse.Namespace) -> int:
         if options.dump:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
-        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=200))
+        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=WIDE))
     return 1 if found.first_divergence is not None else 0
+
+
+@contextmanager
+def _blaming(options: argparse.Namespace) -> Iterator[None]:
+    """An error of a comparison names the file of the model that it is of."""
+    from ..ir.errors import SourceError, VerifyError
+
+    def of(path: str) -> str:
+        return "standard input" if path == "-" else path
+
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(f"{of(options.first)}: {error}") from None
+    except VerifyError as error:
+        raise VerifyError(f"{of(options.second)}: {error}") from None

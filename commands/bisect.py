@@ -66,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     with progress("trying", quiet=options.quiet) as advance:
         found = bisect(lambda: read(options.model, limits), pipeline, judge, advance)
     if found is None:
-        sys.stdout.write(f"{options.model}: nothing is wrong behind {pipeline}\n")
+        after = f"behind {pipeline}" if pipeline.passes else "with the model as it is, as there are no passes"
+        sys.stdout.write(visible(f"{options.model}: nothing is wrong {after}") + "\n")
         return 0
     sys.stdout.write(visible(str(found), keep="\n") + "\n")
     return 1

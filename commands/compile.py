@@ -17,9 +17,9 @@ from .options import (
     add_passes,
     limits_of,
     map_files,
-    write_json,
 )
 from .report import check_report, recorder_of, reporting
+from .summary import Summary, of_result
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from ..backends.onnx import Result
     from ..backends.verify import VerifyNumerics
-    from ..backends.verify.instrument import Verdict
     from ..frontends.onnx.protos import ModelProto
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
+    from ..passes.infra import Sequential
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -87,29 +87,48 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_one(options: argparse.Namespace) -> int:
-    """Compile one model in this process."""
+    """Compile one model in this process; where that fails, --json says why."""
+    from ..passes import parse_pipeline
+
+    pipeline = parse_pipeline(options.passes)
+    output = _place_files(options)
+    others = _check_outputs(options, output)
+    summary = Summary(options.json)
+    with summary.of_failure():
+        compile_one(options, pipeline, output, others, summary)
+    summary.print()
+    return 0
+
+
+def compile_one(
+    options: argparse.Namespace,
+    pipeline: Sequential,
+    output: str,
+    others: Sequence[str | Path | None],
+    summary: Summary,
+) -> None:
+    """Compile one model to `output`, with the `others` beside it."""
     from time import perf_counter
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
+    from ..backends.files import Together
     from ..backends.onnx.external import check_kept
     from ..ir.errors import visible
-    from ..passes import PassContext, parse_pipeline
+    from ..passes import PassContext
 
     start = perf_counter()
-    pipeline = parse_pipeline(options.passes)
-    output = _place_files(options)
-    others = _check_outputs(options, output)
     timing = _timing() if options.time_passes else None
     module = read(options.model, limits_of(options))
     check_kept(module, output, *others)
     recorder = recorder_of(module) if options.report is not None else None
-    verify = _verification(options, module, output)
+    verify = summary.verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = 0 if options.quiet and options.json is None else count_nodes(module)
-    with _showing(verify, quiet=options.quiet), ExitStack() as reports:
+    files = Together(*_paths(output, options.fold_map, options.json))
+    with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
@@ -123,6 +142,7 @@ def run_one(options: argparse.Namespace) -> int:
 
         if verify is None:
             report()
+        summary.enter(files)
         result.save(
             output,
             fold_map=options.fold_map,
@@ -130,39 +150,28 @@ def run_one(options: argparse.Namespace) -> int:
             embed_fold_map=options.embed_fold_map,
             external_data=options.external_data,
             check=None if verify is None else check,
+            files=files,
         )
+        if options.json:
+            summary.write(of_result(result, verify, before, perf_counter() - start))
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:
         sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in verify.warnings())
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
-    if options.json:
-        verdicts = [] if verify is None else verify.verdicts
-        warnings = [*result.warnings, *([] if verify is None else verify.warnings())]
-        write_summary(options.json, result, before, perf_counter() - start, verdicts, warnings)
-    return 0
+
+
+def _paths(*places: str | None) -> list[Path]:
+    """Those that are given, and no standard output."""
+    from pathlib import Path
+
+    return [Path(place) for place in places if place not in (None, "-")]
 
 
 def _timing() -> Timing:
     from ..passes import Timing
 
     return Timing()
-
-
-def write_summary(
-    path: str, result: Result, before: int, seconds: float, verdicts: Iterable[Verdict], warnings: Sequence[str]
-) -> None:
-    """What the summary says, for machines."""
-    from dataclasses import asdict
-
-    document = {
-        "operators": [before, result.operators],
-        "affines": dict(sorted(result.count().items())),
-        "seconds": round(seconds, 6),
-        "warnings": warnings,
-        "verified": [asdict(verdict) for verdict in verdicts],
-    }
-    write_json(path, document)
 
 
 @contextmanager

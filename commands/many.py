@@ -6,9 +6,10 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from .options import LIMITS, write_json
+from .options import LIMITS
+from .summary import Summary
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -32,23 +33,27 @@ def run_many(options: argparse.Namespace) -> int:
     """Compile every model in a process of its own, and say what became of each, in the order given."""
     from time import perf_counter
 
-    from ..backends.jobs import run_jobs
+    from ..backends.jobs import make_folders, run_jobs
     from ..backends.terminal import progress
 
     start = perf_counter()
     jobs = jobs_of(options)
     outcomes: dict[int, Outcome] = {}
     said = 0
-    with _ended_by_sigterm(), progress("compiling", len(jobs), quiet=options.quiet) as advance:
-        for index, outcome in run_jobs(jobs, options.jobs):
-            outcomes[index] = outcome
-            advance(outcome.model)
-            while said in outcomes:
-                sys.stderr.writelines(f"{line}\n" for line in lines_of(outcomes[said]))
-                said += 1
-    ordered = [outcomes[index] for index in range(len(jobs))]
-    if options.json:
-        write_json(options.json, [document_of(outcome) for outcome in ordered])
+    summary = Summary(options.json)
+    with _ended_by_sigterm(), ExitStack() as files:
+        make_folders(jobs)
+        summary.enter(files)  # that it cannot be written is said before anything runs
+        with progress("compiling", len(jobs), quiet=options.quiet) as advance:
+            for index, outcome in run_jobs(jobs, options.jobs):
+                outcomes[index] = outcome
+                advance(outcome.model)
+                while said in outcomes:
+                    sys.stderr.writelines(f"{line}\n" for line in lines_of(outcomes[said]))
+                    said += 1
+        ordered = [outcomes[index] for index in range(len(jobs))]
+        summary.write([document_of(outcome) for outcome in ordered])
+    summary.print()
     failed = [outcome.model for outcome in ordered if outcome.error is not None]
     if failed:
         sys.stderr.write(f"irc: {len(failed)} of {len(ordered)} models failed: {', '.join(failed)}\n")

@@ -160,6 +160,11 @@ def write_json(path: str, document: object) -> None:
 
 def writing_json(path: str, document: object) -> AbstractContextManager[None]:
     """`writing_text` of a document."""
+    return writing_text(path, json_text(document))
+
+
+def json_text(document: object) -> str:
+    """A document as it stands in a file."""
     import json
 
-    return writing_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

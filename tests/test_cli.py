@@ -258,7 +258,11 @@ def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["passes"], ["dump", EXAMPLE], ["diff", EXAMPLE, EXAMPLE], ["compile", EXAMPLE, "-o-"]]
+    "arguments",
+    [
+        *(["--version"], ["--help"], ["passes"], ["dump", EXAMPLE], ["diff", EXAMPLE, EXAMPLE]),
+        *(["compile", EXAMPLE, "-o-"], ["align", EXAMPLE, EXAMPLE], ["align", EXAMPLE, EXAMPLE, "--json=-"]),
+    ],
 )
 def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Path], unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -271,7 +275,7 @@ def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Pat
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 1
-    assert "No space left on device" in one_sentence(done.stderr)
+    assert one_sentence(done.stderr) == "irc: standard output: cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -84,13 +85,14 @@ class Result:
         embed_fold_map: bool = False,
         external_data: bool = False,
         check: Check | None = None,
+        files: Together | None = None,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there, and where several processes write to one place, all are of one of them.
         `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too, and with
         `external_data` tensors of 1 KiB and more stand in a file beside the model. Large tensors are neither kept nor
         read twice, but by `check`, which is given the model as it was written, and the folder of its external data,
-        before anything is in place.
+        before anything is in place. With `files`, which know both paths, all is in place when those are closed.
 
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
         `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
@@ -100,12 +102,13 @@ class Result:
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
-        with Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-"))) as files:
-            save = partial(save_model, model, path, self.module.base_dir, files, external_data=external_data)
+        own = Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-")))
+        with own if files is None else nullcontext(files) as together:
+            save = partial(save_model, model, path, self.module.base_dir, together, external_data=external_data)
             if fold_map is None:
                 save(check=check)
             else:
-                self._save_both(save, Path(fold_map), fold_map_store, files, check)
+                self._save_both(save, Path(fold_map), fold_map_store, together, check)
             self._check_source()
 
     def _check_source(self) -> None:

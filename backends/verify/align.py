@@ -1,4 +1,4 @@
-"""Two models tensor by tensor: as a table for people, as JSON for machines, and as files of all elements."""
+"""Two models tensor by tensor: what of one stands for what of the other, as JSON, and as files of all elements."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from ...ir.errors import EmitError, visible
+from ...ir.errors import EmitError, VerifyError
 from ...ir.tensor import Array
 from ..files import replacing
 from ..foldmap import FoldMap
 from .compare import Comparison
-from .counterparts import NAME, Counterpart, counterparts
-from .difference import Row, measures, undecided, undecided_share, worst
+from .counterparts import Counterpart, counterparts
+from .difference import Row, measures, plain, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
 from .runner import FED, Runner, Walk, tensors_of
@@ -59,22 +55,18 @@ class Alignment:
         return next((row for row in self.worst if row.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `irc align --json`; infinities and what is no number are null."""
+        """The document of `irc align --json`."""
         first = self.first_divergence
         return {
+            "agrees": first is None,
             "rows": [
-                {key: _plain(value) for key, value in asdict(row).items()}
+                {key: plain(value) for key, value in asdict(row).items()}
                 | {"counterpart": self.counterparts[row.value].name, "by": self.counterparts[row.value].by}
                 for row in self.rows
             ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
         }
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has a form for."""
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
@@ -108,49 +100,6 @@ def _gone(fold_map: FoldMap) -> dict[str, str]:
     return notes
 
 
-def print_alignment(found: Alignment, console: Console) -> None:
-    """A table with the worst row of every tensor, sentences on those that only the first model has or of which nothing
-    can be said, and one on the first that diverges.
-    """
-    others = {name: other for name, other in found.counterparts.items() if other.by != NAME}
-    headings = ("tensor", "in the second") if others else ("tensor",)
-    table = Table(*headings, "shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
-    for row in found.worst:
-        style = "bold red" if row.deviates else ""
-        shape = "x".join(map(str, row.shape)) or "scalar"
-        numbers = (
-            f"{row.max_abs:.3g}",
-            f"{row.max_rel:.3g}",
-            f"{row.cosine:.6f}",
-            f"{row.sqnr:.1f}",
-            f"{row.share:.3g}",
-            f"{row.undecided / max(prod(row.shape), 1):.3g}" if row.undecided else "",
-        )
-        other = others.get(row.value)
-        there = (f"{escape(visible(other.name))} ({other.by})" if other else "",) if others else ()
-        table.add_row(escape(visible(row.tensor)), *there, shape, *numbers, escape(visible(row.inputs)), style=style)
-    if found.rows:
-        console.print(table)
-    for name, note in found.alone:
-        console.print(
-            visible(f"{name}: only in the first{f' ({note})' if note else ''}"), markup=False, highlight=False
-        )
-    silent = undecided(found.rows)
-    for name in silent:
-        text = f"{name}: nothing can be said, as it has no finite numbers, or rounding moves them by what they are"
-        console.print(visible(text), markup=False, highlight=False)
-    first = found.first_divergence
-    if first is None:
-        share = undecided_share(found.rows)
-        rest = f"; {share:.2g} of their elements are undecided" if share else ""
-        console.print(
-            f"{len(found.worst) - len(silent)} tensors agree within what rounding can do{rest}", highlight=False
-        )
-    else:
-        text = f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times the bound"
-        console.print(visible(text), markup=False, highlight=False)
-
-
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
     """Save every tensor of each model, which is labelled so, for every set of inputs that it takes, as `.npy`;
     `index.json` names them. Those of types that numpy does not have by itself are saved as float32. A folder may have
@@ -163,7 +112,7 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
     index: list[dict[str, Any]] = []
     for label, runner in models:
         for stimulus in comparison.inputs_of(runner.model):
-            for name, value in _tensors(runner, stimulus, comparison.source):
+            for name, value in _tensors(label, runner, stimulus, comparison.source):
                 file = f"{len(index):05}.npy"
                 with replacing(folder / file) as target, target.open("wb") as stream:
                     np.save(stream, wide(value) if value.dtype in FED else value)
@@ -209,10 +158,14 @@ def _clear(folder: Path) -> None:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def _tensors(runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
-    """The tensors of a model that can be saved, in its order."""
+def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
+    """The tensors of a model that can be saved, in its order. Raises VerifyError where it does not run."""
     walk = Walk(runner, stimulus.feeds)
     for chunk in source.chunks(0, [name for name in tensors_of(runner.model) if name not in source.unreadable]):
-        for name, value in zip(chunk, walk.take(chunk), strict=True):
+        try:
+            values = walk.take(chunk)
+        except VerifyError as error:
+            raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
+        for name, value in zip(chunk, values, strict=True):
             if is_tensor(value) and value.dtype != object:
                 yield name, value

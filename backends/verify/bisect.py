@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ...ir.errors import SourceError, VerifyError
+from ...ir.errors import SourceError, UsageError, VerifyError
 from ...ir.graph import Module
 from ...passes.infra import Pass, PassContext, Sequential
 from ..onnx import emit, save_model
@@ -20,6 +20,9 @@ from .instrument import VerifyNumerics
 Load = Callable[[], Module]
 Judge = Callable[[ModelProto, Path], str | None]
 """What is wrong with a model, whose external data stand below the folder; None where nothing is."""
+
+CANNOT_RUN = (126, 127)
+"""What a shell ends with where a command is no program, or is not there: that says nothing of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,18 @@ def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
 
 
 def judge_command(command: str) -> Judge:
-    """What a shell command says of a model, whose path takes the place of `{}` in it: it fails where that is wrong."""
+    """What a shell command says of a model, whose path takes the place of `{}` in it: it fails where that is wrong.
+
+    What is returned raises UsageError where the shell cannot run the command.
+    """
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_model(model, path, base_dir)
             done = subprocess.run(command.replace("{}", shlex.quote(str(path))), shell=True, check=False)
+        if done.returncode in CANNOT_RUN:
+            raise UsageError(f"--command: {command!r} cannot be run: the shell gives status {done.returncode}")
         return f"the command fails with status {done.returncode}" if done.returncode else None
 
     return judge

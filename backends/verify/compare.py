@@ -196,7 +196,10 @@ def _compare(
     if not shared:
         return
     asked = list(dict.fromkeys(there[name] for name in shared))
-    values = dict(zip(asked, walk.take(asked), strict=True))
+    try:
+        values = dict(zip(asked, walk.take(asked), strict=True))
+    except VerifyError as error:
+        raise VerifyError(f"{error} (for inputs {references.stimulus.name!r})") from None
     found = parts(shared, [values[there[name]] for name in shared])
     wanted = {part: reference for part, reference in known.items() if part[0] in there}
     for part in {**wanted, **found}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import isfinite, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,11 @@ class Row:
     def says_nothing(self) -> bool:
         """Whether there is no element to compare, or rounding leaves none."""
         return not self.deviates and self.undecided >= prod(self.shape)
+
+
+def plain(value: Any) -> Any:
+    """What JSON has a form for: it has no infinities and no NaN, which are the texts inf, -inf and nan."""
+    return str(float(value)) if isinstance(value, float) and not isfinite(value) else value
 
 
 def worst(rows: Sequence[Row]) -> list[Row]:

@@ -45,15 +45,36 @@ class Verdict:
 
 
 @dataclass(slots=True)
+class Failure:
+    """Where a comparison failed: at a tensor that deviates, or at a model that cannot be compared, which has None in
+    place of the tensor and of all that is said of it.
+    """
+
+    pass_: str
+    message: str
+    tensor: str | None = None
+    """The first, in the source's order, that rounding does not explain."""
+    inputs: str | None = None
+    """The name of the first inputs that show it."""
+    max_abs: float | None = None
+    share: float | None = None
+    """The greatest difference, as a share of what rounding can do."""
+    elements: int | None = None
+    """How many are beyond it."""
+    reproducer: str | None = None
+    """The folder that has the models which show it, None where there is none."""
+
+
+@dataclass(slots=True)
 class VerifyNumerics:
     """An instrument that runs the module beside its source after every pass that changed it.
 
     `inputs` are the user's; without any they are made from `seed`. A deviation raises VerifyError that names the pass
     and the first tensor that rounding does not explain, and leaves in `reproducer`, where that is given, the smallest
-    models that show it. With `when` = end only `finish` compares, and what stands in front of a pass that changes the
-    function. `rebased` is the last such pass, since which modules are compared with what it left. `frozen` says that
-    callers need not be able to override initializers, as behind FreezeInitializers. `advance` is told of every set of
-    inputs that was compared.
+    models that show it; `failure` has the same as data. With `when` = end only `finish` compares, and what stands in
+    front of a pass that changes the function. `rebased` is the last such pass, since which modules are compared with
+    what it left. `frozen` says that callers need not be able to override initializers, as behind FreezeInitializers.
+    `advance` is told of every set of inputs that was compared.
     """
 
     inputs: Sequence[Stimulus] = ()
@@ -64,6 +85,7 @@ class VerifyNumerics:
     rebased: str = ""
     frozen: bool = False
     advance: Callable[[str], None] | None = None
+    failure: Failure | None = None
     _comparison: Comparison | None = None
     _done: list[str] = field(default_factory=list)
     """The passes since what others are compared with."""
@@ -93,7 +115,7 @@ class VerifyNumerics:
             try:
                 self._comparison, self._agreed = self._against(emit(module).model, module.base_dir), b""
             except VerifyError as error:  # of what the pass left
-                raise VerifyError(f"{pass_}: {error}") from None
+                raise self._failed(Failure(str(pass_), str(error))) from None
             self.rebased, self._done, self._changed = str(pass_), [], False
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
@@ -138,9 +160,9 @@ class VerifyNumerics:
         except SourceError:
             raise
         except VerifyError as error:
-            raise VerifyError(f"{name}: {error}") from None
+            raise self._failed(Failure(name, str(error))) from None
         if deviation is not None:
-            raise VerifyError(f"{name}: {self.describe(deviation, rows, model, base_dir)}")
+            raise self._failed(self.describe(name, deviation, rows, model, base_dir))
         self._rows = rows
         greatest = max((row.share for row in rows), default=0.0)
         tensors = len({row.key for row in rows})
@@ -177,26 +199,42 @@ class VerifyNumerics:
             lines.append(f"{self.rebased} changes the function: what follows was compared with its result")
         return lines
 
-    def describe(self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, base_dir: Path) -> str:
-        """The tensor, how far it is off, and where the models that show it are."""
+    def _failed(self, failure: Failure) -> VerifyError:
+        self.failure = failure
+        return VerifyError(f"{failure.pass_}: {failure.message}")
+
+    def describe(
+        self, name: str, deviation: Deviation, rows: Sequence[Row], model: ModelProto, base_dir: Path
+    ) -> Failure:
+        """The tensor that deviates behind the pass `name`, how far it is off, and where the models that show it are."""
+        row = deviation.row
+        failure = Failure(name, "", row.tensor, row.inputs, row.max_abs, row.share, row.elements)
+        failure.message, saved = self._described(deviation, rows, model, base_dir)
+        failure.reproducer = str(self.reproducer) if saved else None
+        return failure
+
+    def _described(
+        self, deviation: Deviation, rows: Sequence[Row], model: ModelProto, base_dir: Path
+    ) -> tuple[str, bool]:
+        """What is said of a deviation, and whether models that show it were saved."""
         row = deviation.row
         text = (
             f"tensor {row.tensor!r} is off by {row.max_abs:.3g}, {row.share:.3g} times what rounding can do, "
             f"in {row.elements} elements for inputs {row.inputs!r}"
         )
         if self.reproducer is None:
-            return text
+            return text, False
         try:
             made = self.reproduce(deviation, rows, Runner(model, base_dir), self.reproducer)
         except (EmitError, VerifyError) as error:
-            return f"{text}; the models that show it cannot be saved: {error}"
+            return f"{text}; the models that show it cannot be saved: {error}", False
         text += f"; {self.reproducer} has the {made.operators} operators that"
         if made.row is None:
-            return f"{text} compute it, which alone do not show it"
+            return f"{text} compute it, which alone do not show it", True
         if made.row.key == row.key:
-            return f"{text} show it"
+            return f"{text} show it", True
         first = f"tensor {made.row.tensor!r} is off by {made.row.max_abs:.3g}, {made.row.share:.3g} times"
-        return f"{text} show where it begins: {first} what rounding can do in them"
+        return f"{text} show where it begins: {first} what rounding can do in them", True
 
     def reproduce(self, deviation: Deviation, rows: Sequence[Row], other: Runner, folder: Path) -> Reproducer:
         """Save the smallest models that show a deviation."""

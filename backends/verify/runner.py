@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,14 @@ NARROW = {
 FED = {helper.tensor_dtype_to_np_dtype(kind) for kind, numbers in NARROW.values() if numbers == TensorProto.FLOAT}
 """Those that it takes by their ONNX type; two integers of four bits are one byte for it, and not for numpy."""
 _NAMED = {f"tensor({TensorProto.DataType.Name(kind).lower()})": (kind, numbers) for kind, numbers in NARROW.values()}
+
+
+LONGEST = 300
+"""Characters of a message."""
+PLACE = re.compile(
+    r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
+    r"(?:[^()]*onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? |\w+ )?"  # the function
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +185,9 @@ def _fed(array: Array) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message, shortened."""
-    return str(error).strip().split("\n")[0][:300]
+    """The first line of a message of onnxruntime, without places in its source, shortened to whole words."""
+    text = PLACE.sub("", str(error).strip().split("\n")[0][: 10 * LONGEST])
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rsplit(' ', 1)[0]} ..."
 
 
 def tensors_of(model: ModelProto) -> list[str]:

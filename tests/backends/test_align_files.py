@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from irc.backends.verify.runner import first_line
 from irc.cli import main
 from verification import text
 
@@ -71,3 +72,93 @@ def test_rows_go_to_standard_output_behind_the_page(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["first_divergence"] is None
     assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "no" / "page.html"))) == 1
     assert capsys.readouterr().out == ""
+
+
+RESHAPED = "g (float[N,4] x) => (float[A,B] y) <int64[2] s = {%s}> { a = Relu(x) y = Reshape(a, s) }"
+UNKNOWN = "g (float[N,4] x) => (float[A,B] y) { y = NotThere(x) }"
+OTHER = "g (float[N,4] z) => (float[A,B] y) { y = Relu(z) }"
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (RESHAPED % "3,-1", "b.onnx: onnxruntime cannot run the model: "),
+        (UNKNOWN, "b.onnx: onnxruntime cannot load the model: "),
+        (OTHER, "b.onnx: the input 'x' is missing"),
+    ],
+)
+def test_a_second_model_that_does_not_run_is_named(
+    second: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(text(RESHAPED % "2,-1"), "a.onnx")
+    onnx.save(text(second), "b.onnx")
+    assert main(["align", "a.onnx", "b.onnx"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"irc: {expected}")
+    assert "onnxruntime_src" not in err and "::" not in err
+    if "run the model" in expected:
+        assert err.endswith("requested shape:{3,-1} (for inputs 'normal 2x4')\n")
+
+
+def test_a_first_model_that_does_not_run_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(text(UNKNOWN), "a.onnx")
+    onnx.save(text(OTHER), "b.onnx")
+    assert main(["align", "a.onnx", "b.onnx"]) == 1
+    assert capsys.readouterr().err.startswith("irc: a.onnx: the source model runs on no inputs that were tried")
+
+
+def test_what_only_the_dump_runs_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"), "a.onnx")
+    body = "g (float[N,4] x) => (float[N,4] y) <int64[2] s = {3,-1}> { y = Relu(x) r = Reshape(x, s) }"
+    onnx.save(text(body), "b.onnx")
+    assert main(["align", "a.onnx", "b.onnx", "--dump", "dump", "-q"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("irc: model b: onnxruntime cannot run the model: ")
+    assert err.endswith("(for inputs 'normal 2x4')\n")
+
+
+PLACES = {
+    "Status Message: /o/core/tensor/squeeze.h:53 static onnxruntime::Shape onnxruntime::Base::Of("
+    "const onnxruntime::A&, std::function<void(int)>) "
+    "const axis == 1 was false. Dimension": "Status Message: axis == 1 was false. Dimension",
+    "Status Message: matmul_helper.h:59 Compute MatMul dimension mismatch": "Status Message: MatMul dimension mismatch",
+    "a Gather node. Name:'/a/b.h/c' Status Message: idx=9": "a Gather node. Name:'/a/b.h/c' Status Message: idx=9",
+    "word " * 90: "word " * 60 + "...",
+}
+
+
+@pytest.mark.parametrize(("message", "expected"), PLACES.items())
+def test_messages_of_onnxruntime_are_whole_words_without_places_in_its_source(message: str, expected: str) -> None:
+    assert first_line(RuntimeError(message)) == expected
+
+
+def test_the_document_has_a_verdict_and_texts_for_what_is_no_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "g (float[1,1,4,4] x) => (float[1,1,A,B] y) {{ p = MaxPool<kernel_shape = [{}]>(x) y = Sin(p) }}"
+    for name, kernel in (("a.onnx", "2,2"), ("b.onnx", "1,1")):
+        onnx.save(text(body.format(kernel)), tmp_path / name)
+
+    def refused(constant: str) -> float:
+        raise ValueError(constant)
+
+    found = {}
+    for second, status in (("a.onnx", 0), ("b.onnx", 1)):
+        command = ["align", str(tmp_path / "a.onnx"), str(tmp_path / second), "--json", "-"]
+        assert main(command) == status
+        found[second] = json.loads(capsys.readouterr().out, parse_constant=refused)
+    same, other = found["a.onnx"], found["b.onnx"]
+    assert (same["agrees"], same["first_divergence"]) == (True, None)
+    assert {(row["share"], row["max_abs"], row["sqnr"]) for row in same["rows"]} == {(0.0, 0.0, "inf")}
+    assert (other["agrees"], other["first_divergence"]) == (False, "p")
+    assert {tuple(row[key] for key in ("share", "max_abs", "max_rel", "sqnr")) for row in other["rows"]} == {
+        ("inf", "inf", "inf", "-inf")
+    }

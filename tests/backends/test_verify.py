@@ -239,6 +239,24 @@ def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert "FoldScaleAxis, step 4 of" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("passes", "said"),
+    [("none", "with the model as it is, as there are no passes"), ("FoldConstant", "behind FoldConstant")],
+)
+def test_bisect_says_behind_what_nothing_is_wrong(passes: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", str(EXAMPLE), "--passes", passes, "--command", "test -s {}"]) == 0
+    assert capsys.readouterr().out == f"{EXAMPLE}: nothing is wrong {said}\n"
+
+
+@pytest.mark.parametrize(("command", "status"), [("no-such-command {}", 127), ("/ {}", 126), ("(exit 127) # {}", 127)])
+def test_a_command_that_cannot_be_run_says_nothing_of_the_model(
+    command: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bisect", str(EXAMPLE), "--command", command]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"irc: --command: {command!r} cannot be run: the shell gives status {status}\n")
+
+
 def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None:
     each = verified(network())
     assert [verdict.pass_ for verdict in each.verdicts] == [

@@ -1,0 +1,100 @@
+"""What `irc compile --json` says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from .options import json_text, write_json
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from ..backends.onnx import Result
+    from ..backends.verify import VerifyNumerics
+
+
+class Summary:
+    """The document that goes to `path`, which is a file, `-` for standard output, or None where none is asked for."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.verify: VerifyNumerics | None = None
+        """The instrument that verifies the compile, once there is one."""
+        self._temporary: Path | None = None
+        self._text = ""
+
+    def enter(self, files: ExitStack) -> None:
+        """Let a file come into place with the others. Raises EmitError where it cannot be written."""
+        if self.path in (None, "-"):
+            return
+        from pathlib import Path
+
+        from ..backends.files import replacing
+
+        assert self.path is not None
+        self._temporary = files.enter_context(replacing(Path(self.path)))
+
+    def write(self, document: object) -> None:
+        """Write it, all else being written and nothing in place. Raises EmitError."""
+        if self.path is None:
+            return
+        self._text = json_text(document)
+        if self._temporary is not None:
+            from ..backends.files import writing
+
+            with writing(self.path):
+                self._temporary.write_text(self._text, encoding="utf-8", errors="backslashreplace")
+
+    def print(self) -> None:
+        """What goes to standard output goes there last: it cannot be taken back."""
+        if self.path == "-":
+            sys.stdout.write(self._text)
+
+    @contextmanager
+    def of_failure(self) -> Iterator[None]:
+        """Where the block fails, but for wrong usage, the document says so, in place of an earlier one."""
+        from ..ir.errors import IRError, UsageError
+
+        try:
+            yield
+        except UsageError:
+            raise
+        except IRError as error:
+            if self.path is not None:
+                with suppress(IRError, OSError):  # the first error says more
+                    write_json(self.path, of_error(error, self.verify))
+            raise
+
+
+def of_error(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
+    """Why there is no model, and how far its verification came."""
+    if verify is None:
+        return {"error": str(error)}
+    from dataclasses import asdict
+
+    from ..backends.verify.difference import plain
+
+    failure = None if verify.failure is None else asdict(verify.failure)
+    return {
+        "error": str(error),
+        "verified": [asdict(verdict) for verdict in verify.verdicts],
+        "failure": None if failure is None else {key: plain(value) for key, value in failure.items()},
+    }
+
+
+def of_result(result: Result, verify: VerifyNumerics | None, before: int, seconds: float) -> dict[str, Any]:
+    """What became of a model that had `before` operators."""
+    from dataclasses import asdict
+
+    return {
+        "error": None,
+        "operators": [before, result.operators],
+        "affines": dict(sorted(result.count().items())),
+        "seconds": round(seconds, 6),
+        "warnings": [*result.warnings, *([] if verify is None else verify.warnings())],
+        "verified": [] if verify is None else [asdict(verdict) for verdict in verify.verdicts],
+    }
