@@ -121,6 +121,7 @@ def compile_one(
     timing = _timing() if options.time_passes else None
     module = read(options.model, limits_of(options))
     check_kept(module, output, *others)
+    summary.is_free = True
     recorder = recorder_of(module) if options.report is not None else None
     verify = summary.verify = _verification(options, module, output)
     first = [instrument for instrument in (timing, recorder) if instrument is not None]

@@ -24,6 +24,8 @@ class Summary:
         self.path = path
         self.verify: VerifyNumerics | None = None
         """The instrument that verifies the compile, once there is one."""
+        self.is_free = path == "-"
+        """Whether nothing that the model reads is known to stand at the path: a failure is told there then."""
         self._temporary: Path | None = None
         self._text = ""
 
@@ -64,7 +66,7 @@ class Summary:
         except UsageError:
             raise
         except IRError as error:
-            if self.path is not None:
+            if self.path is not None and self.is_free:
                 with suppress(IRError, OSError):  # the first error says more
                     write_json(self.path, of_error(error, self.verify))
             raise

@@ -179,3 +179,10 @@ def test_what_standard_output_does_not_take_hides_no_error(tmp_path: Path) -> No
     done = irc("compile", "gone.onnx", "--json", "-", cwd=tmp_path, stdout="/dev/full")
     assert done.returncode == 1
     assert done.stderr == "irc: gone.onnx: there is no such file\n"
+
+
+def test_an_error_takes_the_place_of_nothing_that_a_model_may_read(tmp_path: Path) -> None:
+    (tmp_path / "in.onnx").write_text("no model")
+    (tmp_path / "weights.bin").write_text("mine")
+    assert irc("compile", "in.onnx", "--json", "weights.bin", cwd=tmp_path).returncode == 1
+    assert (tmp_path / "weights.bin").read_text() == "mine"
