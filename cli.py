@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from .commands import COMMANDS
+from .commands import COMMANDS, command
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def _columns() -> int:
         return 80
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command-line grammar."""
+def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The command-line grammar, or as much of it as takes the arguments: that of the command which they begin with."""
     root: argparse.ArgumentParser = Parser(
         prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
     )
     root.add_argument("--version", action="store_true", help="print the version and exit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", prog=root.prog)
-    for command in COMMANDS.values():
-        command.add(commands)
+    for name in COMMANDS if not argv or argv[0] not in COMMANDS else argv[:1]:
+        command(name).add(commands)
     return root
 
 
@@ -181,7 +181,8 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
 
 
 def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
-    grammar = parser()
+    argv = sys.argv[1:] if argv is None else argv
+    grammar = parser(argv)
     options = grammar.parse_args(argv)
     if options.version:
         from . import __version__
@@ -190,11 +191,10 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # files hold the same in every locale
-    command = COMMANDS.get(options.command)
-    if command is None:
+    if options.command is None:
         grammar.print_help(sys.stderr)
         return 2
     gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
     if alone and options.command == "compile" and not options.verify:
         gc.disable()  # one module is made, and lives to the end
-    return command.run(options)
+    return command(options.command).run(options)

@@ -9,7 +9,6 @@ from ..frontends.onnx import from_model
 from ..frontends.onnx.protos import ModelProto
 from ..ir.graph import Module
 from ..ir.limits import DEFAULT_LIMITS, Limits
-from ..passes.freeze_initializers import FreezeInitializers
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
 from .onnx import Result
@@ -33,6 +32,8 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     ctx = context or PassContext()
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     if freeze_initializers:
+        from ..passes import FreezeInitializers
+
         FreezeInitializers()(module, ctx)
     pipeline = parse_pipeline(passes) if isinstance(passes, str) else passes or default_pipeline()
     pipeline(module, ctx)
@@ -54,6 +55,8 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     refusals = module.ledger.refusals.values()
     if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
         return 0
+    from ..passes import FreezeInitializers
+
     frozen = from_model(module.source, module.base_dir, module.limits)
     folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
     Sequential([FreezeInitializers(), *folding])(frozen)

@@ -1,18 +1,18 @@
 """The subcommands of `irc`, a module each: `add` describes its arguments, `run` does it and returns the exit status.
 
-A module imports what it needs when it runs, so that `irc --help` imports nothing heavy.
+A module is imported when it is asked for, and imports what it needs when it runs: start-up is what small models take.
 """
 
 from __future__ import annotations
 
 import argparse
-
-from . import align, bisect, compile, diff, dump, foldmap, passes, report, unfold  # noqa: A004
-from .options import Subparsers
+from importlib import import_module
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from typing import Protocol
+
+    from .options import Subparsers
 
     class Command(Protocol):
         """A module of this folder."""
@@ -24,15 +24,10 @@ if TYPE_CHECKING:
             """Do it; the exit status."""
 
 
-COMMANDS: dict[str, Command] = {
-    "compile": compile,
-    "report": report,
-    "dump": dump,
-    "diff": diff,
-    "align": align,
-    "bisect": bisect,
-    "foldmap": foldmap,
-    "unfold": unfold,
-    "passes": passes,
-}
-"""By name, in the order in which the help lists them."""
+COMMANDS = ("compile", "report", "dump", "diff", "align", "bisect", "foldmap", "unfold", "passes")
+"""In the order in which the help lists them."""
+
+
+def command(name: str) -> Command:
+    """The module of one of COMMANDS."""
+    return import_module(f"{__name__}.{name}")

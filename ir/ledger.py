@@ -83,7 +83,7 @@ class Layer:
     factor: Array | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Applied:
     """One application of a pass that changes numbers and folds no affine of the source.
 

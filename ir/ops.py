@@ -15,16 +15,17 @@ are irc's own:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from . import evaluate as ev
 from . import infer, movement
 from .affine.table import AFFINE_RULES, NO_RULE, AffineRule
 from .attributes import Attribute, EmptyList
 from .graph import Node, Value
+from .record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpInfo:
     """What is known of an operator.
 

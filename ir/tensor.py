@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .payload import BLOCK, raw, scratch
@@ -16,25 +15,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NUMPY: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
-    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
-    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
-    "f6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
-    "f6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
-    "i2": np.dtype(ml_dtypes.int2),
-    "i4": np.dtype(ml_dtypes.int4),
     "i8": np.dtype(np.int8),
     "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
-    "u2": np.dtype(ml_dtypes.uint2),
-    "u4": np.dtype(ml_dtypes.uint4),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
@@ -47,9 +33,50 @@ _NUMPY: dict[str, np.dtype[Any]] = {
 _BY_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
 
+@cache
+def _extended() -> dict[str, np.dtype[Any]]:
+    """What numpy has not by itself; few models need it, and all would wait for it."""
+    import ml_dtypes
+
+    return {
+        "bf16": np.dtype(ml_dtypes.bfloat16),
+        "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+        "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+        "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+        "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+        "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+        "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+        "f6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+        "f6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+        "i2": np.dtype(ml_dtypes.int2),
+        "i4": np.dtype(ml_dtypes.int4),
+        "u2": np.dtype(ml_dtypes.uint2),
+        "u4": np.dtype(ml_dtypes.uint4),
+    }
+
+
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy (or ml_dtypes) dtype that stores `dtype`; strings are stored as objects."""
-    return _NUMPY[dtype.name]
+    found = _NUMPY.get(dtype.name)
+    return found if found is not None else _extended()[dtype.name]
+
+
+def dtype_stored(storage: np.dtype[Any]) -> DType:
+    """The element type that a numpy (or ml_dtypes) dtype stores. Raises KeyError where there is none."""
+    found = _BY_NUMPY.get(storage)
+    if found is not None:
+        return found
+    return DTYPES[next((name for name, dtype in _extended().items() if dtype == storage), storage.name)]
+
+
+@cache
+def finfo(dtype: DType) -> Any:
+    """What numpy's, or ml_dtypes', finfo says of a floating type."""
+    if dtype.name in _NUMPY:
+        return np.finfo(numpy_dtype(dtype))
+    import ml_dtypes
+
+    return ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
 
 
 class Tensor:
@@ -124,7 +151,7 @@ class ArrayTensor(Tensor):
 
         Raises KeyError where the array's dtype has no IR counterpart.
         """
-        self.dtype = dtype if dtype is not None else _BY_NUMPY[array.dtype]
+        self.dtype = dtype if dtype is not None else dtype_stored(array.dtype)
         self.shape = array.shape
         self._array = array.view()
         self._array.flags.writeable = False
@@ -211,7 +238,7 @@ def round_to(array: Array, dtype: DType) -> Array:
         narrow = np.where(np.abs(wide) > np.abs(exact), np.nextafter(narrow, np.float32(0)), narrow)
         bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
         odd: Array = bits.view(np.float32).reshape(array.shape)
-        return odd.astype(ml_dtypes.bfloat16)
+        return odd.astype(numpy_dtype(dtype))
 
 
 def aligned(factor: Array, rank: int) -> Array:
@@ -256,7 +283,7 @@ def fits(array: Array, dtype: DType) -> bool:
 
 @cache
 def _greatest(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
+    return float(finfo(dtype).max)
 
 
 @cache

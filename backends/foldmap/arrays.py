@@ -11,23 +11,20 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.lib import format as npy
 
 from ...ir.errors import FoldMapError, clipped
 from ...ir.limits import DEFAULT_LIMITS, Limits
-from ...ir.tensor import Array
+from ...ir.tensor import Array, numpy_dtype
+from ...ir.types import BF16
 from .lines import quoted
 from .npz import NpzWriter
 
-DTYPES = {
-    name: np.dtype(dtype)
-    for name, dtype in (
-        *((name, name) for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")),
-        ("bfloat16", ml_dtypes.bfloat16),
-    )
+_PLAIN = {
+    name: np.dtype(name) for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 }
+DTYPES = frozenset((*_PLAIN, "bfloat16"))
 """Element types of arrays in a fold map."""
 
 POOLED = 64 << 10
@@ -40,7 +37,20 @@ Entry = dict[str, Any]
 member, which then bears the name of their dtype, `offset` counts the elements in front of it.
 """
 
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in _PLAIN.items()}
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The element type of that name. Raises KeyError where it is none of DTYPES."""
+    return numpy_dtype(BF16) if name == "bfloat16" else _PLAIN[name]
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    found = _NAMES.get(dtype)
+    if found is None and dtype == dtype_named("bfloat16"):
+        return "bfloat16"
+    assert found is not None, dtype
+    return found
 
 
 class Arrays:
@@ -59,7 +69,7 @@ class Arrays:
 
     def add(self, ref: str, array: Array) -> Entry:
         """Keep `array`, whose dtype is one of DTYPES, under `ref` if it is large; the entry for it."""
-        offset, name = self._keep(ref, array), _NAMES[array.dtype]
+        offset, name = self._keep(ref, array), _name(array.dtype)
         if offset is None:
             return {"dtype": name, "shape": list(array.shape), "ref": ref}
         return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
@@ -79,7 +89,7 @@ class Arrays:
             else:
                 self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
             return None
-        name = _NAMES[array.dtype]
+        name = _name(array.dtype)
         pool = self._pools.get(name)
         if pool is None:
             pool = self._pools[name] = bytearray()
@@ -89,7 +99,7 @@ class Arrays:
 
     def put(self, entry: Mapping[str, Any], array: Array) -> None:
         """Let `array`, of the same dtype and shape, stand in the place of the one of `entry`."""
-        assert (entry["dtype"], entry["shape"]) == (_NAMES[array.dtype], list(array.shape)), entry
+        assert (entry["dtype"], entry["shape"]) == (_name(array.dtype), list(array.shape)), entry
         if "offset" in entry:
             begin = entry["offset"] * array.itemsize
             self._pools[entry["ref"]][begin : begin + array.nbytes] = array.tobytes()
@@ -102,7 +112,7 @@ class Arrays:
         Raises FoldMapError where the entry and the store do not fit.
         """
         try:
-            dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+            dtype, shape = dtype_named(entry["dtype"]), tuple(entry["shape"])
             stored = self._bytes(entry, dtype)
             if (
                 not all(isinstance(dim, int) and dim >= 0 for dim in shape)
@@ -126,7 +136,7 @@ class Arrays:
 
     def members(self) -> dict[str, Array]:
         """All members of the store by name, in its order, but those that went to `spill`."""
-        pools = {name: np.frombuffer(bytes(pool), DTYPES[name]) for name, pool in self._pools.items()}
+        pools = {name: np.frombuffer(bytes(pool), dtype_named(name)) for name, pool in self._pools.items()}
         return dict(sorted((self._items | pools).items()))
 
     def write_npz(self, writer: NpzWriter) -> None:
@@ -146,7 +156,7 @@ class Arrays:
                 _check_size(sum(member.file_size for member in members), limits)
                 items = {member.filename.removesuffix(".npy"): _member(archive, member) for member in members}
                 for ref, array in items.items():
-                    if ref in DTYPES and array.itemsize != DTYPES[ref].itemsize:
+                    if ref in DTYPES and array.itemsize != dtype_named(ref).itemsize:
                         raise ValueError(f"the elements of {ref} are {array.dtype}")
         except FoldMapError:
             raise
@@ -183,20 +193,20 @@ class Arrays:
 @lru_cache(1024)
 def _typed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     """The beginning of an entry as JSON."""
-    return f'{{"dtype": "{_NAMES[dtype]}", "shape": {list(shape)}, '
+    return f'{{"dtype": "{_name(dtype)}", "shape": {list(shape)}, '
 
 
 @lru_cache(1024)
 def _pooled(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     """The beginning of the entry of an array in a pool."""
-    return f'{_typed(dtype, shape)}"ref": "{_NAMES[dtype]}", '
+    return f'{_typed(dtype, shape)}"ref": "{_name(dtype)}", '
 
 
 def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[Any], int]]:
     """Element type and least size in bytes of every member that entries speak of. Raises ValueError for none."""
     found: dict[str, tuple[np.dtype[Any], int]] = {}
     for entry in entries:
-        dtype, ref = DTYPES[entry["dtype"]], entry["ref"]
+        dtype, ref = dtype_named(entry["dtype"]), entry["ref"]
         size = (entry.get("offset", 0) + prod(entry["shape"])) * dtype.itemsize
         if size < 0:
             raise ValueError(f"{ref} has {size} bytes")

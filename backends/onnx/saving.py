@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +21,7 @@ from ...frontends.onnx.tensors import OnnxTensor, external_location, external_pa
 from ...frontends.onnx.wire import cut, splice
 from ...ir.errors import EmitError, ModelError
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
+from ...ir.record import record
 from ...ir.tensor import ArrayTensor, ScaledTensor
 from ..files import Together, replacing, writing
 from ..foldmap.identity import ELEMENTS
@@ -192,7 +192,7 @@ def _copy(part: FilePart, stream: BinaryIO) -> None:
         stream.write(raw(block))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Placed:
     """A tensor and its place in a file of external data."""
 

@@ -106,20 +106,25 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
     been dumped to before: what was there then goes.
 
     Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, or has
-    other files, VerifyError where a model does not run.
+    other files, VerifyError where a model does not run; then nothing is left there.
     """
     _clear(folder)
     index: list[dict[str, Any]] = []
-    for label, runner in models:
-        for stimulus in comparison.inputs_of(runner.model):
-            for name, value in _tensors(label, runner, stimulus, comparison.source):
-                file = f"{len(index):05}.npy"
-                with replacing(folder / file) as target, target.open("wb") as stream:
-                    np.save(stream, wide(value) if value.dtype in FED else value)
-                entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
-                index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
-    with replacing(folder / INDEX) as target:
-        target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    try:
+        for label, runner in models:
+            for stimulus in comparison.inputs_of(runner.model):
+                for name, value in _tensors(label, runner, stimulus, comparison.source):
+                    file = f"{len(index):05}.npy"
+                    with replacing(folder / file) as target, target.open("wb") as stream:
+                        np.save(stream, wide(value) if value.dtype in FED else value)
+                    entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
+                    index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+        with replacing(folder / INDEX) as target:
+            target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    except BaseException:
+        for entry in index:
+            (folder / entry["file"]).unlink(missing_ok=True)
+        raise
 
 
 def check_dump(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
 from ...ir.ops import MANY, OPS, odd_attribute
+from ...ir.record import record
 from ...ir.tensor import Tensor
 from ...ir.types import shape_of
 
@@ -112,7 +113,7 @@ def inference_batch_norm(node: NodeView) -> Refusal | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lowering:
     """An in-house operator and the condition under which an ONNX operator becomes it."""
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..attributes import Attribute
 from ..graph import Node
 from ..ledger import Refusal
+from ..record import record
 from ..tensor import Array
 from ..types import Shape
 from .algebra import Affine
 from .operands import Parameters, integers, shapes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Carry:
     """An affine passes a node: one of its result does if every one of `operands` becomes that affine of itself, one
     of its operands if every one of its `results` is taken on.

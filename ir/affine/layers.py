@@ -8,7 +8,6 @@ the `Fold` to write, or a `Refusal`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from .operands import Parameters
 from .recognise import not_constant
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Rescale:
     """A dequantized weight: the DequantizeLinear `node` gets `scale` and `zero_point` along `axis` of its result."""
 

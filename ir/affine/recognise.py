@@ -15,11 +15,11 @@ from ..lazy import lazy
 from ..ledger import Refusal
 from ..record import record
 from ..tensor import Array, Tensor, numpy_dtype
-from ..types import BF16, F16, F32, F64, dtype_of, element_count, shape_of
+from ..types import F16, F32, F64, dtype_of, element_count, shape_of
 from .algebra import Affine, Stage
 from .rounding import SUMS, rounding
 
-_FLOATS = {numpy_dtype(dtype) for dtype in (F16, BF16, F32, F64)}
+_FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
 
 MOST_MADE = 1 << 16
 """Elements of a parameter that an expression may make of less: more channels than a layer has, as a rule."""
@@ -168,7 +168,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
         return None
     assert parameter is not None and data is not None
     half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
-    if array.dtype not in _FLOATS or half_of_batch_norm:
+    if not (array.dtype in _FLOATS or array.dtype.name == "bfloat16") or half_of_batch_norm:
         return None
     if not evaluator.affords(array.size):
         return too_much_shared(parameter)

@@ -6,13 +6,12 @@ To real numbers it is x, and it would be gone.
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from ..evaluate import ConstantEvaluator
 from ..graph import Node
 from ..ledger import Refusal
-from ..tensor import Array, numpy_dtype
+from ..tensor import Array, finfo
 from ..types import dtype_of
 
 SUMS = frozenset(("add", "subtract", "nn.bias_add"))
@@ -24,7 +23,7 @@ def rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> Refus
     if dtype is None or not dtype.is_float or not constant.size:
         return None
     # between this and its double are whole numbers alone
-    whole = 2.0 ** ml_dtypes.finfo(numpy_dtype(dtype)).nmant  # type: ignore[no-untyped-call]
+    whole = 2.0 ** finfo(dtype).nmant
     if not whole <= np.abs(constant).max() < np.inf:
         return None
     own = _summand(node, evaluator)

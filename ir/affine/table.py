@@ -6,11 +6,11 @@ An operator without a row stops every affine. To let one pass, write its rule an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from ..graph import Node
 from ..ledger import Refusal
+from ..record import record
 from . import backward, conv, dense, elementwise, forward, norm
 from .algebra import Affine
 from .carry import Backward, Forward
@@ -20,7 +20,7 @@ from .operands import Parameters
 Absorb = Callable[[Node, Affine, Parameters], "Fold | Refusal"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AffineRule:
     """What an operator does with an affine: of a result it lets it pass `backward` to the operands or, as a layer,
     takes it into its weights (`absorb_result`); of its data, `forward` to the results, or `absorb_data`. With

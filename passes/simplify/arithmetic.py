@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ir.affine.recognise import Step, made_of_little, recognise
 from ...ir.evaluate import ConstantEvaluator, align
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
+from ...ir.record import record
 from ...ir.rewrite import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
@@ -136,7 +135,7 @@ def _finite(array: Array, dtype: DType) -> bool:
     return bool(np.isfinite(to_float64(round_to(array, dtype))).all())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Link:
     """An arithmetic operator on `data` and a `constant`, which stands on the `left` or not."""
 

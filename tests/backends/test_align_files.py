@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -53,6 +54,27 @@ def test_files_beside_a_dump_are_kept(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(command(tmp_path, "--dump", str(dumped))) == 1
     assert "there is 99999.npy" in capsys.readouterr().err
     assert sorted(dumped.iterdir()) == before
+
+
+def test_a_dump_that_fails_midway_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dumped, arguments, save = tmp_path / "dump", command(tmp_path, "--dump", str(tmp_path / "dump")), np.save
+    saved: list[object] = []
+
+    def full(stream: Any, array: Any) -> None:
+        saved.append(stream)
+        if len(saved) == 3:
+            raise OSError(28, "No space left on device")
+        save(stream, array)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        assert main(arguments) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert len(saved) == 3
+    assert not list(dumped.iterdir())
+    assert main(arguments) == 0
 
 
 @pytest.mark.parametrize("lost", ["--json", "--html", "--dump"])
