@@ -46,14 +46,14 @@ def _columns() -> int:
         return 80
 
 
-def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The command-line grammar, or as much of it as takes the arguments: that of the command which they begin with."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The command-line grammar, of all commands or one."""
     root: argparse.ArgumentParser = Parser(
         prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
     )
     root.add_argument("--version", action="store_true", help="print the version and exit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", prog=root.prog)
-    for name in COMMANDS if not argv or argv[0] not in COMMANDS else argv[:1]:
+    for name in COMMANDS if only is None else [only]:
         command(name).add(commands)
     return root
 
@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
 
 def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    grammar = parser(argv)
+    grammar = parser(argv[0] if argv and argv[0] in COMMANDS else None)
     options = grammar.parse_args(argv)
     if options.version:
         from . import __version__
