@@ -135,14 +135,15 @@ class Turn:
 
 class Together(ExitStack):
     """Files that come into place when the block ends well, those that were entered last first, while no other process
-    puts files to `paths`: of several that are written by two processes at once all are from the same one.
+    puts files to `places`: of several that are written by two processes at once all are from the same one. None, and
+    `-` for standard output, are no files.
 
     Where the process is killed between them, some are of the new ones, and each of those is complete.
     """
 
-    def __init__(self, *paths: Path) -> None:
+    def __init__(self, *places: str | Path | None) -> None:
         super().__init__()
-        self.turns = {path: Turn(path) for path in paths}
+        self.turns = {Path(place): Turn(Path(place)) for place in places if place not in (None, "-")}
         self.named: list[Pending] = []
         """The files of `add`."""
 

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.rows, first)
     sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
-    with Together(*(Path(path) for path in (options.json, options.html) if path not in (None, "-"))) as files:
+    with Together(options.json, options.html) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))
         if options.html:

@@ -128,7 +128,7 @@ def compile_one(
     last = [] if verify is None else [verify]
     context = PassContext([*first, *_instruments(options), *last])
     before = 0 if options.quiet and options.json is None else count_nodes(module)
-    files = Together(*_paths(output, options.fold_map, options.json))
+    files = Together(output, options.fold_map, options.json)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 
@@ -160,13 +160,6 @@ def compile_one(
         sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in verify.warnings())
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
-
-
-def _paths(*places: str | None) -> list[Path]:
-    """Those that are given, and no standard output."""
-    from pathlib import Path
-
-    return [Path(place) for place in places if place not in (None, "-")]
 
 
 def _timing() -> Timing:

@@ -55,6 +55,11 @@ def _extended() -> dict[str, np.dtype[Any]]:
     }
 
 
+@cache
+def _by_extended() -> dict[np.dtype[Any], DType]:
+    return {storage: DTYPES[name] for name, storage in _extended().items()}
+
+
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy (or ml_dtypes) dtype that stores `dtype`; strings are stored as objects."""
     found = _NUMPY.get(dtype.name)
@@ -64,9 +69,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 def dtype_stored(storage: np.dtype[Any]) -> DType:
     """The element type that a numpy (or ml_dtypes) dtype stores. Raises KeyError where there is none."""
     found = _BY_NUMPY.get(storage)
-    if found is not None:
-        return found
-    return DTYPES[next((name for name, dtype in _extended().items() if dtype == storage), storage.name)]
+    return found if found is not None else _by_extended()[storage]
 
 
 @cache

@@ -6,7 +6,7 @@ import base64
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,16 @@ Entry = dict[str, Any]
 member, which then bears the name of their dtype, `offset` counts the elements in front of it.
 """
 
-_NAMES = {dtype: name for name, dtype in _PLAIN.items()}
-
 
 def dtype_named(name: str) -> np.dtype[Any]:
     """The element type of that name. Raises KeyError where it is none of DTYPES."""
     return numpy_dtype(BF16) if name == "bfloat16" else _PLAIN[name]
 
 
+@cache
 def _name(dtype: np.dtype[Any]) -> str:
-    found = _NAMES.get(dtype)
-    if found is None and dtype == dtype_named("bfloat16"):
-        return "bfloat16"
-    assert found is not None, dtype
-    return found
+    assert dtype == dtype_named(dtype.name), dtype
+    return dtype.name
 
 
 class Arrays:

@@ -96,9 +96,8 @@ def graph_digest(
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     for node in graph.node:
-        data = node.SerializeToString(deterministic=True)
-        plain = (bare_nodes or not holds_tensors(node)) and not any_in(data)
-        hasher.update(data if plain else _digested(node, base_dir or Path()))
+        data = node.SerializeToString(deterministic=True) if bare_nodes or not holds_tensors(node) else None
+        hasher.update(_digested(node, base_dir or Path()) if data is None or any_in(data) else data)
     for sparse in graph.sparse_initializer:
         hasher.update(_digested(sparse, base_dir or Path()))
     for function in model.functions:

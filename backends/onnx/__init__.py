@@ -102,7 +102,7 @@ class Result:
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
-        own = Together(*(Path(place) for place in (path, fold_map) if place not in (None, "-")))
+        own = Together(path, fold_map)
         with own if files is None else nullcontext(files) as together:
             save = partial(save_model, model, path, self.module.base_dir, together, external_data=external_data)
             if fold_map is None:

@@ -73,7 +73,7 @@ def save_model(
             sys.stdout.buffer.flush()
         return
     if files is None:
-        with Together(Path(path)) as own:
+        with Together(path) as own:
             save_model(model, path, base_dir, own, through, check, external_data=external_data)
         return
     path = Path(path)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from onnx import NodeProto, TensorProto
 
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from .graphs import bodies
 from .writer import Writer, wide
 
@@ -19,7 +20,7 @@ POLES = {"Div": 1, "Reciprocal": 0, "Log": 0, "Pow": 0}
 
 def is_decided(node: NodeProto) -> bool:
     """Whether a node makes booleans of numbers."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in DEFAULT_DOMAINS:
         return False
     casts = node.op_type == "Cast" and any(a.name == "to" and a.i == TensorProto.BOOL for a in node.attribute)
     return casts or node.op_type in COMPARING

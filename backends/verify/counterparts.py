@@ -10,14 +10,14 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
 from ..foldmap import FoldMap
 from ..foldmap.identity import tensor_digest
-from .graphs import captured
+from .graphs import reads
 from .runner import tensors_of
 
 NAME, MAP, STRUCTURE = "name", "map", "structure"
-DEFAULT = ("", "ai.onnx")
 
 Key = tuple[Hashable, ...]
 
@@ -72,7 +72,7 @@ class _Side:
     def __init__(self, model: ModelProto, base_dir: Path, free: set[str]) -> None:
         self.nodes = model.graph.node
         self.names = tensors_of(model)
-        self.opsets = {"" if e.domain in DEFAULT else e.domain: e.version for e in model.opset_import}
+        self.opsets = {"" if e.domain in DEFAULT_DOMAINS else e.domain: e.version for e in model.opset_import}
         self.functions: dict[tuple[str, str], list[bytes]] = {}
         for function in model.functions:
             bodies = self.functions.setdefault((function.domain, function.name), [])
@@ -97,12 +97,12 @@ class _Side:
         for name, key in self.constants.items():
             found[name] = number(key)
         for place, node in enumerate(self.nodes):
-            inputs = (*node.input, *captured(node))
+            inputs = reads(node)
             key = (*self._description(node, place), *(found.get(name, name) for name in inputs))
             for i, name in enumerate(node.output):
                 if name in known:
                     found[name] = known[name]
-                elif node.op_type == "Identity" and node.domain in DEFAULT and inputs[0] in found:
+                elif node.op_type == "Identity" and node.domain in DEFAULT_DOMAINS and inputs[0] in found:
                     found[name] = found[inputs[0]]
                 else:
                     found.setdefault(name, number((i, *key)))
@@ -110,9 +110,9 @@ class _Side:
 
     def _description(self, node: NodeProto, place: int) -> Key:
         """What a node does, its inputs aside."""
-        if node.domain in DEFAULT and node.op_type in RANDOM:
+        if node.domain in DEFAULT_DOMAINS and node.op_type in RANDOM:
             return (id(self), place)
-        domain = "" if node.domain in DEFAULT else node.domain
+        domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
         attributes = sorted((entry.name, _bytes(entry)) for entry in node.attribute)
         functions = self.functions.get((node.domain, node.op_type), ())
         return (domain, node.op_type, self.opsets.get(domain), *attributes, *functions, len(node.input))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+
 BRANCHES = ("then_branch", "else_branch")
 
 
@@ -29,9 +31,14 @@ def captured(node: NodeProto) -> list[str]:
     return [*names, *(info.name for graph in graphs for info in graph.output)]
 
 
+def reads(node: NodeProto) -> list[str]:
+    """Names that a node and the graphs in its attributes read."""
+    return [*node.input, *captured(node)]
+
+
 def is_branching(node: NodeProto) -> bool:
     """Whether it is an If that has results."""
-    return node.op_type == "If" and node.domain in ("", "ai.onnx") and any(node.output)
+    return node.op_type == "If" and node.domain in DEFAULT_DOMAINS and any(node.output)
 
 
 def branching(model: ModelProto) -> dict[str, list[str]]:

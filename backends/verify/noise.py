@@ -25,9 +25,10 @@ from math import inf, prod, sqrt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from ...ir.types import TensorType
 from .chance import POLES, decide, is_decided, is_delicate, vanishing
-from .graphs import bodies, captured
+from .graphs import bodies, reads
 from .plain import Plain
 from .writer import Writer, wide
 
@@ -94,7 +95,7 @@ def noisy(model: ModelProto, types: Types) -> ModelProto:
     made = ModelProto()
     made.CopyFrom(model)
     made.ir_version = max(made.ir_version, 4)  # an initializer need not be an input
-    opset = next((entry.version for entry in made.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = next((entry.version for entry in made.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     given = {tensor.name for tensor in made.graph.initializer}
     data = {info.name for info in made.graph.input if info.name not in given}
     _Noise(made.graph, types, opset, data).run()
@@ -130,7 +131,7 @@ class _Noise(Writer):
     def run(self) -> None:
         nodes = list(self.graph.node)
         for node in nodes:
-            if node.op_type in ("Shape", "Size") or not any(map(self.is_data, (*node.input, *captured(node)))):
+            if node.op_type in ("Shape", "Size") or not any(map(self.is_data, reads(node))):
                 self.nodes.append(node)
                 continue
             self.data.update(node.output)
@@ -140,7 +141,7 @@ class _Noise(Writer):
             for body in bodies(node):
                 carried = {info.name for info in body.input[node.op_type == "Loop" :]}  # the number of the run is none
                 _Noise(body, self.types, self.opset, carried, self).run()
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain not in DEFAULT_DOMAINS:
                 for i, name in enumerate(node.input):
                     if name and self.unit(name) is not None:
                         node.input[i] = self.weight(name)
@@ -181,8 +182,8 @@ class _Noise(Writer):
 
     def result(self, node: NodeProto) -> None:
         """The node, with noise on its floating results under their names."""
-        exact = all(map(self.is_exact, (*node.input, *captured(node)))) and not bodies(node)
-        if node.op_type in EXACT or node.domain not in ("", "ai.onnx"):
+        exact = all(map(self.is_exact, reads(node))) and not bodies(node)
+        if node.op_type in EXACT or node.domain not in DEFAULT_DOMAINS:
             self.exact.update(node.output if exact else ())
             self.nodes.append(node)
             return
@@ -323,10 +324,6 @@ class _Noise(Writer):
             return magnitude
         finite = self.make("Less", [size, self.number(inf, kind)])
         return self.make("Where", [finite, magnitude, self.number(0.0, kind)])
-
-    def widened(self, name: str, elem_type: int) -> str:
-        """The value in the element type in which noise is computed."""
-        return self.cast(name, elem_type, wide(elem_type))
 
     def all_float(self, names: Iterable[str]) -> bool:
         return all(self.unit(name) is not None for name in names)

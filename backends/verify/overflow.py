@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from .graphs import bodies, captured, constants_of
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from .graphs import bodies, constants_of, reads
 from .inputs import Feeds
 from .noise import SUMS
 from .reference import channels, is_tensor, pieces
@@ -58,7 +59,7 @@ class Overflow:
         self.seen = max(self.seen, end)
 
     def _node(self, node: NodeProto, values: Mapping[str, Any]) -> None:
-        names = {*node.input, *captured(node)}
+        names = set(reads(node))
         if not names.isdisjoint(self.behind | self.overflown):
             self.behind.update(node.output)
             return
@@ -84,7 +85,7 @@ class Overflow:
         """Whether a node, or one in its bodies, may make infinities of numbers that are not too large."""
         graphs = bodies(node)
         return (
-            node.domain not in ("", "ai.onnx")
+            node.domain not in DEFAULT_DOMAINS
             or (node.op_type in MAKING and not self._divides(node))
             or not all(map(self._has_numbers, node.attribute))
             or any(self._makes(inner) for graph in graphs for inner in graph.node)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from onnx import ModelProto, ValueInfoProto
 
 from ...frontends.onnx.messages import copy_fields
-from .graphs import captured
+from .graphs import reads
 
 
 class Part:
@@ -35,7 +35,7 @@ class Part:
             elif place is not None and place not in kept:
                 kept.add(place)
                 node = model.graph.node[place]
-                stack.extend((*node.input, *captured(node)))
+                stack.extend(reads(node))
         self.used = used - self.cut
         self.places = sorted(kept)
         self.inputs = {info.name for info in model.graph.input} & self.used

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import GraphProto, NodeProto
+from onnx import NodeProto
 
-from .graphs import bodies, captured
+from .graphs import bodies, reads
 from .writer import STEM
 
 
@@ -70,20 +70,11 @@ def plain_name(name: str) -> str:
     return f"{STEM}.plain.{name}"
 
 
-def reads(node: NodeProto) -> list[str]:
-    """Names that a node and the graphs in its attributes read."""
-    return [name for name in (*node.input, *captured(node)) if name]
-
-
 def rename(node: NodeProto, names: Mapping[str, str]) -> None:
     """Let a node, and the graphs in its attributes, read other values."""
     node.input[:] = [names.get(name, name) for name in node.input]
     for body in bodies(node):
-        _rename_body(body, names)
-
-
-def _rename_body(body: GraphProto, names: Mapping[str, str]) -> None:
-    for node in body.node:
-        rename(node, names)
-    for info in body.output:
-        info.name = names.get(info.name, info.name)
+        for inner in body.node:
+            rename(inner, names)
+        for info in body.output:
+            info.name = names.get(info.name, info.name)

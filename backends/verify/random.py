@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from ...frontends.onnx.external import all_graphs
 from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
-from .graphs import bodies, captured, constants_of
+from .graphs import bodies, constants_of, reads
 
 
 def drawn(model: ModelProto, base_dir: Path) -> set[str]:
@@ -22,7 +22,7 @@ def drawn(model: ModelProto, base_dir: Path) -> set[str]:
     off = {"", *(name for name, tensor in constants if _is_false(tensor, base_dir))}
     found: set[str] = set()
     for node in model.graph.node:
-        if _draws(node, off) or not found.isdisjoint((*node.input, *captured(node))):
+        if _draws(node, off) or not found.isdisjoint(reads(node)):
             found.update(filter(None, node.output))
     return found
 

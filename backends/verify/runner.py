@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 from ...ir.errors import VerifyError
 from ...ir.tensor import Array
 from ..runtime import new_session
-from .graphs import captured
+from .graphs import reads
 from .inputs import Feeds
 from .part import Part
 from .reference import is_tensor
@@ -107,7 +107,7 @@ class Runner:
         """By name the places of the nodes that read a tensor."""
         readers: dict[str, list[int]] = {}
         for place, node in enumerate(self.model.graph.node):
-            for name in (*node.input, *captured(node)):
+            for name in reads(node):
                 readers.setdefault(name, []).append(place)
         return readers
 

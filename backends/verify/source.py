@@ -216,11 +216,8 @@ class References:
         if known is not None:
             return known
         plain = self._plain(self.walk.held)
-        try:
-            found = dict(zip(names, self.walk.take(names), strict=True))
-        except VerifyError as error:
-            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
-        values = parts(names, [*found.values()])
+        taken = self._taken(names)
+        found, values = dict(zip(names, taken, strict=True)), parts(names, taken)
         self.source.see_conditions({**self.stimulus.feeds, **found})
         samples = self._noisy(names, plain | self._plain(found))
         self.overflow.see({name: value for (name, which), value in values.items() if not which})
@@ -228,6 +225,13 @@ class References:
         if told.keys() == {(name, "") for name in names}:
             self.source.remember(told, self.stimulus)
         return told
+
+    def _taken(self, names: Sequence[str]) -> list[Any]:
+        """The next tensors of the source. Raises SourceError where it does not run."""
+        try:
+            return self.walk.take(names)
+        except VerifyError as error:
+            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
 
     def _reference(self, part: Key, value: Any, samples: Sequence[Any]) -> Reference:
         if part[0] in self.overflow.behind:
@@ -255,11 +259,7 @@ class Alone(References):
     def take(self, names: Sequence[str]) -> dict[Key, Reference]:
         """The tensor. Raises SourceError as `References.take`."""
         found: dict[Key, Reference] = {}
-        try:
-            taken = self.walk.take(names)
-        except VerifyError as error:
-            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
-        values = parts(names, taken)
+        values = parts(names, self._taken(names))
         for _ in range(0, SURE, SAMPLES):
             self.samples = [Walk(self.source.noisy, self.stimulus.feeds) for _ in range(SAMPLES)]
             samples = self._noisy(names, {})

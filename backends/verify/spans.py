@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from ...frontends.onnx.lowering import DEFAULT_DOMAINS
 from .graphs import captured
 
-DEFAULT = ("", "ai.onnx")
 INTEGERS = frozenset(getattr(TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (4, 8, 16, 32, 64))
 FLOATS = frozenset(
     [
@@ -92,11 +92,11 @@ class _Kept:
         op = node.op_type
         if (node.domain, op) in self.functions:
             return True
-        if op.startswith("QLinear") and node.domain in (*DEFAULT, "com.microsoft"):
+        if op.startswith("QLinear") and node.domain in (*DEFAULT_DOMAINS, "com.microsoft"):
             return False
-        if op == "DequantizeLinear" and node.domain in (*DEFAULT, "com.microsoft"):
+        if op == "DequantizeLinear" and node.domain in (*DEFAULT_DOMAINS, "com.microsoft"):
             return floats
-        if node.domain not in DEFAULT:
+        if node.domain not in DEFAULT_DOMAINS:
             return True
         if op in ("Cast", "CastLike"):
             return _of_cast(node, integers=integers, floats=floats)
@@ -107,7 +107,7 @@ class _Kept:
     def _keeps_float(self, node: NodeProto, place: int, *, integers: bool, floats: bool) -> bool:
         """The same where the operand is floating. What other operators compute from it may be anything anyway."""
         op = node.op_type
-        if node.domain not in DEFAULT or (node.domain, op) in self.functions:
+        if node.domain not in DEFAULT_DOMAINS or (node.domain, op) in self.functions:
             return False
         if op in ("Cast", "CastLike"):
             return _of_cast(node, integers=integers, floats=floats)
