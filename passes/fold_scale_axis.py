@@ -16,7 +16,7 @@ bias as a float64 constant, which FoldConstant, or the backend, computes and rou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -51,6 +51,9 @@ MAX_NUMBERS = 1 << 20
 
 MAX_SEEN = 1 << 22
 """Channels of all affines that are remembered from one sweep to the next."""
+
+BATCH = 1 << 10
+"""Chains that are recognised before they are tried: enough to compute for all at once what they have in common."""
 
 MIN_CHAIN = 8
 """Affines that are a chain whatever they hold."""
@@ -182,24 +185,34 @@ class _Folder:
         while moved:
             clean_up(graph, self.rewriter, self.params.evaluator)
             self.planner.number(graph)
-            heads = self.heads(graph)
-            moved, left = self.sweep(heads, whole=True)
+            moved, left = False, []
+            for heads in self.heads(graph):
+                any_moved, rest = self.sweep(heads, whole=True)
+                moved |= any_moved
+                left += rest
             if moved and self.options.forward:
                 self.sweep(left[::-1], whole=True)
             if not moved:
                 moved, _ = self.sweep(left, whole=False)
 
-    def heads(self, graph: Graph) -> list[Node]:
-        """The first node of every chain of affines; what is nearly one is recorded with the reason."""
+    def heads(self, graph: Graph) -> Iterator[list[Node]]:
+        """The first node of every chain of affines, a batch at a time: the graph may change between them. What is
+        nearly an affine is recorded with the reason.
+        """
         before, self.seen = self.seen, {}
         heads: list[Node] = []
         new: list[Step] = []
         visited: set[Node] = set()
         numbers = 0
-        for node in graph.nodes():
-            if node.op not in ARITHMETIC or node in visited:
+        nodes = graph.nodes()[::-1]
+        while nodes:
+            node = nodes.pop()  # so that those that go need not wait for the last
+            if node.op not in ARITHMETIC or node.graph is None:
                 continue
-            seen = before.get(node)
+            if node in visited:
+                visited.remove(node)
+                continue
+            seen = before.pop(node, None)
             known = seen is not None and seen.stands
             if seen is None or not known:
                 first = recognise(node, self.params.evaluator)
@@ -208,14 +221,18 @@ class _Folder:
                 if not isinstance(first, Step):
                     continue
                 seen = _Seen(self.chain(first))
-            visited.update(seen.state)
+            visited.update(other for other in seen.state if other is not node)
             heads.append(node)
             numbers += sum(step.scale.size for step in seen.chain)
             if numbers <= MAX_SEEN:
                 self.seen[node] = seen
                 new += seen.chain if not known else ()
+            if len(heads) == BATCH:
+                self.prepare(new)
+                yield heads
+                heads, new = [], []
         self.prepare(new)
-        return heads
+        yield heads
 
     def prepare(self, steps: Sequence[Step]) -> None:
         """Find out together what will be asked of each step, and of the layer in front of it."""
@@ -242,6 +259,7 @@ class _Folder:
             found = self.choose(chain, whole=whole) if chain else None
             if isinstance(found, _Choice):
                 moved = True
+                self.seen.pop(head, None)
                 label = head.label
                 rest = self.commit(found, chain)
                 left.extend(rest)

@@ -18,7 +18,6 @@ from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
 from .document import FORMAT, VERSION, FoldMap, write_document
-from .identity import tensor_digest
 from .lines import Lines, encoded, quoted
 from .npz import NpzWriter
 from .readings import Readings
@@ -130,7 +129,8 @@ class MapBuilder:
         self.digests: dict[int, str] = {}
         if isinstance(module.source, ModelProto):
             self.before = Payloads(module.source, module.base_dir, readings)
-            self.digests = dict(zip(map(id, self.before.tensors), self.before.digests, strict=True))
+            tensors = zip(self.before.tensors, self.before.digests, self.before.out, strict=True)
+            self.digests = {id(tensor): digest for tensor, digest, is_out in tensors if is_out}
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the map as `FoldMap.write` does, of which no more than an entry is in memory at a time."""
@@ -193,8 +193,9 @@ class MapBuilder:
             return "null"
         entry = self.arrays.add_text(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
-            known = self.digests.get(id(tensor.proto))  # of one message there is one object
-            self.kept[known or tensor_digest(tensor.proto, tensor.base_dir)] = entry
+            digest = self.digests.get(id(tensor.proto))  # of one message there is one object
+            if digest is not None:
+                self.kept[digest] = entry
         return entry
 
     def layer(self, layer: Layer, number: str) -> str:

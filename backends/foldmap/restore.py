@@ -11,7 +11,7 @@ digest that the folded model does not hold a recipe:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...frontends.onnx.placeholders import any_in
 from ...frontends.onnx.protos import ModelProto, TensorProto
 from ...frontends.onnx.tensors import OnnxTensor, elsewhere
 from ...ir.errors import FoldMapError
+from ...ir.lazy import lazy
 from ...ir.tensor import Array
 from .arrays import Arrays
 from .identity import ELEMENTS, graph_digest, payload, tensor_digest
@@ -47,20 +48,36 @@ class Payloads:
     def __init__(self, model: ModelProto, base_dir: Path, readings: Readings | None = None) -> None:
         """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
-        count = len(model.graph.initializer)
+        self._count = count = len(model.graph.initializer)
         found = list(all_tensors(model))
         self.bare_nodes = len(found) == count
         """Whether there are no tensors but the initializers of the main graph."""
         self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
-        names = [tensor.name for tensor in self.tensors[:count]]
-        self.of_initializers = list(zip(names, self.digests[:count], strict=True))
-        self.by_digest = dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
-        self.by_name = dict(self.of_initializers)
+
+    def of_initializers(self) -> list[tuple[str, str]]:
+        """Names and digests of the main graph's initializers."""
+        count = self._count
+        return [(t.name, digest) for t, digest in zip(self.tensors[:count], self.digests[:count], strict=True)]
+
+    @lazy
+    def by_digest(self) -> dict[str, TensorProto]:
+        """The first tensor with each digest."""
+        return dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
+
+    @lazy
+    def by_name(self) -> dict[str, str]:
+        """The digests of the main graph's initializers."""
+        return dict(self.of_initializers())
+
+    @lazy
+    def out(self) -> list[bool]:
+        """Whether the digest of a tensor stands in the place of its elements in the skeleton of a source."""
+        return [_goes_out(tensor, self.base_dir) for tensor in self.tensors]
 
     def in_copy(self, model: ModelProto) -> list[TensorProto]:
         """The tensors of a copy of the model, in the order of `tensors`."""
-        count = len(self.of_initializers)
+        count = self._count
         found = list(model.graph.initializer if self.bare_nodes else all_tensors(model))
         return [*found[:count], *filter(is_movable, found[count:])]
 
@@ -73,7 +90,7 @@ class Payloads:
 def identity(model: ModelProto, payloads: Payloads) -> dict[str, Any]:
     """What a fold map says of a model that it belongs to."""
     return {
-        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers, bare_nodes=payloads.bare_nodes),
+        "digest": graph_digest(model, payloads.base_dir, payloads.of_initializers(), bare_nodes=payloads.bare_nodes),
         "ir_version": model.ir_version,
         "opset": {entry.domain: entry.version for entry in model.opset_import},
     }
@@ -98,10 +115,9 @@ def way_back(
     `kept` are the entries (JSON) of arrays that the map has already, by digest, and `readings` has recipes that are
     known.
     """
-    out = [_goes_out(tensor, before.base_dir) for tensor in before.tensors]
-    skeleton = _without_elements(source, before, out) if any(out) else source
+    skeleton = _without_elements(source, before) if any(before.out) else source
     recipes: dict[str, Any] = {}
-    for tensor, digest, is_out in zip(before.tensors, before.digests, out, strict=True):
+    for tensor, digest, is_out in zip(before.tensors, before.digests, before.out, strict=True):
         if not is_out or digest in after.by_digest or digest in recipes:
             continue
         if digest in kept:
@@ -162,11 +178,11 @@ def _goes_out(tensor: TensorProto, base_dir: Path) -> bool:
     return outside or not tensor.external_data
 
 
-def _without_elements(source: ModelProto, before: Payloads, out: Iterable[bool]) -> ModelProto:
-    """A copy of `source` in which digests stand in the place of the elements that go `out`."""
+def _without_elements(source: ModelProto, before: Payloads) -> ModelProto:
+    """A copy of `source` in which digests stand in the place of the elements that go out."""
     skeleton = ModelProto()
     skeleton.CopyFrom(source)  # large elements are not in the messages
-    for tensor, digest, is_out in zip(before.in_copy(skeleton), before.digests, out, strict=True):
+    for tensor, digest, is_out in zip(before.in_copy(skeleton), before.digests, before.out, strict=True):
         if is_out:
             for name in ELEMENTS:
                 tensor.ClearField(name)

@@ -39,7 +39,7 @@ def is_of(fold_map: FoldMap, model: ModelProto, payloads: Payloads | None = None
 
     Raises ModelError where external data cannot be read.
     """
-    known = (None, None) if payloads is None else (payloads.base_dir, payloads.of_initializers)
+    known = (None, None) if payloads is None else (payloads.base_dir, payloads.of_initializers())
     return bool(graph_digest(model, *known) == fold_map.data["folded_model"].get("digest"))
 
 
