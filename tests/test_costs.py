@@ -16,13 +16,14 @@ from typing import Any
 import irc
 import numpy as np
 import pytest
-from graphs import Graph, batch_norm
+from graphs import F64, Graph, batch_norm
 from irc.frontends.onnx import from_model, importer
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.graph import Module, Node
 from irc.ir.text import to_text
 from irc.passes import default_pipeline
 from onnx import ModelProto
+from random_graphs import grow
 
 
 def blocks(count: int) -> ModelProto:
@@ -145,6 +146,35 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
     small, large = peak(50), peak(250)
     document = (tmp_path / "m.json").stat().st_size
     assert large - small < 200 / 250 * 2 * document
+
+
+def test_no_more_chains_than_a_batch_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.ir.affine.recognise import Step
+    from irc.passes import fold_scale_axis
+
+    held = []
+    commit = fold_scale_axis._Folder.commit
+
+    def counting(*arguments: Any) -> Any:
+        held.append(sum(isinstance(item, Step) for item in gc.get_objects()))
+        return commit(*arguments)
+
+    monkeypatch.setattr(fold_scale_axis, "BATCH", 4)
+    monkeypatch.setattr(fold_scale_axis._Folder, "commit", counting)
+    default_pipeline()(from_model(blocks(20)))
+    assert len(held) == 20 and max(held) <= 5
+
+
+def test_folds_are_the_same_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.passes import fold_scale_axis
+
+    for seed in range(40):
+        model, found = grow(seed, F64), []
+        for batch in (1, 1 << 10):
+            monkeypatch.setattr(fold_scale_axis, "BATCH", batch)
+            module = default_pipeline()(from_model(model))
+            found.append((to_text(module), {origin: each.code for origin, each in module.ledger.refusals.items()}))
+        assert found[0] == found[1], seed
 
 
 def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
