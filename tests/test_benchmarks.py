@@ -105,7 +105,7 @@ def test_unknown_names_are_errors_that_name_the_known_ones() -> None:
     assert "unknown workload 10_node: known are 10_nodes, blocks_1k" in done.stderr
     done = speed("--peers", "onnxslim,nothing")
     assert done.returncode == 2
-    assert "unknown peer nothing: known are onnxruntime" in done.stderr
+    assert "unknown peer nothing: known are numpy, onnxruntime" in done.stderr
 
 
 def test_exponents_are_those_of_what_exceeds_10_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
