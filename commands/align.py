@@ -7,7 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .options import ONNX, Subparsers, add_inputs, add_limits, check_once, limits_of, map_files, name_of, writing_json
+from .options import (
+    ONNX,
+    Subparsers,
+    add_inputs,
+    add_limits,
+    check_once,
+    limits_of,
+    map_files,
+    name_of,
+    warn,
+    writing_json,
+)
 
 WIDE = 200
 """Columns of what is no terminal."""
@@ -55,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.verify.runner import Runner
     from ..backends.verify.table import print_alignment
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError, visible
+    from ..ir.errors import UsageError
 
     if options.html == "-":
         raise UsageError("--html takes a file, not standard output")
@@ -75,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
             comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.rows, first)
-    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
+    warn(warnings)
     with Together(options.json, options.html) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))

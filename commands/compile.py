@@ -17,6 +17,7 @@ from .options import (
     add_passes,
     limits_of,
     map_files,
+    warn,
 )
 from .report import check_report, recorder_of, reporting
 from .summary import Summary, of_result
@@ -157,7 +158,7 @@ def compile_one(
             summary.write(of_result(result, verify, before, perf_counter() - start))
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:
-        sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in verify.warnings())
+        warn(verify.warnings())
     if verify is not None and not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
 
@@ -273,7 +274,8 @@ def summarize(options: argparse.Namespace, result: Result, before: int, timing: 
     """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
     from ..ir.errors import visible
 
-    lines = [f"warning: {visible(warning)}" for warning in result.warnings]
+    warn(result.warnings)
+    lines: list[str] = []
     if timing is not None:
         lines.append(timing.render())
     if options.explain:

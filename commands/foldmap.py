@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_limits, limits_of, map_files, naming, write_json
+from .options import Subparsers, add_limits, limits_of, map_files, naming, warn, write_json
 
 FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
@@ -85,7 +85,6 @@ def _export(options: argparse.Namespace) -> int:
     from ..backends.places import check_apart
     from ..backends.quantizers.export import EXPORTERS
     from ..frontends.onnx import read_model
-    from ..ir.errors import visible
 
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
     fold_map = FoldMap.load(options.map, limits_of(options))
@@ -97,7 +96,7 @@ def _export(options: argparse.Namespace) -> int:
         document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
     write_json(options.output, document)
     if missing:
-        sys.stderr.write(f"warning: nothing is written for {visible(', '.join(missing))}\n")
+        warn([f"nothing is written for {', '.join(missing)}"])
     return 0
 
 

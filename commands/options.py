@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
@@ -68,14 +69,18 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 def read_module(path: str, options: argparse.Namespace) -> Module:
     """The module at `path`, within the limits; what reading it has to say goes to standard error."""
-    import sys
-
     from ..backends.driver import read
-    from ..ir.errors import visible
 
     module = read(path, limits_of(options))
-    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in module.warnings)
+    warn(module.warnings)
     return module
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print each on a line of standard error."""
+    from ..ir.errors import visible
+
+    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
 
 
 def check_once(*models: str) -> None:
@@ -138,7 +143,6 @@ def write_text(path: str, text: str) -> None:
 @contextmanager
 def writing_text(path: str, text: str) -> Iterator[None]:
     """`write_text`, with the file taking its place when the block ends well, so that other files may go with it."""
-    import sys
     from pathlib import Path
 
     from ..backends.files import replacing
