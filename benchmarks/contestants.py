@@ -32,8 +32,8 @@ def with_onnx(source: str, out: str) -> None:
 
 
 def with_numpy(source: str, out: str) -> None:
-    """Between onnx.load and onnx.save the arithmetic of the fold, in float64, and nothing else: no IR, no question
-    whether it is legal, no fold map. A program in Python hardly does with less for every layer.
+    """Between onnx.load and onnx.save the arithmetic of the fold, in float64, layer by layer: no IR, no question
+    whether it is legal, no fold map. Right for the workloads here, and little else; the weights are copied once more.
     """
     import numpy as np
     import onnx

@@ -57,6 +57,7 @@ def _extended() -> dict[str, np.dtype[Any]]:
 
 @cache
 def _by_extended() -> dict[np.dtype[Any], DType]:
+    """The types that only ml_dtypes stores, by what stores them."""
     return {storage: DTYPES[name] for name, storage in _extended().items()}
 
 

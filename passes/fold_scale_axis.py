@@ -28,7 +28,7 @@ from ..ir.affine.operands import Parameters
 from ..ir.affine.recognise import ARITHMETIC, Step, recognise
 from ..ir.errors import UsageError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node
+from ..ir.graph import Graph, Module, Node, flatten_origins
 from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
 from ..ir.record import record
@@ -50,7 +50,7 @@ MAX_NUMBERS = 1 << 20
 """Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
 
 MAX_SEEN = 1 << 22
-"""Channels of all affines that are remembered from one sweep to the next."""
+"""Channels of the affines of one round beyond which no more are remembered from one sweep to the next."""
 
 BATCH = 1 << 10
 """Chains that are recognised before they are tried: enough to compute for all at once what they have in common."""
@@ -186,18 +186,21 @@ class _Folder:
             clean_up(graph, self.rewriter, self.params.evaluator)
             self.planner.number(graph)
             moved, left = False, []
-            for heads in self.heads(graph):
-                any_moved, rest = self.sweep(heads, whole=True)
-                moved |= any_moved
-                left += rest
+            for heads in self.batches(graph):
+                some_moved, some_left = self.sweep(heads, whole=True)
+                moved |= some_moved
+                left += some_left
             if moved and self.options.forward:
                 self.sweep(left[::-1], whole=True)
             if not moved:
                 moved, _ = self.sweep(left, whole=False)
 
-    def heads(self, graph: Graph) -> Iterator[list[Node]]:
-        """The first node of every chain of affines, a batch at a time: the graph may change between them. What is
-        nearly an affine is recorded with the reason.
+    def batches(self, graph: Graph) -> Iterator[list[Node]]:
+        """The first node of every chain of affines, a batch at a time: chains of one batch may be folded before the
+        next is recognised. What is nearly an affine is recorded with the reason.
+
+        Nodes that are made meanwhile wait for the next round, so that a round ends. What has been looked at is let go,
+        as nodes that a fold erases should not wait in memory for the last batch.
         """
         before, self.seen = self.seen, {}
         heads: list[Node] = []
@@ -206,7 +209,7 @@ class _Folder:
         numbers = 0
         nodes = graph.nodes()[::-1]
         while nodes:
-            node = nodes.pop()  # so that those that go need not wait for the last
+            node = nodes.pop()
             if node.op not in ARITHMETIC or node.graph is None:
                 continue
             if node in visited:
@@ -217,7 +220,7 @@ class _Folder:
             if seen is None or not known:
                 first = recognise(node, self.params.evaluator)
                 if isinstance(first, Refusal):
-                    self.refuse(node.origins, first)
+                    self.refuse(flatten_origins(node.origins), first)
                 if not isinstance(first, Step):
                     continue
                 seen = _Seen(self.chain(first))
@@ -268,7 +271,7 @@ class _Folder:
             elif found is not None:
                 left.append(chain[0].nodes[0])
                 for step in chain if whole else ():
-                    self.refuse(tuple(step.origins), found)
+                    self.refuse(step.origins, found)
         return moved, left
 
     def keep_rest(self, heads: Sequence[Node], chain: list[Step]) -> None:
@@ -518,10 +521,9 @@ class _Folder:
                 self.module.ledger.merged.append((node.origins, self.options.name))
             self.committer.merged.update(dict.fromkeys(step.origins, self.options.name))
 
-    def refuse(self, origins: tuple[object, ...], refusal: Refusal) -> None:
-        for origin in origins:
-            if isinstance(origin, int) and origin in (self.module.ledger.sources or {}):
-                self.module.ledger.refusals[origin] = refusal
+    def refuse(self, origins: Iterable[int], refusal: Refusal) -> None:
+        sources = self.module.ledger.sources or {}
+        self.module.ledger.refusals.update((origin, refusal) for origin in origins if origin in sources)
 
 
 def _summary(refusals: Sequence[Refusal]) -> Refusal:

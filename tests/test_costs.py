@@ -93,6 +93,16 @@ def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest
     assert found[0] == found[1]
 
 
+def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.ir.affine import operands
+    from irc.passes import fold_scale_axis
+
+    monkeypatch.setattr(fold_scale_axis, "BATCH", 10)
+    with counted(monkeypatch, operands, "_magnitude") as found:
+        default_pipeline()(from_model(blocks(40)))
+    assert found == [4]
+
+
 def calls(count: int, folder: Path) -> int:
     """Of functions in Python, from the message to the files; generators count each time they go on."""
     model, seen = blocks(count), 0
@@ -148,7 +158,7 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
     assert large - small < 200 / 250 * 2 * document
 
 
-def test_no_more_chains_than_a_batch_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     from irc.ir.affine.recognise import Step
     from irc.passes import fold_scale_axis
 
@@ -156,16 +166,17 @@ def test_no_more_chains_than_a_batch_are_held_at_once(monkeypatch: pytest.Monkey
     commit = fold_scale_axis._Folder.commit
 
     def counting(*arguments: Any) -> Any:
-        held.append(sum(isinstance(item, Step) for item in gc.get_objects()))
+        held.append(sum(type(item) is Step for item in gc.get_objects()))
         return commit(*arguments)
 
     monkeypatch.setattr(fold_scale_axis, "BATCH", 4)
     monkeypatch.setattr(fold_scale_axis._Folder, "commit", counting)
     default_pipeline()(from_model(blocks(20)))
-    assert len(held) == 20 and max(held) <= 5
+    assert len(held) == 20 and max(held) == 4
 
 
-def test_folds_are_the_same_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In large ones the order of folds may differ, and with it names of constants: a chain may have become another."""
     from irc.passes import fold_scale_axis
 
     for seed in range(40):
@@ -173,7 +184,8 @@ def test_folds_are_the_same_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -
         for batch in (1, 1 << 10):
             monkeypatch.setattr(fold_scale_axis, "BATCH", batch)
             module = default_pipeline()(from_model(model))
-            found.append((to_text(module), {origin: each.code for origin, each in module.ledger.refusals.items()}))
+            sources = irc.emit(module).fold_map.sources
+            found.append((to_text(module), [(each["id"], each["status"], each["reason"]) for each in sources]))
         assert found[0] == found[1], seed
 
 

@@ -45,7 +45,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 @cache
 def _name(dtype: np.dtype[Any]) -> str:
-    assert dtype == dtype_named(dtype.name), dtype
+    assert dtype.name in DTYPES, dtype
     return dtype.name
 
 

@@ -18,10 +18,11 @@ from ...ir.tensor import Array, Tensor
 from ...passes.sources import collect_sources, scopes
 from ...passes.statistics import known_statistics
 from .document import FORMAT, VERSION, FoldMap, write_document
+from .identity import tensor_digest
 from .lines import Lines, encoded, quoted
 from .npz import NpzWriter
 from .readings import Readings
-from .restore import Payloads, identity, way_back
+from .restore import INLINE, Payloads, identity, way_back
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
@@ -127,6 +128,7 @@ class MapBuilder:
         self.kept: dict[str, str] = {}
         self.before: Payloads | None = None
         self.digests: dict[int, str] = {}
+        """Of the tensors of the source that go out of its skeleton, by `id` of their messages."""
         if isinstance(module.source, ModelProto):
             self.before = Payloads(module.source, module.base_dir, readings)
             tensors = zip(self.before.tensors, self.before.digests, self.before.out, strict=True)
@@ -194,6 +196,8 @@ class MapBuilder:
         entry = self.arrays.add_text(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
             digest = self.digests.get(id(tensor.proto))  # of one message there is one object
+            if digest is None and tensor.nbytes > INLINE:  # another may have the same elements
+                digest = tensor_digest(tensor.proto, tensor.base_dir)
             if digest is not None:
                 self.kept[digest] = entry
         return entry

@@ -48,16 +48,17 @@ class Payloads:
     def __init__(self, model: ModelProto, base_dir: Path, readings: Readings | None = None) -> None:
         """`readings` has digests of large tensors that are known. Raises ModelError where a file cannot be read."""
         self.base_dir = base_dir
-        self._count = count = len(model.graph.initializer)
+        count = len(model.graph.initializer)
         found = list(all_tensors(model))
         self.bare_nodes = len(found) == count
         """Whether there are no tensors but the initializers of the main graph."""
         self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self.digests = [tensor_digest(tensor, base_dir, readings) for tensor in self.tensors]
+        self._initializers = count
 
     def of_initializers(self) -> list[tuple[str, str]]:
-        """Names and digests of the main graph's initializers."""
-        count = self._count
+        """Names and digests of the main graph's initializers; made anew, as many are asked for but once."""
+        count = self._initializers
         return [(t.name, digest) for t, digest in zip(self.tensors[:count], self.digests[:count], strict=True)]
 
     @lazy
@@ -77,7 +78,7 @@ class Payloads:
 
     def in_copy(self, model: ModelProto) -> list[TensorProto]:
         """The tensors of a copy of the model, in the order of `tensors`."""
-        count = self._count
+        count = self._initializers
         found = list(model.graph.initializer if self.bare_nodes else all_tensors(model))
         return [*found[:count], *filter(is_movable, found[count:])]
 

@@ -271,3 +271,14 @@ def test_numbers_that_overflow_are_refused_without_a_warning(scale: float, op: s
     graph.output("y")
     result = compiled(graph.model())
     assert operators(result.model) == ["Mul", op, "Conv"]
+
+
+def test_what_took_in_another_constant_still_says_why_it_stays() -> None:
+    """It stood as an affine that no pass had tried."""
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 4, 4])
+    value = graph.node("Mul", ["x", graph.initializer(graph.positive(3, 1, 1))], "scaled")
+    value = graph.node("Add", [value, graph.initializer(graph.random(1, 1, 4, 1))], "rows")
+    conv(graph, value, 3, "y")
+    graph.output("y")
+    assert reasons(check(graph.model())) == {"scaled": "folded", "rows": "kept: axis_mismatch"}
