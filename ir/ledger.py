@@ -128,6 +128,13 @@ class Ledger:
         self.statistics: dict[Value, Clue] = {}
         self.history: list[Applied] = []
 
+    def refuse(self, origins: Origins, refusal: Refusal) -> None:
+        """Record why those `origins` stay that are affines of the source. O(origins)."""
+        from .graph import flatten_origins
+
+        sources = self.sources or {}
+        self.refusals.update((origin, refusal) for origin in flatten_origins(origins) if origin in sources)
+
     def forget(self, value: Value) -> None:
         """Nothing is known any more of what `value` holds."""
         self.statistics.pop(value, None)

@@ -24,6 +24,9 @@ from .attributes import Attribute, EmptyList
 from .graph import Node, Value
 from .record import record
 
+DEFAULT_DOMAINS = ("", "ai.onnx")
+"""The names of ONNX's own domain."""
+
 
 @record
 class OpInfo:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import FunctionKey, Module, Node
+from ..ir.ops import DEFAULT_DOMAINS
 from ..ir.rewrite import Rewriter
 from .foreign import is_erasable
 from .infra import Pass, PassContext
@@ -58,7 +59,7 @@ def drop_unused_functions(module: Module) -> bool:
             if key in module.functions and key not in reached:
                 reached.add(key)
                 waiting.append(module.functions[key].graph)
-    unused = [key for key in module.functions if key not in reached and key[0] not in ("", "ai.onnx")]
+    unused = [key for key in module.functions if key not in reached and key[0] not in DEFAULT_DOMAINS]
     for key in unused:
         module.dropped.extend(node.origins for node in module.functions[key].graph.walk() if node.origins)
         del module.functions[key]

@@ -28,7 +28,7 @@ from ..ir.affine.operands import Parameters
 from ..ir.affine.recognise import ARITHMETIC, Step, recognise
 from ..ir.errors import UsageError
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node, flatten_origins
+from ..ir.graph import Graph, Module, Node
 from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
 from ..ir.record import record
@@ -220,7 +220,7 @@ class _Folder:
             if seen is None or not known:
                 first = recognise(node, self.params.evaluator)
                 if isinstance(first, Refusal):
-                    self.refuse(flatten_origins(node.origins), first)
+                    self.module.ledger.refuse(node.origins, first)
                 if not isinstance(first, Step):
                     continue
                 seen = _Seen(self.chain(first))
@@ -271,7 +271,7 @@ class _Folder:
             elif found is not None:
                 left.append(chain[0].nodes[0])
                 for step in chain if whole else ():
-                    self.refuse(step.origins, found)
+                    self.module.ledger.refuse(tuple(step.origins), found)
         return moved, left
 
     def keep_rest(self, heads: Sequence[Node], chain: list[Step]) -> None:
@@ -520,10 +520,6 @@ class _Folder:
             for node in step.nodes:
                 self.module.ledger.merged.append((node.origins, self.options.name))
             self.committer.merged.update(dict.fromkeys(step.origins, self.options.name))
-
-    def refuse(self, origins: Iterable[int], refusal: Refusal) -> None:
-        sources = self.module.ledger.sources or {}
-        self.module.ledger.refusals.update((origin, refusal) for origin in origins if origin in sources)
 
 
 def _summary(refusals: Sequence[Refusal]) -> Refusal:

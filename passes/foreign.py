@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Module, Node
-from ..ir.ops import op_info
+from ..ir.ops import DEFAULT_DOMAINS, op_info
 
 RANDOM = frozenset(
     (
@@ -23,9 +23,9 @@ RANDOM = frozenset(
 def standard_type(node: Node, module: Module) -> str | None:
     """The operator type of a foreign node that is an operator of ONNX's default domain in its opset, else None."""
     domain, _, op_type = node.op.partition("::")
-    if domain not in ("", "ai.onnx") or not op_type or node.overload or node.graph is None:
+    if domain not in DEFAULT_DOMAINS or not op_type or node.overload or node.graph is None:
         return None
-    if any((known, op_type, "") in module.functions for known in ("", "ai.onnx")):
+    if any((known, op_type, "") in module.functions for known in DEFAULT_DOMAINS):
         return None
     from onnx import defs
 

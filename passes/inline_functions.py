@@ -15,7 +15,7 @@ from ..frontends.onnx.shapes import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Function, FunctionKey, Graph, Module, Node, Origins, Value
-from ..ir.ops import op_info
+from ..ir.ops import DEFAULT_DOMAINS, op_info
 from ..ir.rewrite import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
 from .eliminate_dead_code import drop_unused_functions
@@ -273,7 +273,7 @@ class _Copier:
         domain, _, op_type = op.partition("::")
         if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
             return op, attrs
-        if op_type == "Constant" and domain in ("", "ai.onnx") and len(attrs) == 1:
+        if op_type == "Constant" and domain in DEFAULT_DOMAINS and len(attrs) == 1:
             form, value = next(iter(attrs.items()))
             payload = constant_payload(form, value)
             return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})

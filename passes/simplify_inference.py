@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
-from ..ir.graph import Module, Node, flatten_origins
+from ..ir.graph import Module, Node
 from ..ir.ledger import Refusal
 from ..ir.rewrite import Rewriter
 from ..ir.tensor import Array
@@ -48,7 +48,7 @@ class SimplifyInference(Pass):
                     continue
                 found = numbers[node]
                 if isinstance(found, Refusal):
-                    module.ledger.refusals.update(dict.fromkeys(flatten_origins(node.origins), found))
+                    module.ledger.refuse(node.origins, found)
                 else:
                     lower_batch_norm(node, rewriter, found)
                     rewriter.steps.note("lower_batch_norm", node.label)

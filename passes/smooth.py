@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir.affine.operands import text
 from ..ir.graph import Node
+from ..ir.ops import DEFAULT_DOMAINS
 from ..ir.tensor import Array
 
 Function = Callable[[Array], Array]
@@ -22,7 +23,7 @@ SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 def smooth(node: Node) -> Function | None:
     """The function of one variable that `node` computes element by element, None where it is none that is known."""
     domain, _, op = node.op.rpartition("::")
-    make = _FUNCTIONS.get(op) if domain in ("", "ai.onnx") else None
+    make = _FUNCTIONS.get(op) if domain in DEFAULT_DOMAINS else None
     return None if make is None else make(node)
 
 

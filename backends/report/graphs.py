@@ -9,6 +9,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ...ir.ledger import Scope
+from ...ir.ops import DEFAULT_DOMAINS
 from .names import short
 from .recorder import Types
 
@@ -159,7 +160,7 @@ def _names(values: Any) -> list[str]:
 
 def operator(proto: NodeProto) -> str:
     """An operator with its domain, unless that is ONNX's own."""
-    domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}::"
+    domain = "" if proto.domain in DEFAULT_DOMAINS else f"{proto.domain}::"
     return short(domain + proto.op_type)
 
 

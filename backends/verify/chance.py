@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from onnx import NodeProto, TensorProto
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from .graphs import bodies
 from .writer import Writer, wide
 

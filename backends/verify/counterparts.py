@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
 from ..foldmap import FoldMap
 from ..foldmap.identity import tensor_digest

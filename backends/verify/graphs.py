@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 
 BRANCHES = ("then_branch", "else_branch")
 

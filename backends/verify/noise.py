@@ -25,7 +25,7 @@ from math import inf, prod, sqrt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.types import TensorType
 from .chance import POLES, decide, is_decided, is_delicate, vanishing
 from .graphs import bodies, reads

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from .graphs import bodies, constants_of, reads
 from .inputs import Feeds
 from .noise import SUMS

@@ -8,7 +8,7 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from ...frontends.onnx.external import all_graphs
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
 from .graphs import bodies, constants_of, reads
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from ...frontends.onnx.lowering import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS
 from .graphs import captured
 
 INTEGERS = frozenset(getattr(TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (4, 8, 16, 32, 64))

@@ -19,12 +19,13 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.infer import TYPE_OF_DATA
 from ...ir.limits import DEFAULT_LIMITS, Limits
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.rewrite import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type, is_unknown
 from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
 from .dtypes import import_type
-from .lowering import DEFAULT_DOMAINS, LOWERINGS, NodeView, lower
+from .lowering import LOWERINGS, NodeView, lower
 from .order import reads, topological_order
 from .payloads import misfit
 from .protos import IR_VERSION, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto

@@ -14,7 +14,7 @@ from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
 from ...ir.ledger import Refusal
-from ...ir.ops import MANY, OPS, odd_attribute
+from ...ir.ops import DEFAULT_DOMAINS, MANY, OPS, odd_attribute
 from ...ir.record import record
 from ...ir.tensor import Tensor
 from ...ir.types import shape_of
@@ -203,9 +203,6 @@ LOWERINGS: dict[str, Lowering] = {
 
 OP_TYPES: dict[str, str] = {lowering.op: op_type for op_type, lowering in LOWERINGS.items()}
 """The ONNX name of every in-house operator that has one."""
-
-DEFAULT_DOMAINS = ("", "ai.onnx")
-
 
 SURE_RESULTS = {"Split": 1 << 31, "Dropout": 2}
 """Results that operators may have in every opset, where it is more than one; for others the onnx package is asked."""
