@@ -11,20 +11,30 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from .support.exports import lazy_exports
+from .support.version import __version__ as __version__
+
 TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
 if TYPE_CHECKING:
     from . import ir, passes
     from .backends.driver import compile  # noqa: A004
     from .backends.foldmap import FoldMap
-    from .backends.jobs import Outcome, compile_many
-    from .backends.onnx import Result, emit
+    from .backends.result import Result, emit
     from .frontends import load
-    from .ir.errors import EmitError, FoldMapError, IRError, ModelError, ParseError, PassError, UsageError, VerifyError
     from .ir.graph import Module
-    from .ir.limits import Limits
-    from .ir.parse import parse
-
-__version__ = "0.1.0"
+    from .ir.text.parser import parse
+    from .parallel.jobs import Outcome, compile_many
+    from .support.errors import (
+        EmitError,
+        FoldMapError,
+        IRError,
+        ModelError,
+        ParseError,
+        PassError,
+        UsageError,
+        VerifyError,
+    )
+    from .support.limits import Limits
 
 __all__ = [
     "EmitError",
@@ -49,35 +59,35 @@ __all__ = [
     "passes",
 ]
 
-_HOMES = {
-    ".backends.driver": ("compile",),
-    ".backends.foldmap": ("FoldMap",),
-    ".backends.jobs": ("Outcome", "compile_many"),
-    ".backends.onnx": ("Result", "emit"),
-    ".frontends": ("load",),
-    ".ir.errors": (
-        "EmitError",
-        "FoldMapError",
-        "IRError",
-        "ModelError",
-        "ParseError",
-        "PassError",
-        "UsageError",
-        "VerifyError",
-    ),
-    ".ir.graph": ("Module",),
-    ".ir.limits": ("Limits",),
-    ".ir.parse": ("parse",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_exported, _ = lazy_exports(
+    __name__,
+    {
+        "backends.driver": ("compile",),
+        "backends.foldmap": ("FoldMap",),
+        "backends.result": ("Result", "emit"),
+        "frontends": ("load",),
+        "ir.graph": ("Module",),
+        "ir.text": ("parse",),
+        "parallel.jobs": ("Outcome", "compile_many"),
+        "support.errors": (
+            "EmitError",
+            "FoldMapError",
+            "IRError",
+            "ModelError",
+            "ParseError",
+            "PassError",
+            "UsageError",
+            "VerifyError",
+        ),
+        "support.limits": ("Limits",),
+    },
+)
 
 
 def __getattr__(name: str) -> object:
     if name in ("ir", "passes"):
         return import_module(f".{name}", __name__)
-    if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _exported(name)
 
 
 def __dir__() -> list[str]:

@@ -114,7 +114,7 @@ def _writing_output() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from .ir.errors import EmitError
+        from .support.errors import EmitError
 
         raise EmitError(f"standard output: cannot be written: {error.strerror or error}") from None
 
@@ -133,7 +133,7 @@ def program() -> int:
 
 def give_up_output() -> None:
     """Lose what standard output does not take: Python would try once more at its end, and complain."""
-    from .ir.errors import EmitError
+    from .support.errors import EmitError
 
     try:
         sys.stdout.flush()
@@ -146,7 +146,15 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    from .ir.errors import EmitError, IRError, ParseError, SourceError, UsageError, VerifyError, visible
+    from .support.errors import (
+        EmitError,
+        IRError,
+        ParseError,
+        SourceError,
+        UsageError,
+        VerifyError,
+        visible,
+    )
 
     try:
         try:
@@ -185,7 +193,7 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
     grammar = parser(argv[0] if argv and argv[0] in COMMANDS else None)
     options = grammar.parse_args(argv)
     if options.version:
-        from . import __version__
+        from .support.version import __version__
 
         sys.stdout.write(f"irc {__version__}\n")
         return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..codec.protos import ModelProto
 from ..frontends import load
 from ..frontends.onnx import from_model
-from ..frontends.onnx.protos import ModelProto
 from ..ir.graph import Module
-from ..ir.limits import DEFAULT_LIMITS, Limits
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
-from .onnx import Result
+from ..support.limits import DEFAULT_LIMITS, Limits
+from .result import Result
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import harness
 import irc
-from irc.backends.verify import VerifyNumerics
-from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext
+from irc.support.errors import SourceError, VerifyError
+from irc.verify import VerifyNumerics
 
 
 def verify(path: Path, when: str) -> dict[str, Any]:

@@ -53,20 +53,20 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from ..backends.files import Together
     from ..backends.foldmap import FoldMap
-    from ..backends.onnx.external import external_files
-    from ..backends.places import check_apart
-    from ..backends.report import collect_alignment, writing_report
-    from ..backends.terminal import progress
-    from ..backends.verify.align import align, check_dump, dump
-    from ..backends.verify.compare import Comparison
-    from ..backends.verify.exposed import exposed
-    from ..backends.verify.inputs import read_inputs
-    from ..backends.verify.runner import Runner
-    from ..backends.verify.table import print_alignment
+    from ..backends.onnx.external_output import external_files
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError
+    from ..report import collect_alignment, writing_report
+    from ..support.errors import UsageError
+    from ..support.files import Together
+    from ..support.output_paths import check_apart
+    from ..support.terminal import progress
+    from ..verify.align_table import print_alignment
+    from ..verify.alignment import align, check_dump, dump
+    from ..verify.branch_outputs import exposed
+    from ..verify.comparison import Comparison
+    from ..verify.inputs import read_inputs
+    from ..verify.runner import Runner
 
     if options.html == "-":
         raise UsageError("--html takes a file, not standard output")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def _blaming(options: argparse.Namespace) -> Iterator[None]:
     """An error of a comparison names the file of the model that it is of."""
-    from ..ir.errors import SourceError, VerifyError
+    from ..support.errors import SourceError, VerifyError
 
     def of(path: str) -> str:
         return "standard input" if path == "-" else path

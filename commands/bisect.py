@@ -35,14 +35,14 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..backends.driver import read
-    from ..backends.terminal import progress
-    from ..backends.verify import VerifyNumerics
-    from ..backends.verify.bisect import bisect, judge_command, judge_numbers
-    from ..backends.verify.inputs import read_inputs
     from ..frontends.onnx import read_model
-    from ..ir.errors import UsageError, visible
     from ..passes import FreezeInitializers, parse_pipeline
     from ..passes.infra import Sequential
+    from ..support.errors import UsageError, visible
+    from ..support.terminal import progress
+    from ..verify import VerifyNumerics
+    from ..verify.bisection import bisect, judge_command, judge_numbers
+    from ..verify.inputs import read_inputs
 
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
         raise UsageError("--command takes {} for the model, and goes without --inputs and -o")

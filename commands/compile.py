@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ..backends.onnx import Result
-    from ..backends.verify import VerifyNumerics
-    from ..frontends.onnx.protos import ModelProto
+    from ..backends.result import Result
+    from ..codec.protos import ModelProto
     from ..ir.graph import Module
     from ..passes import Instrument, Timing
     from ..passes.infra import Sequential
+    from ..verify import VerifyNumerics
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -75,12 +75,12 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compile, verify, and write all that is asked for, or nothing of a model."""
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
 
     if options.jobs == 0:
         raise UsageError("--jobs 0: at least one model is compiled at once; -1 is as many as there are cores")
     if len(options.models) > 1:
-        from .many import run_many
+        from .compile_many import run_many
 
         return run_many(options)
     (options.model,) = options.models
@@ -113,10 +113,10 @@ def compile_one(
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
-    from ..backends.files import Together
-    from ..backends.onnx.external import check_kept
-    from ..ir.errors import visible
+    from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext
+    from ..support.errors import visible
+    from ..support.files import Together
 
     start = perf_counter()
     timing = _timing() if options.time_passes else None
@@ -175,7 +175,7 @@ def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
     if verify is None:
         yield
         return
-    from ..backends.terminal import progress
+    from ..support.terminal import progress
 
     with progress("verifying", quiet=quiet) as verify.advance:
         yield
@@ -187,12 +187,12 @@ def _instruments(options: argparse.Namespace) -> list[Instrument]:
     from ..passes import DiffIR, DumpIR, PrintIR, Verify
 
     def print_text(text: str) -> None:
-        from ..backends.terminal import write_ir
+        from ..support.terminal import write_ir
 
         write_ir(f"{text}\n", sys.stderr)
 
     def print_diff(lines: Iterable[str]) -> None:
-        from ..backends.terminal import write_diff
+        from ..support.terminal import write_diff
 
         write_diff(lines, sys.stderr)
 
@@ -210,7 +210,7 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
     """The instrument that --verify asks for; what shows a deviation goes beside the output."""
     from pathlib import Path
 
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
 
     if options.verify is None:
         if options.inputs:
@@ -218,8 +218,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
         return None
     from onnx import ModelProto
 
-    from ..backends.verify import VerifyNumerics
-    from ..backends.verify.inputs import read_inputs
+    from ..verify import VerifyNumerics
+    from ..verify.inputs import read_inputs
 
     source = module.source if isinstance(module.source, ModelProto) else None
     if options.inputs and source is None:
@@ -231,8 +231,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
 
 def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
     """What is written beside the model. Raises UsageError where one file would take the place of another."""
-    from ..backends.places import check_apart
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
+    from ..support.output_paths import check_apart
 
     if options.fold_map == "-":
         raise UsageError("--fold-map takes a file, not standard output")
@@ -254,7 +254,7 @@ def _place_files(options: argparse.Namespace) -> str:
 
     Options that name a folder get the name of a file there.
     """
-    from ..backends.places import FOLD_MAP, MODEL, REPORT, beside, within
+    from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, within
 
     model = options.model
     if model == "-":
@@ -272,7 +272,7 @@ def count_nodes(module: Module) -> int:
 
 def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
     """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
-    from ..ir.errors import visible
+    from ..support.errors import visible
 
     warn(result.warnings)
     lines: list[str] = []

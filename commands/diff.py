@@ -24,9 +24,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare."""
-    from ..backends.terminal import write_diff
-    from ..ir.diff import diff_lines, operator_changes, structural_digest
-    from ..ir.errors import visible
+    from ..ir.structural_diff import diff_lines, operator_changes, structural_digest
+    from ..support.errors import visible
+    from ..support.terminal import write_diff
 
     check_once(options.first, options.second)
     first, second = (read_module(path, options) for path in (options.first, options.second))

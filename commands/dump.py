@@ -20,9 +20,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the text, or the diffs."""
-    from ..backends.terminal import write_diff, write_ir
-    from ..ir.text import to_text
+    from ..ir.text.printer import to_text
     from ..passes import DiffIR, FreezeInitializers, PassContext, parse_pipeline
+    from ..support.terminal import write_diff, write_ir
 
     def write(lines: Iterable[str]) -> None:
         write_diff(lines, sys.stdout)

@@ -65,7 +65,7 @@ def _check(options: argparse.Namespace) -> int:
     from ..backends.foldmap import FoldMap, check
     from ..backends.foldmap.show import stale_lines
     from ..frontends.onnx import read_model
-    from ..ir.errors import FoldMapError, visible
+    from ..support.errors import FoldMapError, visible
 
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
@@ -81,10 +81,10 @@ def _export(options: argparse.Namespace) -> int:
     from onnx.external_data_helper import load_external_data_for_model
 
     from ..backends.foldmap import FoldMap
-    from ..backends.onnx.external import external_files
-    from ..backends.places import check_apart
+    from ..backends.onnx.external_output import external_files
     from ..backends.quantizers.export import EXPORTERS
     from ..frontends.onnx import read_model
+    from ..support.output_paths import check_apart
 
     inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
     fold_map = FoldMap.load(options.map, limits_of(options))
@@ -102,7 +102,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def read_range(text: str) -> tuple[str, tuple[float, float]]:
     """NAME=LOW:HIGH. Raises UsageError for anything else."""
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
 
     name, _, numbers = text.rpartition("=")
     low, _, high = numbers.partition(":")

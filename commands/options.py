@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..ir.graph import Module
-    from ..ir.limits import Limits
+    from ..support.limits import Limits
 
 Subparsers = argparse._SubParsersAction  # its only name
 
@@ -61,7 +61,7 @@ def _bound(text: str) -> int:
 
 def limits_of(options: argparse.Namespace) -> Limits:
     """What the options of `add_limits` say."""
-    from ..ir.limits import Limits
+    from ..support.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS}
     return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
@@ -78,14 +78,14 @@ def read_module(path: str, options: argparse.Namespace) -> Module:
 
 def warn(warnings: Iterable[str]) -> None:
     """Print each on a line of standard error."""
-    from ..ir.errors import visible
+    from ..support.errors import visible
 
     sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
 
 
 def check_once(*models: str) -> None:
     """Raises UsageError where two models are to come from standard input."""
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
 
     if models.count("-") > 1:
         raise UsageError("only one of the models can be standard input")
@@ -95,7 +95,7 @@ def name_of(model: str) -> str:
     """What a report calls a model."""
     from pathlib import Path
 
-    from ..backends.places import text_of
+    from ..support.output_paths import text_of
 
     return "standard input" if model == "-" else text_of(Path(model).name)
 
@@ -115,7 +115,7 @@ def map_files(fold_map: str | None) -> list[str | Path | None]:
     """Where a fold map and its arrays are, if there is one."""
     from pathlib import Path
 
-    from ..backends.places import arrays_of
+    from ..support.output_paths import arrays_of
 
     return [] if fold_map is None else [fold_map, arrays_of(Path(fold_map))]
 
@@ -123,7 +123,7 @@ def map_files(fold_map: str | None) -> list[str | Path | None]:
 @contextmanager
 def naming(path: str) -> Iterator[None]:
     """What is wrong with a fold map is said of the model at `path`."""
-    from ..ir.errors import FoldMapError
+    from ..support.errors import FoldMapError
 
     try:
         yield
@@ -145,7 +145,7 @@ def writing_text(path: str, text: str) -> Iterator[None]:
     """`write_text`, with the file taking its place when the block ends well, so that other files may go with it."""
     from pathlib import Path
 
-    from ..backends.files import replacing
+    from ..support.files import replacing
 
     if path == "-":
         yield

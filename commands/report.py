@@ -6,15 +6,24 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_limits, add_passes, limits_of, name_of
+from .options import (
+    EPILOG,
+    MODEL,
+    NO_DURATIONS,
+    Subparsers,
+    add_limits,
+    add_passes,
+    limits_of,
+    name_of,
+)
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..backends.onnx import Result
-    from ..backends.report import Recorder
+    from ..backends.result import Result
     from ..ir.graph import Module
+    from ..report import Recorder
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -40,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.driver import compile as compile_model
     from ..backends.driver import read
-    from ..backends.onnx.external import check_kept
-    from ..backends.places import check_apart
+    from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext, parse_pipeline
+    from ..support.output_paths import check_apart
     from .compile import summarize
 
     start = perf_counter()
@@ -63,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 def recorder_of(module: Module) -> Recorder:
     """The instrument that keeps for a report what the passes do."""
-    from ..backends.report import Recorder
+    from ..report import Recorder
 
     return Recorder(module)
 
@@ -81,7 +90,7 @@ def reporting(
     if recorder is None:
         yield
         return
-    from ..backends.report import collect, writing_report
+    from ..report import collect, writing_report
 
     durations = not options.no_durations
     data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
@@ -91,7 +100,7 @@ def reporting(
 
 def check_report(report: str | None) -> None:
     """Raises UsageError where a report would go to standard output."""
-    from ..ir.errors import UsageError
+    from ..support.errors import UsageError
 
     if report == "-":
         raise UsageError("a report goes to a file, not to standard output")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ..backends.onnx import Result
-    from ..backends.verify import VerifyNumerics
+    from ..backends.result import Result
+    from ..verify import VerifyNumerics
 
 
 class Summary:
@@ -35,7 +35,7 @@ class Summary:
             return
         from pathlib import Path
 
-        from ..backends.files import replacing
+        from ..support.files import replacing
 
         assert self.path is not None
         self._temporary = files.enter_context(replacing(Path(self.path)))
@@ -46,7 +46,7 @@ class Summary:
             return
         self._text = json_text(document)
         if self._temporary is not None:
-            from ..backends.files import writing
+            from ..support.files import writing
 
             with writing(self.path):
                 self._temporary.write_text(self._text, encoding="utf-8", errors="backslashreplace")
@@ -59,7 +59,7 @@ class Summary:
     @contextmanager
     def of_failure(self) -> Iterator[None]:
         """Where the block fails, but for wrong usage, the document says so, in place of an earlier one."""
-        from ..ir.errors import IRError, UsageError
+        from ..support.errors import IRError, UsageError
 
         try:
             yield
@@ -78,7 +78,7 @@ def of_error(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
         return {"error": str(error)}
     from dataclasses import asdict
 
-    from ..backends.verify.difference import plain
+    from ..verify.difference import plain
 
     failure = None if verify.failure is None else asdict(verify.failure)
     return {

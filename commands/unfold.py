@@ -21,9 +21,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Unfold, and write."""
     from ..backends.foldmap import FoldMap, unfold
-    from ..backends.onnx import save_model
-    from ..backends.places import check_apart
+    from ..backends.onnx.saving import save_model
     from ..frontends.onnx import read_model
+    from ..support.output_paths import check_apart
 
     check_apart([options.output], map_files(options.map))
     fold_map = FoldMap.load(options.map, limits_of(options))

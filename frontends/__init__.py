@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..ir.graph import Module
-from ..ir.limits import DEFAULT_LIMITS, Limits
+from ..support.limits import DEFAULT_LIMITS, Limits
 
 
 def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..ir.errors import ModelError, VerifyError
 from ..ir.graph import Module
-from ..ir.limits import DEFAULT_LIMITS, Limits
-from ..ir.parse import parse
+from ..ir.text.parser import parse
 from ..ir.verifier import verify
+from ..support.errors import ModelError, VerifyError
+from ..support.limits import DEFAULT_LIMITS, Limits
 
 
 def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:

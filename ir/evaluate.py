@@ -15,7 +15,16 @@ import numpy as np
 
 from .graph import Node, Value
 from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to, to_float64
-from .types import COUNTLESS, DTYPES, F64, DType, Shape, dtype_of, element_count, shape_of
+from .types import (
+    COUNTLESS,
+    DTYPES,
+    F64,
+    DType,
+    Shape,
+    dtype_of,
+    element_count,
+    shape_of,
+)
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]

@@ -4,7 +4,7 @@ A graph is SSA: every value is defined once, by a node or as a graph input, and 
 intrusive list that is always in topological order; its last node is `return`, so a graph output is an ordinary use.
 Constants are nodes. The bodies of control flow are regions of a node and read outer values directly.
 
-Passes do not call the mutators here: they go through `irc.ir.rewrite.Rewriter`, which also keeps origins.
+Passes do not call the mutators here: they go through `irc.ir.rewriter.Rewriter`, which also keeps origins.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .limits import DEFAULT_LIMITS, Limits
-from .names import NamePool
+from ..support.limits import DEFAULT_LIMITS, Limits
+from .name_pool import NamePool
 from .types import Type
 
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
-    from .ledger import Ledger
     from .payload import Payload
+    from .provenance import Ledger
     from .tensor import Array, Tensor
 
 Origins = tuple["int | Origins", ...]
@@ -416,7 +416,7 @@ class Module:
     def __init__(
         self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        from .ledger import Ledger, Steps
+        from .provenance import Ledger, Steps
 
         self.graph = graph
         self.ir_version = ir_version
@@ -482,6 +482,6 @@ class Module:
         return self._node_names.fresh(node.name or hint or node.op)
 
     def __str__(self) -> str:
-        from .text import to_text
+        from .text.printer import to_text
 
         return to_text(self)

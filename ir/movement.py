@@ -6,7 +6,18 @@ from .evaluate import ConstantEvaluator
 from .graph import Node
 from .infer import broadcast_shapes
 from .tensor import Tensor
-from .types import COUNTLESS, F32, Dim, DType, Shape, TensorType, Type, dtype_of, element_count, shape_of
+from .types import (
+    COUNTLESS,
+    F32,
+    Dim,
+    DType,
+    Shape,
+    TensorType,
+    Type,
+    dtype_of,
+    element_count,
+    shape_of,
+)
 
 Types = tuple[Type, ...]
 

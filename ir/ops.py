@@ -15,14 +15,12 @@ are irc's own:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from ..support.record import record
 from . import evaluate as ev
 from . import infer, movement
-from .affine.table import AFFINE_RULES, NO_RULE, AffineRule
 from .attributes import Attribute, EmptyList
 from .graph import Node, Value
-from .record import record
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """The names of ONNX's own domain."""
@@ -35,8 +33,7 @@ class OpInfo:
     `inputs` are the least and the greatest number of inputs, `outputs` the number of outputs; `infer` gives the types
     of the outputs and `evaluate` their elements; inputs in `by_type` are needed by type only. `wide` is the input that
     may be a float64 parameter beside narrower data. The result of one that `decides_rank` has the rank that its weight
-    says, whatever is declared. A `pure` operator may be erased where nobody reads its results. `affine` tells how a
-    channel affine passes (the table in `affine.table`).
+    says, whatever is declared. A `pure` operator may be erased where nobody reads its results.
     """
 
     name: str
@@ -48,7 +45,6 @@ class OpInfo:
     wide: int | None = None
     pure: bool = True
     decides_rank: bool = False
-    affine: AffineRule = NO_RULE
 
 
 MANY = 1 << 30
@@ -138,7 +134,7 @@ def _table() -> dict[str, OpInfo]:
         OpInfo("concatenate", (1, MANY), movement.concatenate, ev.concatenate),
         OpInfo("strided_slice", (1, 5), movement.strided_slice, ev.strided_slice),
     ]
-    return {row.name: replace(row, affine=AFFINE_RULES.get(row.name, row.affine)) for row in rows}
+    return {row.name: row for row in rows}
 
 
 OPS = _table()

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from .errors import ModelError
+from ..support.errors import ModelError
 
 BLOCK = 1 << 20
 """Bytes that are read, computed or written at a time: few enough to stay in a processor's cache."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .ledger import Source
-from .record import record, replaced
+from ..support.record import record, replaced
+from .provenance import Source
 from .tensor import Array
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import VerifyError, visible
+from ..support.errors import VerifyError, visible
 from .graph import Function, Graph, Module, Node, Value
 from .ops import op_info
 from .types import F64, dtype_of

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..support.exports import lazy_exports
+from .catalog import CATALOG
+
 if TYPE_CHECKING:
-    from .bias_correction import BiasCorrection
     from .canonicalize_ops import CanonicalizeOps
-    from .cross_layer_equalization import CrossLayerEqualization
+    from .data_free.bias_correction import BiasCorrection
+    from .data_free.cross_layer_equalization import CrossLayerEqualization
+    from .data_free.high_bias_absorption import HighBiasAbsorption
+    from .data_free.moments import Moments, propagate
     from .eliminate_common_subexpr import EliminateCommonSubexpr
     from .eliminate_dead_code import DeadCodeElimination
     from .fold_constant import FoldConstant
     from .fold_scale_axis import FoldScaleAxis
     from .freeze_initializers import FreezeInitializers
-    from .high_bias_absorption import HighBiasAbsorption
     from .infra import Instrument, Pass, PassContext, Sequential
     from .inline_functions import InlineFunctions
     from .instruments import DiffIR, DumpIR, PrintIR, Timing, Verify
-    from .moments import Moments, propagate
     from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
     from .simplify_expr import SimplifyExpr
     from .simplify_inference import SimplifyInference
@@ -55,24 +57,13 @@ __all__ = [
     "propagate",
 ]
 
-_HOMES = {
-    "infra": ("Instrument", "Pass", "PassContext", "Sequential"),
-    "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "Verify"),
-    "moments": ("Moments", "propagate"),
-    "registry": ("DEFAULT_PIPELINE", "PASSES", "default_pipeline", "parse_pipeline"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    from .catalog import CATALOG
-
-    if name in CATALOG:
-        return getattr(import_module(f".{CATALOG[name][0]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "data_free.moments": ("Moments", "propagate"),
+        "infra": ("Instrument", "Pass", "PassContext", "Sequential"),
+        "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "Verify"),
+        "registry": ("DEFAULT_PIPELINE", "PASSES", "default_pipeline", "parse_pipeline"),
+        **{module: (name,) for name, (module, *_) in CATALOG.items()},
+    },
+)

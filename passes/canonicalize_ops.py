@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node
-from ..ir.rewrite import Rewriter
+from ..ir.rewriter import Rewriter
 from .infra import Pass, PassContext
 
 

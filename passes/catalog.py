@@ -21,12 +21,12 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     "SimplifyExpr": ("simplify_expr", "Rewrite expressions into fewer operators that compute the same.", {}),
     "FoldConstant": ("fold_constant", "Compute constant regions.", {"max_bytes": 64 << 10}),
     "BiasCorrection": (
-        "bias_correction",
+        "data_free.bias_correction",
         "Correct biases for the quantization of weights that is going to follow.",
         {"bits": 8, "per_channel": False, "symmetric": True, "padding": "ignore"},
     ),
     "CrossLayerEqualization": (
-        "cross_layer_equalization",
+        "data_free.cross_layer_equalization",
         "Equalize the ranges of weights between layers, which keeps the function.",
         {"iterations": 1, "through": "any", "power_of_two": False},
     ),
@@ -38,7 +38,7 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
         {},
     ),
     "HighBiasAbsorption": (
-        "high_bias_absorption",
+        "data_free.high_bias_absorption",
         "Absorb high biases of layers into the layers behind them.",
         {"sigmas": 3.0, "padding": "exact", "spread": "std"},
     ),

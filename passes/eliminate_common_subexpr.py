@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import Attribute, SparseTensor
-from ..ir.errors import ModelError
 from ..ir.graph import Graph, Module, Node
-from ..ir.rewrite import Rewriter
+from ..ir.rewriter import Rewriter
 from ..ir.tensor import Tensor
+from ..support.errors import ModelError
 from .foreign import is_deterministic
 from .infra import Pass, PassContext
 

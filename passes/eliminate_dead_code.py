@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..ir.graph import FunctionKey, Module, Node
 from ..ir.ops import DEFAULT_DOMAINS
-from ..ir.rewrite import Rewriter
+from ..ir.rewriter import Rewriter
 from .foreign import is_erasable
 from .infra import Pass, PassContext
 

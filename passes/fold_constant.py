@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node, Value
 from ..ir.ops import op_info
-from ..ir.rewrite import Rewriter
+from ..ir.rewriter import Rewriter
 from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
 from ..ir.types import F64, dtype_of
 from .constant_regions import ConstantRegions, dying_bytes

@@ -7,7 +7,7 @@ wherever it computed v, without an operator for A. It exists if v has no other r
 - v is the result of an operator that A passes through, and there are plans for its operands.
 
 Forward it is a way to make all readers of A(v) compute what they did from v. What each operator does with an affine
-stands in one table, `ir.affine.table`.
+stands in one table, `passes.affine.table`.
 
 Two phases. Planning asks every question that can fail, on the actual numbers at each point and on every branch, and
 changes nothing. Committing cannot fail: it leaves the weight as `multiply(w, factor)` with a float64 factor and the
@@ -23,21 +23,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.affine.algebra import Affine
-from ..ir.affine.operands import Parameters
-from ..ir.affine.recognise import ARITHMETIC, Step, recognise
-from ..ir.errors import UsageError
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
-from ..ir.ledger import Refusal
 from ..ir.ops import sole_reader
-from ..ir.record import record
-from ..ir.rewrite import Rewriter, is_known
+from ..ir.provenance import Refusal
+from ..ir.rewriter import Rewriter, is_known
 from ..ir.tensor import round_to
 from ..ir.types import dtype_of, shape_of
+from ..support.errors import UsageError
+from ..support.record import record
+from .affine.algebra import Affine
+from .affine.commit import Committer
+from .affine.operands import Parameters
+from .affine.plan import Plan, Planner
+from .affine.recognise import ARITHMETIC, Step, recognise
 from .infra import Pass, PassContext
-from .scale_axis.commit import Committer
-from .scale_axis.plan import Plan, Planner
 from .simplify.arithmetic import CANCELLATION
 from .simplify_expr import clean_up
 
@@ -70,8 +70,8 @@ class FoldScaleAxis(Pass):
        varies along at most one axis and does not change the data's shape, or the two nodes of a lowered
        BatchNormalization. Consecutive affines along one axis form a chain; each link has no reader but the next.
     2. A chain goes backward into the layers that produce its data, through every operator that lets it pass (the table
-       in `ir.affine.table`). No value in between may have another reader, or be a result of the graph. Readers of the
-       shape or dtype alone do not count.
+       in `passes.affine.table`). No value in between may have another reader, or be a result of the graph. Readers of
+       the shape or dtype alone do not count.
     3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
     4. Else its scale goes one way and its shift the other.
     5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale or the shift alone,

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..ir.errors import EmitError, ModelError, PassError, VerifyError
 from ..ir.graph import Module
+from ..support.errors import EmitError, ModelError, PassError, VerifyError
+from .affine.source_affines import collect_sources
 from .catalog import format_option
-from .sources import collect_sources
 
 
 class Instrument(Protocol):

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from onnx import defs
 
-from ..frontends.onnx.dtypes import import_type
+from ..codec.dtypes import import_type
 from ..frontends.onnx.importer import constant_payload
 from ..frontends.onnx.lowering import OP_TYPES, NodeView, lower
-from ..frontends.onnx.shapes import infer_shapes
+from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Function, FunctionKey, Graph, Module, Node, Origins, Value
 from ..ir.ops import DEFAULT_DOMAINS, op_info
-from ..ir.rewrite import Rewriter, infer_types, is_known
+from ..ir.rewriter import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
 from .eliminate_dead_code import drop_unused_functions
 from .infra import Pass, PassContext

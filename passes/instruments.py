@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
-from ..backends.files import replacing
-from ..ir.diff import diff_lines
-from ..ir.errors import PassError, VerifyError
 from ..ir.graph import Module
-from ..ir.text import to_text
+from ..ir.structural_diff import diff_lines
+from ..ir.text.printer import to_text
 from ..ir.verifier import verify
+from ..support.errors import PassError, VerifyError
+from ..support.files import replacing
 from .infra import Pass
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..ir.errors import UsageError
+from ..support.errors import UsageError
 from .catalog import CATALOG, DEFAULT_NAMES
 from .infra import Pass, Sequential, fields_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.errors import PassError
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Module, Node
 from ..ir.ops import op_info
-from ..ir.rewrite import Rewriter, infer_types
+from ..ir.rewriter import Rewriter, infer_types
 from ..ir.types import shape_of
+from ..support.errors import PassError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.layout import UNARY

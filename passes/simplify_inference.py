@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
 from ..ir.graph import Module, Node
-from ..ir.ledger import Refusal
-from ..ir.rewrite import Rewriter
+from ..ir.provenance import Refusal
+from ..ir.rewriter import Rewriter
 from ..ir.tensor import Array
+from .affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from .infra import Pass, PassContext
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Module, Value
 from ..ir.statistics import Statistic, statistics
-from .sources import collect_sources
+from .affine.source_affines import collect_sources
 
 
 @np.errstate(all="ignore")  # of numbers that a model may hold

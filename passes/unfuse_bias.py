@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Module, Node
 from ..ir.ops import BIASED
-from ..ir.rewrite import Rewriter
+from ..ir.rewriter import Rewriter
 from ..ir.types import shape_of
 from .infra import Pass, PassContext
 

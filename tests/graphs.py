@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from float64 import evaluate
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
+from irc.backends.result import Result
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -10,8 +10,8 @@ from typing import Any
 import harness
 import irc
 import numpy as np
-from irc.backends.report import Recorder, collect, render
 from irc.passes import PassContext
+from irc.report import Recorder, collect, render
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 DIGITS = harness.ROOT / "examples" / "digits_cnn.onnx"

@@ -20,7 +20,7 @@ from graphs import F64, Graph, batch_norm
 from irc.frontends.onnx import from_model, importer
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.graph import Module, Node
-from irc.ir.text import to_text
+from irc.ir.text.printer import to_text
 from irc.passes import default_pipeline
 from onnx import ModelProto
 from random_graphs import grow
@@ -70,10 +70,10 @@ def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest
 
 
 def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from irc.frontends.onnx import tensors
+    from irc.codec import tensors
     from irc.ir import statistics
-    from irc.ir.affine import algebra, operands
     from irc.passes import simplify_inference
+    from irc.passes.affine import algebra, operands
 
     homes = (
         (tensors.np, "frombuffer"),
@@ -94,8 +94,8 @@ def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest
 
 
 def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.ir.affine import operands
     from irc.passes import fold_scale_axis
+    from irc.passes.affine import operands
 
     monkeypatch.setattr(fold_scale_axis, "BATCH", 10)
     with counted(monkeypatch, operands, "_magnitude") as found:
@@ -159,8 +159,8 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
 
 
 def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.ir.affine.recognise import Step
     from irc.passes import fold_scale_axis
+    from irc.passes.affine.recognise import Step
 
     held = []
     commit = fold_scale_axis._Folder.commit

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from irc.cli import main
-from irc.ir.errors import EmitError
+from irc.support.errors import EmitError
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 

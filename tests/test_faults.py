@@ -19,16 +19,16 @@ from pathlib import Path
 import faults
 import harness
 import irc
-import irc.backends.files
+import irc.support.files
 import numpy as np
 import onnx
 import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
-from irc.backends.files import Turn, clean
-from irc.backends.jobs import Job, sweep
-from irc.backends.onnx.background import DEPTH, SMALL, BackgroundWriter
-from irc.backends.places import Places
+from irc.backends.onnx.background_writer import DEPTH, SMALL, BackgroundWriter
 from irc.cli import main
+from irc.parallel.jobs import Job, sweep
+from irc.support.files import Turn, clean
+from irc.support.output_paths import Places
 from onnx import TensorProto, helper, numpy_helper
 from test_large_models import arrays, external_files, network
 
@@ -375,7 +375,7 @@ def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch:
 def test_sweeping_leaves_what_a_live_process_writes(name: str, tmp_path: Path) -> None:
     output = tmp_path / name
     job = Job(Places(str(tmp_path / "i.onnx"), str(output)))
-    with irc.backends.files.replacing(output) as live:
+    with irc.support.files.replacing(output) as live:
         dead = live.with_name(live.name.replace("-0.tmp", "-1.tmp"))
         dead.write_bytes(b"half")
         live.with_name(f".{name[:48]}.lock").touch()

@@ -17,7 +17,7 @@ from harness import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from irc.backends.foldmap import FoldMap
-from irc.ir.errors import FoldMapError, ModelError, ParseError
+from irc.support.errors import FoldMapError, ModelError, ParseError
 
 SECONDS = float(os.environ.get("IRC_FUZZ_SECONDS", "3"))
 """For each target."""

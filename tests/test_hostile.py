@@ -20,15 +20,15 @@ import irc
 import numpy as np
 import pytest
 from harness import run
-from irc.backends.foldmap.npz import file_digest
 from irc.cli import main
+from irc.codec.elements import file_digest
 from irc.commands.options import LIMITS
 from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.importer import SURE_OPSET
 from irc.frontends.onnx.lowering import SURE_RESULTS
-from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
-from irc.ir.limits import DEFAULT_LIMITS, Limits
+from irc.support.errors import EmitError, FoldMapError, ModelError, ParseError
+from irc.support.limits import DEFAULT_LIMITS, Limits
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64

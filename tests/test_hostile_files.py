@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap
-from irc.backends.foldmap.npz import file_digest
 from irc.cli import main
+from irc.codec.elements import file_digest
 from irc.frontends.onnx import from_model
-from irc.ir.errors import EmitError, FoldMapError, IRError, ModelError
-from irc.ir.limits import Limits
+from irc.support.errors import EmitError, FoldMapError, IRError, ModelError
+from irc.support.limits import Limits
 from onnx import ModelProto, TensorProto, helper
 
 SIXTEEN = np.arange(16, dtype="<f4").reshape(4, 4)

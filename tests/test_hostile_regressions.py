@@ -11,13 +11,13 @@ import irc
 import numpy as np
 import pytest
 from irc.backends.foldmap import unfold
-from irc.backends.foldmap.identity import graph_digest
+from irc.backends.foldmap.digests import graph_digest
 from irc.frontends.onnx import from_model
-from irc.ir.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.ir.graph import Graph, Module, Node
 from irc.ir.types import F32 as SINGLE
 from irc.ir.types import TensorType
 from irc.ir.verifier import check
+from irc.support.errors import EmitError, FoldMapError, ModelError, ParseError
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from test_hostile import MARK, NOT_UTF8, compiled, floats, ints, model, node, value
 

@@ -20,7 +20,7 @@ import zoo
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap, graph_digest, unfold
 from irc.cli import main
-from irc.frontends.onnx import wire
+from irc.codec import wire
 from irc.ir import payload
 from irc.ir.payload import SourceFile
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -343,7 +343,7 @@ def test_a_system_that_cannot_copy_ranges_is_none_the_worse(
 
 def test_a_model_cannot_bring_a_placeholder_of_its_own(large: Large, tmp_path: Path) -> None:
     """What stands in a file is elements, whatever it looks like."""
-    from irc.frontends.onnx.placeholders import LENGTH, TOKEN
+    from irc.codec.placeholders import LENGTH, TOKEN
 
     large(1)
     tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[LENGTH], raw_data=TOKEN + bytes(8))

@@ -9,8 +9,8 @@ import irc
 import numpy as np
 import pytest
 from graphs import Array, Graph, batch_norm, check, operators, reasons
-from irc.backends.verify import VerifyNumerics
 from irc.passes import PassContext
+from irc.verify import VerifyNumerics
 from onnx import ModelProto, TensorProto
 
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]

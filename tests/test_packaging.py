@@ -13,7 +13,7 @@ import harness
 import irc
 import pytest
 
-FOLDERS = ("backends", "commands", "frontends", "ir", "passes")
+FOLDERS = ("backends", "codec", "commands", "frontends", "ir", "parallel", "passes", "report", "support", "verify")
 PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
 
 
@@ -47,9 +47,9 @@ def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
     assert "irc/py.typed" in names
     assert "irc/backends/foldmap/schema.json" in names
-    report = harness.ROOT / "backends" / "report"
+    report = harness.ROOT / "report"
     files = [path for path in report.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {f"irc/backends/report/{path.relative_to(report)}" for path in files} <= set(names)
+    assert {f"irc/report/{path.relative_to(report)}" for path in files} <= set(names)
     assert not any("test" in name for name in names)
 
 

@@ -14,7 +14,7 @@ import zoo
 from irc.backends.onnx.emitter import emit_model
 from irc.cli import main
 from irc.frontends.onnx import from_model
-from irc.ir.errors import ModelError
+from irc.support.errors import ModelError
 from onnx import ModelProto
 
 REFUSED = {
@@ -78,8 +78,8 @@ def test_what_is_no_graph_is_refused_with_a_reason(name: str) -> None:
 
 def external_bytes(path: Path) -> dict[str, bytes]:
     """Every tensor of the model at `path` with its elements read in."""
-    from irc.frontends.onnx.external import external_tensors
-    from irc.frontends.onnx.tensors import OnnxTensor
+    from irc.codec.external_data import external_tensors
+    from irc.codec.tensors import OnnxTensor
 
     model = harness.load(path)
     return {
@@ -128,7 +128,7 @@ def test_external_data_of_another_model_is_not_overwritten(tmp_path: Path) -> No
 
 
 def external_tensors_of(path: Path) -> list[onnx.TensorProto]:
-    from irc.frontends.onnx.external import external_tensors
+    from irc.codec.external_data import external_tensors
 
     return list(external_tensors(harness.load(path)))
 

@@ -37,10 +37,10 @@ RUNS_CODE = {
 """Calls that make code of data."""
 
 PROCESSES = {
-    "backends/forks.py": "irc itself",
-    "backends/jobs.py": "irc itself",
-    "backends/verify/bisect.py": "the user's --command",
-    "frontends/onnx/isolation.py": "a copy of itself, for shape inference",
+    "parallel/fork_server.py": "irc itself",
+    "parallel/jobs.py": "irc itself",
+    "verify/bisection.py": "the user's --command",
+    "frontends/onnx/sandbox.py": "a copy of itself, for shape inference",
 }
 """Files that start processes, by `subprocess` or `os.fork`, and which."""
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import irc
 import onnx
-from irc.backends.verify import VerifyNumerics
-from irc.backends.verify.compare import Comparison
 from irc.passes import PassContext
+from irc.verify import VerifyNumerics
+from irc.verify.comparison import Comparison
 from onnx import ModelProto
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from .arrays import Arrays
 from .build import MapBuilder, build_fold_map, numbered_layers, statuses
+from .digests import graph_digest
 from .document import FORMAT, STORES, VERSION, FoldMap, check_store, count_statuses
-from .identity import graph_digest
+from .inverse import STALE, Staleness, check, is_of, unfold
 from .npz import NpzWriter
 from .readings import Readings
-from .unfold import STALE, Staleness, check, is_of, unfold
 
 __all__ = [
     "FORMAT",

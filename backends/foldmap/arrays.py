@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ...ir.errors import FoldMapError, clipped
-from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.tensor import Array, numpy_dtype
 from ...ir.types import BF16
+from ...support.errors import FoldMapError, clipped
+from ...support.limits import DEFAULT_LIMITS, Limits
 from .lines import quoted
 from .npz import NpzWriter
 

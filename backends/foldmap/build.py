@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...frontends.onnx.external import value_names
-from ...frontends.onnx.protos import ModelProto, NodeProto
-from ...frontends.onnx.tensors import OnnxTensor
+from ...codec.external_data import value_names
+from ...codec.protos import ModelProto, NodeProto
+from ...codec.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
-from ...ir.ledger import Applied, Fold, Layer, Refusal, Scope, Source
-from ...ir.record import record
+from ...ir.provenance import Applied, Fold, Layer, Refusal, Scope, Source
 from ...ir.tensor import Array, Tensor
-from ...passes.sources import collect_sources, scopes
+from ...passes.affine.source_affines import collect_sources, scopes
 from ...passes.statistics import known_statistics
+from ...support.record import record
+from .digests import tensor_digest
 from .document import FORMAT, VERSION, FoldMap, write_document
-from .identity import tensor_digest
 from .lines import Lines, encoded, quoted
 from .npz import NpzWriter
 from .readings import Readings
@@ -140,7 +140,7 @@ class MapBuilder:
 
     def fields(self) -> Iterator[tuple[str, Any]]:
         """The fields of the document, each to be gone through before the next; their arrays go to `arrays`."""
-        from ... import __version__
+        from ...support.version import __version__
 
         module = self.module
         became = statuses(module, self.layers)

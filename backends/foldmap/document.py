@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ...frontends.onnx.external import value_names
-from ...frontends.onnx.messages import METADATA_KEY, forget_fold_map
-from ...frontends.onnx.protos import ModelProto
-from ...ir.errors import FoldMapError, clipped
-from ...ir.limits import DEFAULT_LIMITS, Limits
+from ...codec.elements import file_digest
+from ...codec.external_data import value_names
+from ...codec.messages import METADATA_KEY, forget_fold_map
+from ...codec.protos import ModelProto
 from ...ir.statistics import Statistic
-from ..files import Together, replacing, writing
-from ..places import path_of, text_of
+from ...support.errors import FoldMapError, clipped
+from ...support.files import Together, replacing, writing
+from ...support.limits import DEFAULT_LIMITS, Limits
+from ...support.output_paths import path_of, text_of
 from .arrays import Arrays, entries_of
 from .lines import lines_of
-from .npz import NpzWriter, file_digest
+from .npz import NpzWriter
 from .restore import Payloads, identity
 
 FORMAT = "irc.fold_map"

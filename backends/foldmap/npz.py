@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128
 
-from ...ir.errors import FoldMapError
-from ...ir.payload import FilePart, SourceFile, raw
+from ...codec.elements import file_digest
 from ...ir.tensor import Array
-from ..files import replacing, writing
-from ..places import arrays_of, text_of
+from ...support.errors import FoldMapError
+from ...support.files import replacing, writing
+from ...support.output_paths import arrays_of, text_of
 
 COMPRESSED = 1 << 16
 """Arrays of fewer bytes are compressed: larger ones are residuals and weights, which hardly shrink, and take long."""
@@ -55,11 +54,3 @@ class NpzWriter:
         """Of an archive that was not finished nothing is left, nor is what it has to say of any use."""
         with suppress(OSError, ValueError):
             self._archive.close()
-
-
-def file_digest(path: Path) -> str:
-    """The digest of a file as documents have it. Raises OSError where it cannot be read."""
-    file, hasher = SourceFile(path), xxh3_128()
-    for block in FilePart(file, 0, file.size).blocks():
-        hasher.update(raw(block))
-    return f"xxh128:{hasher.hexdigest()}"

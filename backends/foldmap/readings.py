@@ -8,8 +8,8 @@ from typing import Any
 
 from xxhash import xxh3_128
 
-from ...frontends.onnx.protos import TensorProto
-from ...frontends.onnx.tensors import OnnxTensor
+from ...codec.protos import TensorProto
+from ...codec.tensors import OnnxTensor
 from ...ir.payload import Block, Payload, raw
 from ...ir.tensor import ScaledTensor
 from .arrays import Arrays

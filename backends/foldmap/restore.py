@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...frontends.onnx.external import all_tensors, complete
-from ...frontends.onnx.placeholders import any_in
-from ...frontends.onnx.protos import ModelProto, TensorProto
-from ...frontends.onnx.tensors import OnnxTensor, elsewhere
-from ...ir.errors import FoldMapError
-from ...ir.lazy import lazy
+from ...codec.elements import ELEMENTS, raw_elements
+from ...codec.external_data import all_tensors, complete
+from ...codec.placeholders import any_in
+from ...codec.protos import ModelProto, TensorProto
+from ...codec.tensors import OnnxTensor, elsewhere
 from ...ir.tensor import Array
+from ...support.errors import FoldMapError
+from ...support.lazy import lazy
 from .arrays import Arrays
-from .identity import ELEMENTS, graph_digest, payload, tensor_digest
+from .digests import graph_digest, tensor_digest
 from .readings import Readings
 from .residual import Residual
 from .residual import restored as restored_bits
@@ -148,7 +149,7 @@ def _recipe(
         found = residual.arrays()
     ref = f"restore.{digest}"
     if found is None:
-        elements = np.frombuffer(payload(tensor, before.base_dir), np.uint8)
+        elements = np.frombuffer(raw_elements(tensor, before.base_dir), np.uint8)
         return {"data": arrays.add(f"{ref}.data", elements)}
     return {"base": after.by_name[name], **{key: arrays.add(f"{ref}.{key}", array) for key, array in found.items()}}
 
@@ -201,7 +202,7 @@ def _raw_bytes(tensor: TensorProto, base_dir: Path) -> int:
     if tensor.HasField("raw_data"):
         return len(tensor.raw_data)
     try:
-        return len(payload(tensor, base_dir))
+        return len(raw_elements(tensor, base_dir))
     except ValueError:
         return 0
 
@@ -215,7 +216,7 @@ def _put_back(
         tensor.external_data.extend(same.external_data)
         tensor.data_location = TensorProto.EXTERNAL
     elif same is not None:
-        tensor.raw_data = payload(same, after.base_dir)
+        tensor.raw_data = raw_elements(same, after.base_dir)
     elif recipe is None:
         raise ValueError(f"nothing is known of {tensor.name!r}")
     elif "data" in recipe:

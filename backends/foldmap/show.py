@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ...ir.errors import visible
+from ...support.errors import visible
 from .document import FoldMap
-from .unfold import Staleness
+from .inverse import Staleness
 
 
 def show(fold_map: FoldMap, console: Console) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from ...frontends.onnx.attributes import export_attribute
-from ...frontends.onnx.dtypes import value_info
-from ...frontends.onnx.messages import copy_fields, forget_fold_map
-from ...frontends.onnx.protos import (
+from ...codec.dtypes import value_info
+from ...codec.messages import copy_fields, forget_fold_map
+from ...codec.onnx_attributes import export_attribute
+from ...codec.protos import (
     AttributeProto,
     FunctionProto,
     GraphProto,
@@ -24,12 +24,12 @@ from ...frontends.onnx.protos import (
     TensorProto,
     ValueInfoProto,
 )
-from ...frontends.onnx.tensors import OnnxTensor
-from ...ir.errors import EmitError
+from ...codec.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Module, Node
 from ...ir.types import Type
+from ...support.errors import EmitError
 from .legalize import Legalization, legalize
-from .names import Names
+from .value_names import Names
 from .writer import GraphWriter, reason
 
 REBUILT = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")

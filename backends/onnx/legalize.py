@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.affine.recognise import batch_norm_of
-from ...ir.errors import EmitError
 from ...ir.evaluate import ConstantEvaluator, NotEvaluable, align, is_wide
 from ...ir.graph import Graph, Module, Node, Value
-from ...ir.lazy import lazy
 from ...ir.ops import BIASED, op_info
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
+from ...passes.affine.recognise import batch_norm_of
+from ...support.errors import EmitError
+from ...support.lazy import lazy
 
 
 @dataclass(slots=True)

@@ -14,19 +14,18 @@ import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
 from xxhash import xxh3_128
 
-from ...frontends.onnx.external import all_graphs, external_tensors
-from ...frontends.onnx.placeholders import held
-from ...frontends.onnx.protos import ModelProto, TensorProto
-from ...frontends.onnx.tensors import OnnxTensor, external_location, external_part
-from ...frontends.onnx.wire import cut, splice
-from ...ir.errors import EmitError, ModelError
+from ...codec.elements import ELEMENTS, raw_elements
+from ...codec.external_data import all_graphs, external_tensors
+from ...codec.placeholders import held
+from ...codec.protos import ModelProto, TensorProto
+from ...codec.tensors import OnnxTensor, external_location, external_part
+from ...codec.wire import cut, splice
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
-from ...ir.record import record
 from ...ir.tensor import ArrayTensor, ScaledTensor
-from ..files import Together, replacing, writing
-from ..foldmap.identity import ELEMENTS
-from ..foldmap.identity import payload as elements_of
-from .external import DIGITS, place_external_data, point_to_temporary
+from ...support.errors import EmitError, ModelError
+from ...support.files import Together, replacing, writing
+from ...support.record import record
+from .external_output import DIGITS, place_external_data, point_to_temporary
 
 MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
@@ -162,7 +161,7 @@ def _write(stream: BinaryIO, pieces: Sequence[bytes | Payload], through: Through
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         stream.write(pieces[0])
         return
-    from .background import BackgroundWriter
+    from .background_writer import BackgroundWriter
 
     with BackgroundWriter(stream) as background:
         for piece in pieces:
@@ -260,7 +259,7 @@ def _movable(model: ModelProto, base_dir: Path, *, in_memory: bool) -> Iterator[
                 yield tensor, found
             elif in_memory and tensor.data_location != TensorProto.EXTERNAL:
                 with suppress(ValueError):  # strings, and what does not fit its shape, stay
-                    elements = np.frombuffer(elements_of(tensor, base_dir), np.uint8)
+                    elements = np.frombuffer(raw_elements(tensor, base_dir), np.uint8)
                     if len(elements) >= LEAST:
                         yield tensor, ArrayTensor(elements)
 

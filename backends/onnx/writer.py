@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
-from ...frontends.onnx.attributes import export_attribute, export_sparse, value_field
+from ...codec.messages import copy_fields
+from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
+from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from ...codec.tensors import OnnxTensor, write_tensor
 from ...frontends.onnx.lowering import OP_TYPES
-from ...frontends.onnx.messages import copy_fields
-from ...frontends.onnx.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
-from ...frontends.onnx.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
-from ...ir.errors import EmitError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import BIASED
 from ...ir.tensor import Tensor
+from ...support.errors import EmitError
 from .legalize import Legalization
-from .names import Names
+from .value_names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
-from ...ir.errors import UsageError
 from ...ir.tensor import Array
+from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .folded import Readers, check_belongs
 from .ranges import SIGMAS, Range, activations

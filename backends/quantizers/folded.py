@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from onnx import ModelProto, NodeProto
 
-from ...ir.errors import FoldMapError
+from ...support.errors import FoldMapError
 from ..foldmap import STALE, FoldMap, is_of
 
 ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])

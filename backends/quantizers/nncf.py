@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
-from ...ir.errors import UsageError
 from ...ir.tensor import Array
 from ...ir.types import Shape
+from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .ranges import SIGMAS, Activation, Activations, Range, activations
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ..files import replacing
+from ...support.files import replacing
 from ..foldmap import FoldMap
 from .ranges import SIGMAS, Range, activations
 

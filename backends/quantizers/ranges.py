@@ -9,12 +9,12 @@ import numpy as np
 from onnx import ModelProto
 
 from ...frontends.onnx import from_model
-from ...ir.errors import UsageError
 from ...ir.graph import Value
 from ...ir.tensor import Array
 from ...ir.types import Shape, TensorType
-from ...passes.moments import Moments, propagate
+from ...passes.data_free.moments import Moments, propagate
 from ...passes.statistics import values_of
+from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .folded import check_belongs
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from ...ir.errors import ModelError
+from ...codec.external_data import external_parts, external_tensors
+from ...codec.protos import ModelProto
+from ...codec.tensors import external_part
+from ...codec.wire import cut
 from ...ir.graph import Module
-from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.payload import FilePart, SourceFile
-from .external import external_parts, external_tensors
+from ...support.errors import ModelError
+from ...support.limits import DEFAULT_LIMITS, Limits
 from .importer import import_model
-from .protos import ModelProto
-from .tensors import external_part
-from .wire import cut
 
 LARGE_FILE = 32 << 20
 """Files from so many bytes on are not read whole."""

@@ -13,24 +13,32 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
+from ...codec.dtypes import import_type
+from ...codec.onnx_attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
+from ...codec.protos import (
+    IR_VERSION,
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    ValueInfoProto,
+)
+from ...codec.tensor_checks import misfit
+from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
-from ...ir.errors import ModelError, clipped
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Module, Node, Value
 from ...ir.infer import TYPE_OF_DATA
-from ...ir.limits import DEFAULT_LIMITS, Limits
 from ...ir.ops import DEFAULT_DOMAINS
-from ...ir.rewrite import infer_types, is_known
+from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type, is_unknown
-from .attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
-from .dtypes import import_type
+from ...support.errors import ModelError, clipped
+from ...support.limits import DEFAULT_LIMITS, Limits
 from .lowering import LOWERINGS, NodeView, lower
-from .order import reads, topological_order
-from .payloads import misfit
-from .protos import IR_VERSION, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
-from .shapes import infer_shapes
-from .tensors import OnnxTensor, decode_small
+from .shape_inference import infer_shapes
+from .toposort import reads, topological_order
 
 SURE_OPSET = 24
 """The last opset of the default domain in the oldest onnx package that irc runs with."""

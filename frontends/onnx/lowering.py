@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...ir.attributes import Attribute, AttributeRef
-from ...ir.errors import ModelError
 from ...ir.evaluate import first_of_channel
 from ...ir.graph import Value
-from ...ir.ledger import Refusal
 from ...ir.ops import DEFAULT_DOMAINS, MANY, OPS, odd_attribute
-from ...ir.record import record
+from ...ir.provenance import Refusal
 from ...ir.tensor import Tensor
 from ...ir.types import shape_of
+from ...support.errors import ModelError
+from ...support.record import record
 
 
 @dataclass(slots=True)

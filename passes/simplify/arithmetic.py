@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.affine.recognise import Step, made_of_little, recognise
 from ...ir.evaluate import ConstantEvaluator, align
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
-from ...ir.record import record
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
+from ...support.record import record
+from ..affine.recognise import Step, made_of_little, recognise
 from .extents import ShapeEvaluator
 from .rules import (
     MAX_BYTES,

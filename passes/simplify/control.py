@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from .extents import ShapeEvaluator
 from .rules import Rules
 

@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from ...ir.tensor import ArrayTensor, numpy_dtype
 from ...ir.types import DType, dtype_of
 from .extents import ShapeEvaluator

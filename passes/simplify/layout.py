@@ -23,7 +23,7 @@ from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.movement import integer, is_given, listed, permutation
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
 from .extents import ShapeEvaluator

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.movement import integer, is_given, listed
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from ...ir.types import dtype_of, shape_of
 from .elementwise import clip_bounds
 from .extents import ShapeEvaluator

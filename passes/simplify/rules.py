@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...ir.affine.recognise import Step
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ops import op_info
-from ...ir.rewrite import Rewriter
+from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
+from ..affine.recognise import Step
 from .extents import ShapeEvaluator
 
 Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]

@@ -21,8 +21,8 @@ from irc.backends.foldmap import FORMAT, FoldMap, NpzWriter, check, graph_digest
 from irc.backends.foldmap.arrays import POOLED, Arrays, entries_of
 from irc.backends.quantizers.ranges import activations
 from irc.cli import main
-from irc.frontends.onnx.external import all_nodes
-from irc.ir.errors import EmitError, FoldMapError
+from irc.codec.external_data import all_nodes
+from irc.support.errors import EmitError, FoldMapError
 from onnx import ModelProto, numpy_helper
 from xxhash import xxh3_128_hexdigest
 
@@ -97,7 +97,7 @@ def test_without_passes_everything_is_kept_and_says_so() -> None:
 
 
 def test_a_module_from_text_has_a_map_too() -> None:
-    from irc.ir.text import side_data
+    from irc.ir.text.printer import side_data
 
     source = irc.load(EXAMPLE)
     result = irc.compile(irc.parse(str(source), data=side_data(source)))

@@ -12,9 +12,9 @@ import harness
 import irc
 import joblib
 import pytest
-from irc.backends import forks, jobs
-from irc.backends.jobs import Compiles, Job
-from irc.backends.places import Places
+from irc.parallel import fork_server, jobs
+from irc.parallel.jobs import Compiles, Job
+from irc.support.output_paths import Places
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
@@ -106,13 +106,13 @@ def test_elsewhere_nothing_runs_yet() -> None:
 def test_where_nothing_may_be_forked_a_compile_is_a_python_of_its_own(
     pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forks, "CAN_FORK", False)
-    status, out, err = forks.answer(["compile", "good.onnx", "-o", "-"], str(tmp_path))
+    monkeypatch.setattr(fork_server, "CAN_FORK", False)
+    status, out, err = fork_server.answer(["compile", "good.onnx", "-o", "-"], str(tmp_path))
     assert status == 0
     assert out.encode(errors="surrogateescape") == irc.compile(pair[0]).model.SerializeToString(deterministic=True)
     assert err.startswith("27 -> 19 operators; ")
-    assert forks.answer(["compile", "broken.onnx"], str(tmp_path))[0] == 1
-    assert forks.answer(["compile"], str(tmp_path))[0] == 2
+    assert fork_server.answer(["compile", "broken.onnx"], str(tmp_path))[0] == 1
+    assert fork_server.answer(["compile"], str(tmp_path))[0] == 2
 
 
 def test_a_compiler_that_is_gone_fails_its_model_and_is_replaced(pair: list[Path], tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import BatchNorm, Graph, compiled
-from irc.backends.onnx import Result
 from irc.backends.quantizers.aimet import layer_affines, to_aimet, to_aimet_encodings
 from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from irc.backends.quantizers.ranges import activations
-from irc.ir.errors import FoldMapError, UsageError
+from irc.backends.result import Result
+from irc.support.errors import FoldMapError, UsageError
 
 GAMMA = np.array([1, -2, 0.5, 3], np.float32)
 BETA = np.array([0.5, 1, -4, 0], np.float32)

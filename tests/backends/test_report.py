@@ -16,14 +16,14 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.backends.report import channels, render, write_report
-from irc.backends.report.diff import MAX_COMPARED, MAX_LINES, MAX_WIDTH, diff
-from irc.backends.report.names import short
 from irc.cli import main
-from irc.ir.errors import EmitError
+from irc.report import channels, render, write_report
+from irc.report.page_text import short
+from irc.report.text_diff import MAX_COMPARED, MAX_LINES, MAX_WIDTH, diff
+from irc.support.errors import EmitError
 from reports import ALIGNMENT, DIGITS, HOSTILE, data_of, hostile_model, report_data, subgraph_model
 
-FOLDER = harness.ROOT / "backends" / "report"
+FOLDER = harness.ROOT / "report"
 
 
 class Elements(HTMLParser):

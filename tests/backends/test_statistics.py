@@ -11,7 +11,7 @@ import pytest
 from fold_maps import assert_true, values
 from graphs import F64, Graph, batch_norm, compiled, stimuli
 from irc.backends.foldmap import FoldMap
-from irc.ir.errors import FoldMapError
+from irc.support.errors import FoldMapError
 from onnx import ModelProto
 from oracle import EXACT, magnitude
 from random_graphs import grow

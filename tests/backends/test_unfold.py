@@ -17,7 +17,7 @@ import onnx
 import pytest
 from graphs import BF16, F16, F32, F64, Graph, conv_bn
 from irc.backends.foldmap import FoldMap, check, graph_digest, unfold
-from irc.ir.errors import FoldMapError
+from irc.support.errors import FoldMapError
 from onnx import ModelProto, TensorProto, numpy_helper
 from random_graphs import grow
 
@@ -153,7 +153,7 @@ def test_a_changed_map_is_refused() -> None:
 
 
 def test_a_module_from_text_has_no_source() -> None:
-    from irc.ir.text import side_data
+    from irc.ir.text.printer import side_data
 
     source = irc.load(EXAMPLE)
     result = irc.compile(irc.parse(str(source), data=side_data(source)))

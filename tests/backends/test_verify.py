@@ -17,17 +17,17 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F16, F32, Graph, batch_norm
-from irc.backends.verify import Stimulus, VerifyNumerics, source
-from irc.backends.verify.bisect import bisect, judge_numbers
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.difference import undecided_share
-from irc.backends.verify.inputs import read_inputs
-from irc.backends.verify.noise import HALF_SUMS
-from irc.backends.verify.runner import Runner, Walk, tensors_of
 from irc.cli import main
 from irc.frontends.onnx import from_model
-from irc.ir.errors import SourceError, VerifyError
 from irc.passes import PassContext, parse_pipeline
+from irc.support.errors import SourceError, VerifyError
+from irc.verify import Stimulus, VerifyNumerics, reference_model
+from irc.verify.bisection import bisect, judge_numbers
+from irc.verify.comparison import Comparison
+from irc.verify.difference import undecided_share
+from irc.verify.inputs import read_inputs
+from irc.verify.noise import HALF_SUMS
+from irc.verify.runner import Runner, Walk, tensors_of
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict, verified
 
@@ -83,7 +83,7 @@ class Fault:
 
 
 def wrong_sign(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.scale_axis.commit import Committer
+    from irc.passes.affine.commit import Committer
 
     fold = Committer._fold
     patch.setattr(
@@ -94,20 +94,20 @@ def wrong_sign(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_axis(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.scale_axis.commit import Committer
+    from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=np.moveaxis(f.factor, 0, 1))))
 
 
 def dropped_bias(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.scale_axis.commit import Committer
+    from irc.passes.affine.commit import Committer
 
     patch.setattr(Committer, "_bias", lambda self, fold, first: None)
 
 
 def reversed_channels(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.scale_axis.commit import Committer
+    from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=f.factor[::-1])))
@@ -123,14 +123,13 @@ def shift_across_padding(patch: pytest.MonkeyPatch) -> None:
 
 
 def sign_untested(patch: pytest.MonkeyPatch) -> None:
-    from irc.ir.affine.carry import Carry
-    from irc.ir.ops import OPS
+    from irc.passes.affine.table import AFFINE_RULES
+    from irc.passes.affine.transfer import Carry
 
     def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
         return [Carry(operands=((0, affine),))]
 
-    info = OPS["nn.relu"]
-    patch.setitem(OPS, "nn.relu", replace(info, affine=replace(info.affine, backward=unchanged)))
+    patch.setitem(AFFINE_RULES, "nn.relu", replace(AFFINE_RULES["nn.relu"], backward=unchanged))
 
 
 def lost_epsilon(patch: pytest.MonkeyPatch) -> None:
@@ -385,8 +384,8 @@ def test_indices_stay_within_the_table() -> None:
 
 
 def test_memory_is_bounded_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "CHUNK", 1 << 14)
-    monkeypatch.setattr(source, "REMEMBERED", 0)
+    monkeypatch.setattr(reference_model, "CHUNK", 1 << 14)
+    monkeypatch.setattr(reference_model, "REMEMBERED", 0)
     model = network()
     comparison = Comparison(model)
     assert len(list(comparison.source.chunks(4))) > 3
@@ -727,7 +726,7 @@ def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.Mon
 
 
 def negated_weights(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.scale_axis.commit import Committer
+    from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=-f.factor)))
@@ -785,7 +784,7 @@ def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
 
 
 def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(reference_model, "CHUNK", 1)
     late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
         p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
     early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
@@ -880,8 +879,8 @@ def test_steps_on_large_tensors_are_judged_by_more_runs(
     """Of tens of thousands of elements a few noisy runs leave some in their place that rounding moves. Without room for
     many of all tensors, the one that deviates gets them alone.
     """
-    monkeypatch.setattr(source, "ROOM", room)
-    monkeypatch.setattr(source, "SAMPLES", runs)
+    monkeypatch.setattr(reference_model, "ROOM", room)
+    monkeypatch.setattr(reference_model, "SAMPLES", runs)
     rng = np.random.default_rng(0)
     model = text(f"""g (float[1,3,150,150] x) => ({kind} y) <float k = {{100.0}}> {{
         c = Conv<pads=[1,1,1,1]>(x, w) b = BatchNormalization(c, s, t, mean, var) {step} }}""")

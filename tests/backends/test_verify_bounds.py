@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify import Stimulus
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.difference import compare, undecided, undecided_share
-from irc.backends.verify.reference import Reference, averages
 from irc.cli import main
+from irc.verify import Stimulus
+from irc.verify.comparison import Comparison
+from irc.verify.difference import compare, undecided, undecided_share
+from irc.verify.reference import Reference, averages
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict, verified
 

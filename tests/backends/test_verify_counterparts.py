@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.backends.verify.align import Alignment, align
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.counterparts import counterparts
 from irc.cli import main
+from irc.verify.alignment import Alignment, align
+from irc.verify.comparison import Comparison
+from irc.verify.counterparts import counterparts
 from onnx import ModelProto, numpy_helper
 from verification import text
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify.exposed import exposed
-from irc.backends.verify.runner import tensors_of
 from irc.cli import main
+from irc.verify.branch_outputs import exposed
+from irc.verify.runner import tensors_of
 from onnx import ModelProto
 from verification import text
 

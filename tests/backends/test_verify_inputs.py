@@ -8,11 +8,11 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify import compare
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.inputs import Stimulus, read_inputs
 from irc.cli import main
-from irc.ir.errors import VerifyError
+from irc.support.errors import VerifyError
+from irc.verify import comparison
+from irc.verify.comparison import Comparison
+from irc.verify.inputs import Stimulus, read_inputs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 
@@ -115,7 +115,7 @@ def test_booleans_and_single_integers_take_several_values() -> None:
 def test_large_models_run_on_both_values_of_a_boolean(monkeypatch: pytest.MonkeyPatch) -> None:
     model = text(BRANCHES.format("float[N,3] x, bool c", 2, "t = Neg(x)", "u = Mul(x, k)"))
     for name in ("LARGE", "HUGE"):
-        monkeypatch.setattr(compare, name, 0)
+        monkeypatch.setattr(comparison, name, 0)
         assert {bool(stimulus.feeds["c"]) for stimulus in Comparison(model).inputs} == {True, False}
 
 

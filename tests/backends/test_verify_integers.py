@@ -9,13 +9,13 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify import VerifyNumerics, compare
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.spans import spanning
-from irc.backends.verify.values import KINDS
 from irc.cli import main
-from irc.ir.errors import VerifyError
 from irc.passes import PassContext
+from irc.support.errors import VerifyError
+from irc.verify import VerifyNumerics, comparison
+from irc.verify.comparison import Comparison
+from irc.verify.index_inputs import spanning
+from irc.verify.input_values import KINDS
 from onnx import ModelProto
 from verification import text, verdict
 
@@ -63,7 +63,7 @@ def test_faults_of_numbers_that_are_negative_or_large_are_told(
 @pytest.mark.parametrize("least", ["LARGE", "HUGE"])
 def test_large_models_run_on_such_numbers(least: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LARGE", least):
-        monkeypatch.setattr(compare, name, 0)
+        monkeypatch.setattr(comparison, name, 0)
     for kind, result, first, second in PAIRS.values():
         assert verdict(of(kind, result, first), of(kind, result, second)) == {"y"}
 

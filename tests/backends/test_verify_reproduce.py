@@ -10,13 +10,13 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.difference import Row
-from irc.backends.verify.inputs import Stimulus
-from irc.backends.verify.reproduce import agreeing_in, save_reproducer
-from irc.backends.verify.runner import Runner
 from irc.ir import tensor
-from irc.ir.errors import VerifyError
+from irc.support.errors import VerifyError
+from irc.verify.comparison import Comparison
+from irc.verify.difference import Row
+from irc.verify.inputs import Stimulus
+from irc.verify.reproducer import agreeing_in, save_reproducer
+from irc.verify.runner import Runner
 from onnx import ModelProto, numpy_helper
 from verification import text, verified
 

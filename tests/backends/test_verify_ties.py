@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify import Stimulus, source
-from irc.backends.verify.compare import Comparison
+from irc.verify import Stimulus, reference_model
+from irc.verify.comparison import Comparison
 from onnx import ModelProto
 from verification import text, verdict, verified
 
@@ -42,7 +42,7 @@ def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
 
 def test_what_rounding_decides_is_undecided_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is computed from those before, as in a model that is larger than what is held at once."""
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(reference_model, "CHUNK", 1)
     for body in (BODIES["a distance"], BODIES["two at once"]):
         assert verified(compared(body)).verdicts[-1].undecided > 0.4
 

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from irc.backends.verify.compare import Comparison
-from irc.backends.verify.runner import Runner, Walk
 from irc.cli import main
-from irc.ir.errors import VerifyError
+from irc.support.errors import VerifyError
+from irc.verify.comparison import Comparison
+from irc.verify.runner import Runner, Walk
 from onnx import ModelProto, TensorProto
 from verification import text, verdict, verified
 

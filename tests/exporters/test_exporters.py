@@ -12,8 +12,8 @@ import irc
 import onnx
 import pytest
 from graphs import size, stimuli
-from irc.backends.verify import VerifyNumerics
 from irc.passes import PassContext
+from irc.verify import VerifyNumerics
 from onnx import ModelProto, NodeProto
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)

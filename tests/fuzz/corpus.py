@@ -10,7 +10,7 @@ import irc
 import scale_axis
 import zoo
 from graphs import F32
-from irc.ir.errors import IRError
+from irc.support.errors import IRError
 from onnx import ModelProto
 from random_graphs import grow
 

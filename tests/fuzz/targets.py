@@ -34,10 +34,10 @@ from irc.backends.quantizers.export import EXPORTERS
 from irc.cli import main
 from irc.frontends import load
 from irc.frontends.onnx import read_model
-from irc.ir.errors import EmitError, IRError
-from irc.ir.limits import Limits
 from irc.ir.verifier import verify
 from irc.passes import PassContext, Verify, parse_pipeline
+from irc.support.errors import EmitError, IRError
+from irc.support.limits import Limits
 from onnx import ModelProto
 from rich.console import Console
 from xxhash import xxh3_128_hexdigest

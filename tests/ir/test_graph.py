@@ -6,12 +6,21 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from irc.ir import Graph, Module, Node, Rewriter, TensorType, to_networkx, to_text, verify
-from irc.ir.errors import VerifyError
-from irc.ir.parse import parse
+from irc.ir import (
+    Graph,
+    Module,
+    Node,
+    Rewriter,
+    TensorType,
+    to_networkx,
+    to_text,
+    verify,
+)
 from irc.ir.tensor import ArrayTensor
+from irc.ir.text.parser import parse
 from irc.ir.types import DTYPES
 from irc.passes import default_pipeline
+from irc.support.errors import VerifyError
 
 F32 = TensorType(DTYPES["f32"], (2, 3))
 
@@ -174,20 +183,20 @@ def test_a_hundred_thousand_nodes_need_no_recursion() -> None:
 
 def test_node_visits_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule applications and recognitions in the default pipeline, counted, are proportional to the graph's size."""
-    from irc.ir.affine import recognise as affine
-    from irc.passes import fold_scale_axis, sources
+    from irc.passes import fold_scale_axis
+    from irc.passes.affine import recognise, source_affines
     from irc.passes.simplify import arithmetic
 
     counts: list[int] = []
     calls = 0
-    original = affine.recognise
+    original = recognise.recognise
 
     def counting(*arguments: object) -> object:
         nonlocal calls
         calls += 1
         return original(*arguments)  # type: ignore[arg-type]
 
-    for home in (fold_scale_axis, arithmetic, sources):
+    for home in (fold_scale_axis, arithmetic, source_affines):
         monkeypatch.setattr(home, "recognise", counting)
     for length in (200, 400):
         calls = 0

@@ -16,11 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from irc.frontends.onnx import from_model, load
 from irc.ir.attributes import AttributeRef, EmptyList, RegionRef, SparseTensor
-from irc.ir.errors import ModelError, ParseError
 from irc.ir.graph import Function, Graph, Module, Node, Value
-from irc.ir.parse import parse
 from irc.ir.tensor import ArrayTensor, OpaqueTensor, Tensor, numpy_dtype
-from irc.ir.text import UNAVAILABLE, elements_text, float_text, float_value, graph_to_text, side_data, to_text
+from irc.ir.text.parser import parse
+from irc.ir.text.printer import (
+    UNAVAILABLE,
+    elements_text,
+    float_text,
+    float_value,
+    graph_to_text,
+    side_data,
+    to_text,
+)
 from irc.ir.types import (
     DTYPES,
     F32,
@@ -34,6 +41,7 @@ from irc.ir.types import (
     TensorType,
 )
 from irc.ir.verifier import verify
+from irc.support.errors import ModelError, ParseError
 from onnx import ModelProto
 
 F32_4 = TensorType(F32, (4,))

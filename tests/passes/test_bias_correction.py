@@ -20,10 +20,10 @@ from equalize import (
 )
 from graphs import F64, Array, Graph, assert_interface, assert_nothing_stale, operators
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
-from irc.ir.errors import UsageError
+from irc.backends.result import Result
 from irc.passes import BiasCorrection, PassContext, Verify
 from irc.passes.statistics import known_statistics
+from irc.support.errors import UsageError
 from onnx import ModelProto
 
 PASS = "BiasCorrection"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from graphs import Graph, batch_norm, check, check_unchanged, compiled, conv_bn, operators
-from irc.backends.onnx import emit
+from irc.backends.result import emit
 from irc.frontends.onnx import from_model
-from irc.ir.text import to_text
+from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
 from irc.passes import CanonicalizeOps, Sequential, UnfuseBias, default_pipeline
 from onnx import ModelProto

@@ -30,10 +30,10 @@ from graphs import (
 )
 from harness import run
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
+from irc.backends.result import Result
 from irc.frontends.onnx import from_model
-from irc.ir.errors import UsageError
 from irc.passes import CrossLayerEqualization, PassContext, Verify
+from irc.support.errors import UsageError
 from onnx import ModelProto
 from oracle import EXACT, difference
 from random_graphs import grow

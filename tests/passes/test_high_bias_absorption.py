@@ -19,9 +19,8 @@ from equalize import (
 )
 from graphs import F64, Array, BatchNorm, Graph, assert_equivalent, assert_interface, operators
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result, emit
+from irc.backends.result import Result, emit
 from irc.frontends.onnx import from_model
-from irc.ir.errors import UsageError
 from irc.passes import (
     CrossLayerEqualization,
     HighBiasAbsorption,
@@ -29,6 +28,7 @@ from irc.passes import (
     Verify,
     default_pipeline,
 )
+from irc.support.errors import UsageError
 from onnx import ModelProto
 
 PASS = "HighBiasAbsorption"

@@ -24,9 +24,8 @@ from graphs import (
     size,
 )
 from irc.frontends.onnx import from_model
-from irc.ir.errors import IRError, PassError, UsageError
 from irc.ir.graph import Module
-from irc.ir.text import to_text
+from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
 from irc.passes import (
     DEFAULT_PIPELINE,
@@ -46,6 +45,7 @@ from irc.passes import (
     default_pipeline,
     parse_pipeline,
 )
+from irc.support.errors import IRError, PassError, UsageError
 from onnx import ModelProto, helper
 
 

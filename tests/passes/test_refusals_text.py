@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from irc.ir import to_text
-from irc.ir.parse import parse
+from irc.ir.text.parser import parse
 from irc.passes.registry import parse_pipeline
 
 MODULE = """\

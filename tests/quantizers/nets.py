@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
+from irc.backends.result import Result
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,9 +11,9 @@ import harness
 import numpy as np
 import pytest
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
 from irc.backends.quantizers.aimet import to_aimet, to_aimet_encodings
-from irc.ir.errors import FoldMapError
+from irc.backends.result import Result
+from irc.support.errors import FoldMapError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from quantizers.nets import EQUALIZED, Digits, digits, high_biases, initializers

@@ -10,9 +10,9 @@ import harness
 import numpy as np
 import pytest
 from irc.backends.driver import compile as compile_model
-from irc.backends.onnx import Result
 from irc.backends.quantizers.nncf import Filled, fill_statistic_points
-from irc.ir.errors import UsageError
+from irc.backends.result import Result
+from irc.support.errors import UsageError
 from onnx import ModelProto
 
 from quantizers.nets import EQUALIZED, digits, high_biases, initializers

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
-from irc.ir.errors import UsageError
+from irc.support.errors import UsageError
 from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationMethod, load_tensors_data

@@ -1,0 +1,103 @@
+"""External data of a model that is about to be written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...codec.elements import file_digest
+from ...codec.external_data import external_tensors
+from ...codec.protos import ModelProto
+from ...codec.tensors import check_location, external_location
+from ...ir.graph import Module
+from ...ir.payload import FilePart
+from ...support.errors import EmitError
+from ...support.files import Together, Turn, replacing, writing
+from ...support.output_paths import read_at, replaced
+
+DIGITS = 16
+"""Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
+
+
+def external_files(model: ModelProto, folder: Path) -> set[Path]:
+    """The files of the external data of a model in `folder`."""
+    return {folder / str(external_location(tensor)) for tensor in external_tensors(model)}
+
+
+def check_kept(module: Module, output: str | Path, *others: str | Path | None) -> None:
+    """Raises EmitError where `output`, or one of the `others`, would take the place of a file that the source reads, or
+    the others that of one which the output is to read beside itself. What is None or `-` counts for nothing.
+    """
+    source = module.source
+    if not isinstance(source, ModelProto) or not any(isinstance(part, FilePart) for part in module.payloads):
+        return
+    kept = {place for file in external_files(source, module.base_dir) for place in read_at(file)}
+    placed = {replaced(file) for file in external_files(source, Path(output).parent)}
+    for path, taken in [(output, kept), *((other, kept | placed) for other in others)]:
+        if path not in (None, "-") and replaced(str(path)) in taken:
+            raise EmitError(f"{path}: cannot be written: the model reads tensors from it")
+
+
+def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: Together) -> ModelProto:
+    """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
+
+    A file that is already there with the same content stays; beside one with other content the data goes by the name of
+    `target` and its own content, with `files`, and a copy of the model that points there is returned.
+    """
+    folder = target.parent
+    locations = {external_location(tensor) for tensor in external_tensors(model)}
+    if any(replaced(target) in read_at(base_dir / location) for location in locations):
+        raise EmitError(f"{target}: cannot be written: the model reads tensors from it")
+    if os.path.realpath(base_dir) == os.path.realpath(folder) or not locations:
+        return model
+    source, model = model, ModelProto()
+    model.CopyFrom(source)
+    moved: dict[str, str] = {}
+    for tensor in external_tensors(model):
+        location = external_location(tensor)
+        if location not in moved:
+            moved[location] = _place(check_location(tensor, base_dir), location, target, files)
+        for entry in tensor.external_data:
+            if entry.key == "location" and moved[location] != location:
+                entry.value = moved[location]
+    return model
+
+
+def _place(source: Path, location: str, target: Path, files: Together) -> str:
+    """Where the content of `source` is: at `location`, if nothing else is there.
+
+    Raises EmitError where that lies outside the folder of `target`.
+    """
+    from filecmp import clear_cache, cmp
+    from shutil import copyfile
+
+    clear_cache()  # it takes files of one size and time for equal
+    folder = target.parent
+    destination = folder / location
+    if Path(os.path.realpath(folder)) not in Path(os.path.realpath(destination)).parents:
+        raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
+    with writing(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with Turn(destination):  # another compile may bring other data by that name
+            taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(target)
+            if not taken:
+                with replacing(destination) as temporary:
+                    copyfile(source, temporary)
+            elif not (destination.is_file() and cmp(source, destination, shallow=False)):
+                digits = file_digest(source).rpartition(":")[2][:DIGITS]
+                destination = destination.with_name(f"{target.name}.{digits}.data")
+                file = files.add(target)
+                copyfile(source, file.temporary)
+                file.path = destination
+                return destination.relative_to(folder).as_posix()
+    return location
+
+
+def point_to_temporary(model: ModelProto, folder: Path, files: Together) -> None:
+    """Let `model`, whose external data stands below `folder`, read what is still to come into place where it is now."""
+    now = {file.path: file.temporary for file in files.named}
+    for tensor in external_tensors(model):
+        temporary = now.get(folder / external_location(tensor))
+        for entry in tensor.external_data:
+            if entry.key == "location" and temporary is not None:
+                entry.value = temporary.relative_to(folder).as_posix()

@@ -1,0 +1,88 @@
+"""The names under which values go out, so that every name that is read finds the value that is meant."""
+
+from __future__ import annotations
+
+from ...ir.graph import Graph, Module, Value
+from ...ir.name_pool import NamePool
+from ...ir.tensor import Tensor
+
+
+class Names:
+    """Names for one emission: a value's own name, unless another would be meant by it.
+
+    A result goes out under the name that its graph promises where that name is free. Once passes have moved names
+    about, a value of a region that bears the name of a value around the region gets a fresh one; what ONNX knows by
+    position, the inputs and results of regions, is renamed with it.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._renamed: dict[Value, str] = {}
+        self._narrowed: dict[tuple[Graph, Value, str], str] = {}
+        self._defined: dict[Graph, dict[str, Value]] = {}
+        self._pool: NamePool | None = None
+        for graph in module.top_graphs():
+            self._claim_outputs(graph)
+        if module.changed:
+            for graph in module.graphs():
+                if graph.parent is not None:
+                    self._unhide(graph)
+
+    def of(self, value: Value) -> str:
+        """The name of `value`."""
+        return self._renamed.get(value, value.name)
+
+    def results(self, graph: Graph) -> list[str]:
+        """The names of the results of `graph`: in a region those of the values, unless two results are one value."""
+        names: list[str] = []
+        seen: set[Value] = set()
+        for value, name in zip(graph.outputs, graph.output_names, strict=True):
+            free = graph.parent is not None and value.graph is graph and value not in seen
+            names.append(self.of(value) if free else name)
+            seen.add(value)
+        return names
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing in the module bears: the hint itself, or with a number behind it."""
+        if self._pool is None:
+            self._pool = NamePool(self._module.all_names())
+        return self._pool.fresh(hint)
+
+    def narrowed(self, graph: Graph, parameter: Value, tensor: Tensor) -> tuple[str, bool]:
+        """The name of a rounded or reshaped `parameter` in `graph`, and whether it is new.
+
+        The first form of a parameter with one reader goes out under the parameter's own name.
+        """
+        key = (graph, parameter, str(tensor.type))
+        name = self._narrowed.get(key)
+        if name is not None:
+            return name, False
+        node = parameter.node
+        own = node is not None and node.graph is graph and len(node.outputs) == 1 and parameter.sole_user() is not None
+        name = parameter.name if own else self.fresh(parameter.name)
+        self._narrowed[key] = name
+        return name, True
+
+    def _names_in(self, graph: Graph) -> dict[str, Value]:
+        found = self._defined.get(graph)
+        if found is None:
+            found = {value.name: value for value in graph.inputs}
+            found.update((value.name, value) for node in graph for value in node.outputs if value.name)
+            self._defined[graph] = found
+        return found
+
+    def _claim_outputs(self, graph: Graph) -> None:
+        """Give a returned value its name to the outside, where that name is free."""
+        for value, name in zip(graph.outputs, graph.output_names, strict=True):
+            if value.name == name or value.node is None or value.node.graph is not graph or value in self._renamed:
+                continue
+            if value.name in graph.output_names or name in self._names_in(graph):
+                continue
+            self._renamed[value] = name
+
+    def _unhide(self, region: Graph) -> None:
+        """Rename what bears, in `region`, the name of a value of a graph around it."""
+        around = list(region.ancestors())[1:]
+        for name, value in self._names_in(region).items():
+            if any(name in self._names_in(outer) for outer in around):
+                self._renamed[value] = self.fresh(name)

@@ -1,0 +1,165 @@
+"""The result of a compile: the ONNX model and its fold map."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import cached_property, partial
+from pathlib import Path
+
+from ..codec.external_data import all_nodes, complete, external_tensors
+from ..codec.protos import ModelProto
+from ..codec.tensors import external_location
+from ..ir.graph import Module, Value
+from ..ir.payload import FilePart
+from ..ir.tensor import ScaledTensor
+from ..support.files import Together, replacing, writing
+from ..support.output_paths import arrays_of
+from .foldmap import (
+    Arrays,
+    FoldMap,
+    MapBuilder,
+    NpzWriter,
+    Readings,
+    build_fold_map,
+    check_store,
+    count_statuses,
+    numbered_layers,
+    statuses,
+)
+from .onnx.emitter import emit_model
+from .onnx.external_output import check_kept
+from .onnx.saving import Check, Through, save_model
+
+
+class Result:
+    """What a compile leaves: `model`, and `fold_map`, both made when first asked for.
+
+    `warnings` has what the passes had to say. The model may share messages with the source; do not change it in place.
+    """
+
+    def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
+        self.module = module
+        self.warnings = warnings if warnings is not None else []
+        self._model, self._layers, self._names = emit_model(module)
+        self._folded = list(_folded(module))  # held: there are placeholders for them
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The model with all its elements. Raises ModelError where a file of the source does not have them any more."""
+        model = complete(self._model)
+        self._check_source()
+        return model
+
+    @cached_property
+    def fold_map(self) -> FoldMap:
+        """What became of every affine of the source model."""
+        readings = Readings()
+        for tensor in self._folded:
+            readings.measure(tensor)
+        fold_map = build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
+        self._check_source()
+        return fold_map
+
+    def count(self) -> Counter[str]:
+        """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
+        found = statuses(self.module, numbered_layers(self.module, self._layers))
+        return count_statuses((became.status, became.reason) for became in found.values())
+
+    @property
+    def operators(self) -> int:
+        """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
+        return sum(node.op_type != "Constant" for node in all_nodes(self._model))
+
+    def name_of(self, value: Value) -> str:
+        """The name under which a value of the module stands in the model."""
+        return self._names.of(value)
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        fold_map: str | Path | None = None,
+        fold_map_store: str = "npz",
+        embed_fold_map: bool = False,
+        external_data: bool = False,
+        check: Check | None = None,
+        files: Together | None = None,
+    ) -> None:
+        """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
+        each file is complete or not there, and where several processes write to one place, all are of one of them.
+        `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too, and with
+        `external_data` tensors of 1 KiB and more stand in a file beside the model. Large tensors are neither kept nor
+        read twice, but by `check`, which is given the model as it was written, and the folder of its external data,
+        before anything is in place. With `files`, which know both paths, all is in place when those are closed.
+
+        Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
+        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
+        """
+        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_of(Path(fold_map)))))
+        model = self._model
+        if embed_fold_map:
+            model = copied(model)
+            self.fold_map.embed(model)
+        own = Together(path, fold_map)
+        with own if files is None else nullcontext(files) as together:
+            save = partial(save_model, model, path, self.module.base_dir, together, external_data=external_data)
+            if fold_map is None:
+                save(check=check)
+            else:
+                self._save_both(save, Path(fold_map), fold_map_store, together, check)
+            self._check_source()
+
+    def _check_source(self) -> None:
+        """Raises ModelError where what was read is not what was there, or its external data was replaced since."""
+        files = {part.file for part in self.module.payloads if isinstance(part, FilePart)}
+        locations = set(map(external_location, external_tensors(self._model) if files else ()))
+        named = {self.module.base_dir / location for location in locations}
+        for file in files:
+            file.check_unchanged()
+            if file.path in named:
+                file.check_in_place()
+
+    def _save_both(
+        self,
+        save: Callable[[Through, Check | None], None],
+        fold_map: Path,
+        store: str,
+        files: Together,
+        check: Check | None,
+    ) -> None:
+        """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
+        check_store(store)
+        target = files.enter_context(replacing(fold_map))
+        npz = NpzWriter(fold_map, files) if store == "npz" else None
+        readings = Readings(Arrays(spill=npz))
+        save(readings.through, check)
+        with writing(fold_map):
+            MapBuilder(self.module, self._model, self._layers, self._names.of, readings).write(target, npz)
+
+
+def _folded(module: Module) -> Iterator[ScaledTensor]:
+    """Weights that are computed when they are written."""
+    for node in module.walk():
+        payload = node.attrs.get("value") if node.op == "constant" else None
+        if isinstance(payload, ScaledTensor):
+            yield payload
+
+
+def copied(model: ModelProto) -> ModelProto:
+    """A copy of `model` whose fields can be changed."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def emit(module: Module) -> Result:
+    """Express `module` in ONNX.
+
+    The module is not changed. Raises EmitError where it cannot be expressed.
+    """
+    return Result(module)
+
+
+__all__ = ["Result", "emit"]

@@ -1,0 +1,76 @@
+"""Two modules side by side: whether they are the same up to names, and where they differ."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+
+from .attributes import RegionRef, SparseTensor
+from .graph import Graph, Module, Node, Value
+from .tensor import Tensor
+from .text.printer import to_text
+
+
+def structural_digest(module: Module) -> str:
+    """A digest of what the module computes and how: operators, attributes, constants, types of its interface, and who
+    reads whom. Names of values and nodes, and the order of independent nodes, do not count. O(nodes + bytes).
+    """
+    hasher = hashlib.sha256(f"{sorted(module.graph.opsets.items())}".encode())
+    hasher.update(f"{module.graph.output_names}{_graph_digest(module.graph, {})}".encode())
+    for (domain, name, overload), function in sorted(module.functions.items(), key=lambda item: item[0]):
+        hasher.update(f"{domain}:{name}:{overload}:{_graph_digest(function.graph, {})}".encode())
+    return hasher.hexdigest()
+
+
+def _graph_digest(graph: Graph, outer: dict[Value, str]) -> str:
+    known = dict(outer)
+    for i, value in enumerate(graph.inputs):
+        known[value] = f"input {i} {value.type} {_payload_text(graph.defaults.get(value))}"
+    for node in graph:
+        digest = _node_digest(node, known)
+        for value in node.outputs:
+            known[value] = f"{digest}.{value.index}"
+    effects = sorted(
+        known[node.outputs[0]] for node in graph if node.outputs and not any(v.users for v in node.outputs)
+    )
+    results = [known[value] for value in graph.outputs]
+    return hashlib.sha256(repr((results, effects)).encode()).hexdigest()
+
+
+def _node_digest(node: Node, known: dict[Value, str]) -> str:
+    attributes = sorted((name, _attribute_text(value, node, known)) for name, value in node.attrs.items())
+    inputs = [None if value is None else known[value] for value in node.inputs]
+    return hashlib.sha256(repr((node.op, node.overload, attributes, inputs, len(node.outputs))).encode()).hexdigest()
+
+
+def _attribute_text(value: object, node: Node, known: dict[Value, str]) -> str:
+    if isinstance(value, Tensor | SparseTensor):
+        return _payload_text(value)
+    if isinstance(value, RegionRef):
+        return _graph_digest(node.regions[value.index], known)
+    if isinstance(value, tuple):
+        return repr([_attribute_text(item, node, known) for item in value])
+    return repr(value)
+
+
+def _payload_text(value: Tensor | SparseTensor | None) -> str:
+    if isinstance(value, SparseTensor):
+        return f"{value.values.digest()} {value.indices.digest()}"
+    return "" if value is None else value.digest()
+
+
+def operator_changes(a: Module, b: Module) -> dict[str, int]:
+    """How many operators of each kind `b` has more than `a`; constants and returns do not count."""
+    first, second = (
+        Counter(node.op for node in module.walk() if node.op not in ("constant", "variable", "return"))
+        for module in (a, b)
+    )
+    return {op: second[op] - first[op] for op in sorted(first | second) if second[op] != first[op]}
+
+
+def diff_lines(a: Module | str, b: Module | str, names: tuple[str, str], context: int = 3) -> Iterator[str]:
+    """The unified diff of two modules' texts, without line ends."""
+    first, second = (to_text(module) if isinstance(module, Module) else module for module in (a, b))
+    return difflib.unified_diff(first.splitlines(), second.splitlines(), *names, lineterm="", n=context)

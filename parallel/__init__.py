@@ -1,0 +1,1 @@
+"""Compile many models at once, each in a process of its own."""

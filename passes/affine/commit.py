@@ -1,0 +1,277 @@
+"""Writing plans into the graph. Nothing here can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...ir.attributes import Attribute
+from ...ir.graph import Node, Value
+from ...ir.ops import BIASED
+from ...ir.provenance import Fold as FoldRecord
+from ...ir.provenance import Layer
+from ...ir.rewriter import Rewriter
+from ...ir.tensor import Array, ArrayTensor, round_to
+from ...ir.types import DType, dtype_of
+from .algebra import Affine
+from .layers import Fold
+from .operands import parameter_axis
+from .plan import Change, Plan
+
+
+class Committer:
+    """Writes plans with a Rewriter, and what they did into the ledger."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self.module = rewriter.module
+        self.merged = self.module.ledger.merged_origins()
+        self._crossed: dict[Node, tuple[str, ...]] = {}
+
+    def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
+        """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
+
+        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. Returns
+        the imported nodes that went into some layer.
+        """
+        recorded: set[int] = set()
+        self._crossed = {change.node: tuple(node.label for node in change.crossed) for change in plan.changes}
+        with self.rewriter.rewriting(tail):
+            for change in plan.changes:
+                if change.fold is not None and self._fold(change, change.fold, first, between):
+                    recorded.update(change.fold.affine.origins)
+                if change.carry is not None:
+                    self._carry(change)
+        return recorded
+
+    def rename(self, value: Value) -> None:
+        """Give a value that means something else from now on a name of its own, unless it is nobody's business."""
+        self.module.ledger.forget(value)
+        if value.node is not None and not value.is_returned:
+            value.name = self.module.fresh_name(f"{value.name}.scaled")
+
+    def _carry(self, change: Change) -> None:
+        node, carry = change.node, change.carry
+        assert carry is not None
+        if carry.constants:
+            self._constants(node, carry.constants)
+        for name, attribute in carry.attrs:
+            self.rewriter.set_attr(node, name, attribute)
+        outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in carry.results]
+        for value in outputs:
+            self.rename(value)
+
+    def _constants(self, node: Node, constants: Iterable[tuple[int, Array]]) -> None:
+        """Replace operands by constants, rounded once to the dtype of the result."""
+        dtype = dtype_of(node.output.type)
+        inputs = list(node.inputs)
+        for index, array in constants:
+            inputs.extend([None] * (index + 1 - len(inputs)))
+            old = inputs[index]
+            axis = parameter_axis(node) if index == 1 else None
+            if axis is not None and array.size == array.shape[axis]:
+                array = array.reshape(-1)
+            elif axis is not None:
+                self.rewriter.drop_attr(node, "axis")
+            hint = f"{node.output.name}.constant" if old is None else old.name
+            inputs[index] = self.constant(array, dtype, node, hint)
+        self.rewriter.set_inputs(node, inputs)
+
+    def constant(self, array: Array, dtype: DType | None, before: Node, hint: str) -> Value:
+        """A constant, rounded to `dtype` if that is known."""
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        tensor = ArrayTensor(array) if dtype is None else ArrayTensor(round_to(array, dtype), dtype)
+        return self.rewriter.constant(tensor, before=before, hint=hint)
+
+    def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
+        layer = self._layer(fold)
+        if fold.factor is not None:
+            self._weight(fold)
+            if layer is not None:
+                layer.factor = fold.factor if layer.factor is None else layer.factor * fold.factor
+        if fold.rescale is not None:
+            self._rescale(fold)
+        if fold.bias is not None:
+            self._bias(fold, first)
+        if fold.padding is not None:
+            self._pad(fold.node, *fold.padding)
+        if fold.node.op == "nn.batch_norm_to_affine":
+            self._renew(fold.node)
+        if layer is not None:
+            self._record(layer, change, fold.affine)
+            if change.direction == "backward":
+                layer.output_names.append(change.value.name)
+                layer.output_names.extend(between if change.path is None else ())
+        if fold.shift is not None:
+            self._shift(change, fold, layer)
+        elif change.direction == "backward" or change.lacks is not None:
+            self.rename(change.value)
+        return layer is not None
+
+    def _weight(self, fold: Fold) -> None:
+        """Leave the weight as its product with the factor, which FoldConstant computes."""
+        node, weight, factor = fold.node, fold.weight, fold.factor
+        assert factor is not None
+        base, origins = weight, weight.node
+        if origins is not None and "folded" in origins.attrs and weight.sole_user() is node:
+            base, old = origins.inputs  # type: ignore[assignment]
+            assert old is not None and old.node is not None
+            with np.errstate(all="ignore"):
+                factor = old.node.attrs["value"].numpy() * factor  # type: ignore[union-attr]
+        stem = base.name
+        scale = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(factor)), before=node, hint=f"{stem}.scale")
+        product = self.rewriter.make(
+            "multiply", [base, scale], {"folded": 1}, before=node, hint=f"{stem}.folded", type_=weight.type
+        )
+        inputs = list(node.inputs)
+        inputs[fold.index] = product.output
+        self.rewriter.set_inputs(node, inputs)
+
+    def _rescale(self, fold: Fold) -> None:
+        rescale = fold.rescale
+        assert rescale is not None
+        node = rescale.node
+        inputs = list(node.inputs)
+        scale = inputs[1]
+        assert scale is not None
+        inputs[1] = self.constant(rescale.scale, dtype_of(scale.type), node, scale.name)
+        if rescale.zero_point is not None:
+            zero_point = inputs[2]
+            assert zero_point is not None
+            tensor = ArrayTensor(rescale.zero_point, dtype_of(zero_point.type))
+            inputs[2] = self.rewriter.constant(tensor, before=node, hint=zero_point.name)
+        self.rewriter.set_inputs(node, inputs)
+        self.rewriter.set_attr(node, "axis", rescale.axis)
+
+    def _bias(self, fold: Fold, first: Node) -> None:
+        node, index = fold.node, fold.bias_index
+        assert fold.bias is not None
+        old = node.input(index)
+        if old is None and first.op == "nn.bias_add":
+            old = first.inputs[1]
+        hint = bias_name(node) if old is None else old.name
+        narrow = None if node.op in BIASED else fold.dtype
+        constant = (
+            self.rewriter.constant(ArrayTensor(np.ascontiguousarray(fold.bias)), before=node, hint=hint)
+            if narrow is None
+            else self.constant(fold.bias, narrow, node, hint)
+        )
+        inputs = [*node.inputs, *[None] * (index + 1 - len(node.inputs))]
+        inputs[index] = constant
+        self.rewriter.set_inputs(node, inputs)
+        if old is not None and (old.node is None or old.node.graph is None or old.sole_user() is first):
+            constant.name, old.name = old.name, constant.name
+        if node.op != "nn.dense":
+            return
+        if fold.beta == 1.0 and node.attrs.get("beta", 1.0) != 1.0:
+            self.rewriter.set_attr(node, "beta", 1.0)
+        assert node.graph is not None
+        if node.graph.opsets.get("", 1) < 7:
+            self.rewriter.set_attr(node, "broadcast", 1)
+
+    def _renew(self, node: Node) -> None:
+        """Replace a node whose operands changed by one like it, since a value keeps its meaning for all who know it."""
+        new = self.rewriter.make(node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name)
+        new.source = node.source
+        for old, value in zip(node.outputs, new.outputs, strict=True):
+            self.rewriter.replace(old, value)
+
+    def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
+        """Let an explicit Pad do what the convolution did, with another value."""
+        data, rank = node.inputs[0], len(pads) // 2
+        assert data is not None
+        whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
+        dtype, inputs = dtype_of(node.output.type), [data]
+        attrs: dict[str, Attribute] = {}
+        if node.opset < 11:
+            attrs = {"pads" if node.opset > 1 else "paddings": whole, "value": value}
+        else:
+            tensor = ArrayTensor(np.array(whole, np.int64))
+            inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))
+            inputs.append(self.constant(np.array(value), dtype, node, f"{data.name}.padding"))
+        pad = self.rewriter.make("nn.pad", inputs, attrs, before=node, hint=f"{data.name}.padded")
+        self.rewriter.set_inputs(node, [pad.output, *node.inputs[1:]])
+        if "auto_pad" in node.attrs:
+            self.rewriter.drop_attr(node, "auto_pad")
+        self.rewriter.set_attr(node, "pads", (0,) * len(pads))
+
+    def _shift(self, change: Change, fold: Fold, layer: Layer | None) -> None:
+        """Add what a layer without a bias could not take, right behind it, under the name that its result had."""
+        node, value, shift = change.node, change.value, fold.shift
+        assert shift is not None and node.graph is not None
+        following = node.next
+        assert following is not None
+        readers = list(value.users)
+        name = value.name
+        vector = shift.ndim == 1
+        tensor = ArrayTensor(shift) if vector else ArrayTensor(round_to(shift, fold.dtype), fold.dtype)
+        constant = self.rewriter.constant(tensor, before=following, hint=bias_name(node))
+        attrs = {"axis": fold.axis} if vector else {}
+        add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=name, type_=value.type)
+        for reader in readers:
+            reader.replace_input(value, add.output)
+        value.name, add.output.name = add.output.name, name
+        self.module.ledger.forget(value)
+        if change.direction == "backward":
+            self.rename(add.output)
+        if layer is not None:
+            layer.shift_add = add.output
+
+    def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
+        """What remains of an affine in front of `tail`: the addition of its shift or the product with its scale."""
+        array = affine.shift if op == "add" else affine.scale
+        constant = self.rewriter.constant(
+            ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)),
+            before=tail,
+            hint=f"{tail.output.name}.{'shift' if op == 'add' else 'scale'}",
+        )
+        attrs = {} if affine.axis is None else {"axis": affine.axis}
+        node = self.rewriter.make(op, [data, constant], attrs, before=tail, hint=tail.output.name)
+        node.output.type = tail.output.type
+        return node
+
+    def _layer(self, fold: Fold) -> Layer | None:
+        """The ledger's record of a layer, which from now on has a node name that no other node has."""
+        node = fold.node
+        changes = (fold.factor, fold.bias, fold.shift, fold.rescale, fold.padding)
+        if all(change is None for change in changes):
+            return None
+        if node.op == "nn.batch_norm_to_affine":
+            return None
+        layer = self.module.ledger.layers.get(node)
+        if layer is None:
+            bias = node.input(2) if node.op != "matmul" else None
+            layer = Layer(
+                node,
+                node.name,
+                fold.axis,
+                fold.index,
+                fold.weight_axis,
+                fold.weight.name,
+                None if bias is None else bias.name,
+                [],
+            )
+            self.module.ledger.layers[node] = layer
+            node.name = self.module.unique_node_name(node, node.output.name)
+        return layer
+
+    def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
+        sources = self.module.ledger.sources or {}
+        crossed = self._crossed[change.node]
+        for stage in affine.stages:
+            for origin in stage.origins:
+                self.module.ledger.refusals.pop(origin, None)
+                if origin in sources and origin not in self.merged:
+                    axis = layer.axis if change.direction == "backward" else affine.axis
+                    record = FoldRecord(origin, change.direction, axis, stage.scale, stage.shift, crossed)
+                    layer.folds.append(record)
+
+
+def bias_name(node: Node) -> str:
+    """A name for the bias that a layer is about to get: `conv.bias` beside `conv.weight`, else from the node."""
+    weight = node.inputs[1].name if len(node.inputs) > 1 and node.inputs[1] is not None else ""
+    weight = weight.removesuffix(".folded")
+    if weight.endswith("weight"):
+        return weight.removesuffix("weight") + "bias"
+    return f"{node.name or node.output.name}.bias"

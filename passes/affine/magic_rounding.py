@@ -1,0 +1,52 @@
+"""Two sums in a row that round: what dwarfs the data is added, and taken away again.
+
+x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to a whole number in float32, as code without an instruction for that has it.
+To real numbers it is x, and it would be gone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.evaluate import ConstantEvaluator
+from ...ir.graph import Node
+from ...ir.provenance import Refusal
+from ...ir.tensor import Array, finfo
+from ...ir.types import dtype_of
+
+SUMS = frozenset(("add", "subtract", "nn.bias_add"))
+
+
+def rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> Refusal | None:
+    """Why no affine moves into or past a sum with `constant`: with its neighbour it rounds the data."""
+    dtype = dtype_of(node.output.type)
+    if dtype is None or not dtype.is_float or not constant.size:
+        return None
+    # between this and its double are whole numbers alone
+    whole = 2.0 ** finfo(dtype).nmant
+    if not whole <= np.abs(constant).max() < np.inf:
+        return None
+    own = _summand(node, evaluator)
+    if own is None:
+        return None
+    data = next((value for value in node.inputs if value is not None and not evaluator.is_constant(value)), None)
+    before = data.node if data is not None else None
+    for other in (before, *node.output.users):
+        theirs = None if other is None else _summand(other, evaluator)
+        if theirs is not None and theirs.shape == own.shape and (np.abs(own + theirs) <= np.abs(own) / 2).any():
+            assert other is not None
+            return Refusal("unsupported_op", f"{node.label}: with {other.label} it rounds the data to whole numbers")
+    return None
+
+
+def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
+    """What a sum adds to its data, in float64; None where it is no sum of data and a constant."""
+    if node.op not in SUMS or len(node.inputs) != 2:
+        return None
+    left, right = (evaluator.array(value) if value is not None else None for value in node.inputs)
+    if (left is None) is (right is None) or (node.op == "subtract" and right is None):
+        return None
+    constant = right if right is not None else left
+    assert constant is not None
+    wide = constant.astype(np.float64)
+    return -wide if node.op == "subtract" else wide

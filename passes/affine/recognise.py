@@ -1,0 +1,274 @@
+"""Recognising affines: operations y = scale * x + shift with constants per channel.
+
+A constant aligned by broadcasting is per channel only if that is certain for every shape the data may have: `[C]`
+against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and a dimension of 1 that the constant stretches makes
+the result larger than the data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.evaluate import ConstantEvaluator, first_of_channel
+from ...ir.graph import Node, Value, flatten_origins
+from ...ir.provenance import Refusal
+from ...ir.tensor import Array, Tensor, numpy_dtype
+from ...ir.types import F16, F32, F64, dtype_of, element_count, shape_of
+from ...support.lazy import lazy
+from ...support.record import record
+from .algebra import Affine, Stage
+from .magic_rounding import SUMS, rounding
+
+_FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
+
+MOST_MADE = 1 << 16
+"""Elements of a parameter that an expression may make of less: more channels than a layer has, as a rule."""
+
+MOST_SEARCHED = 64
+"""Operators of such an expression that are searched for the payloads that it is made of."""
+
+_MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
+"""What exporters put between an initializer and the operator that it is a parameter of."""
+
+ARITHMETIC = frozenset(
+    ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n"),
+)
+
+
+@record(slots=False)
+class Step:
+    """One affine as it stands in the graph: nodes that turn `data` into `result`.
+
+    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where `axis` is None and
+    they are the same for every channel. A BatchNormalization is two nodes, and keeps its `mean` and `beta` because
+    (x - mean) * scale + beta does not cancel where scale * x + shift would.
+    """
+
+    nodes: tuple[Node, ...]
+    data: Value
+    result: Value
+    axis: int | None
+    scale: Array
+    shift: Array
+    parameter: Value | None = None
+    mean: Array | None = None
+    beta: Array | None = None
+
+    @lazy
+    def stage(self) -> Stage:
+        """The step as a link of a chain."""
+        return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
+
+    @lazy
+    def affine(self) -> Affine:
+        """The step as a chain of its own."""
+        return Affine.of(self.axis, [self.stage])
+
+    @lazy
+    def origins(self) -> list[int]:
+        """The imported nodes that the step comes from."""
+        first = self.nodes[0].origins
+        if all(node.origins is first for node in self.nodes):
+            return flatten_origins(first)
+        return flatten_origins(tuple(node.origins for node in self.nodes))
+
+
+def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+    """The affine that begins at `node`; a refusal where it is one but for a condition; None where it is something else.
+
+    The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
+    """
+    if node.op not in ARITHMETIC or len(node.outputs) != 1:
+        return None
+    dtype = dtype_of(node.output.type)
+    if dtype is not None and not dtype.is_float:
+        return None
+    if node.op == "negative":
+        data = node.inputs[0]
+        assert data is not None
+        if evaluator.array(data) is not None:
+            return None
+        return Step((node,), data, node.output, None, np.array(-1.0), np.zeros(()))
+    return _batch_norm(node, evaluator) or _binary(node, evaluator)
+
+
+def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
+    if node.op != "multiply":
+        return None
+    data, scale = node.inputs
+    assert data is not None and scale is not None
+    affine = scale.node
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or scale.index != 0:
+        return None
+    add = node.output.sole_user()
+    if add is None or add.op != "add" or add.graph is not node.graph or add.inputs[1] is not affine.outputs[1]:
+        return None
+    s, t, beta, mean = (evaluator.array(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
+    if s is None or t is None or beta is None or mean is None:
+        return None
+    axis = node.attrs.get("axis")
+    if not isinstance(axis, int) or add.attrs.get("axis") != axis:
+        return None
+    mean, beta = first_of_channel(mean), first_of_channel(beta)
+    assert mean is not None and beta is not None
+    return Step((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
+
+
+def made_of_little(value: Value | None) -> bool:
+    """Whether a constant is large, and computed from much smaller ones. O(1).
+
+    An affine is computed with many times, in float64, and kept in the fold map: a model of a few bytes may not ask for
+    that, one that holds the numbers may.
+    """
+    if value is None or value.node is None or value.node.op == "constant":
+        return False
+    count = element_count(dim for dim in shape_of(value.type) or () if isinstance(dim, int))
+    if count <= MOST_MADE:
+        return False
+    held, stack, seen = 0, [value], {value}
+    while stack and len(seen) <= MOST_SEARCHED and 2 * held < count:
+        node = stack.pop().node
+        if node is None:
+            return False
+        payload = node.attrs.get("value") if node.op == "constant" else None
+        held += payload.size if isinstance(payload, Tensor) else 0
+        new = [operand for operand in node.inputs if operand is not None and operand not in seen]
+        stack += new
+        seen.update(new)
+    return 2 * held < count
+
+
+def too_much_made(value: Value | None) -> Refusal:
+    """Why what is `made_of_little` is no parameter."""
+    assert value is not None
+    detail = f"%{value.name} has more than {MOST_MADE} elements and is made of few: it stays an expression"
+    return Refusal("constant_growth", detail)
+
+
+def too_much_shared(value: Value | None) -> Refusal:
+    """Why a parameter beyond what `ConstantEvaluator.affords` is none."""
+    assert value is not None
+    return Refusal(
+        "constant_growth", f"%{value.name}: so many affines of so few numbers cost too much (--max-constant-bytes)"
+    )
+
+
+def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+    if len(node.inputs) != 2:
+        return None
+    constants = [i for i, value in enumerate(node.inputs) if evaluator.is_constant(value)]
+    if len(constants) != 1:
+        return None if constants else _overridable(node)
+    side = constants[0]
+    parameter, data = node.inputs[side], node.inputs[1 - side]
+    if made_of_little(parameter):
+        return too_much_made(parameter)
+    array = evaluator.array(parameter)
+    if array is None:
+        return None
+    assert parameter is not None and data is not None
+    half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
+    if not (array.dtype in _FLOATS or array.dtype.name == "bfloat16") or half_of_batch_norm:
+        return None
+    if not evaluator.affords(array.size):
+        return too_much_shared(parameter)
+    if side == 0 and ("axis" in node.attrs or node.op == "divide"):
+        return None
+    placed = _channel_axis(node, data, array)
+    if isinstance(placed, Refusal):
+        return placed
+    axis, constant = placed
+    with np.errstate(all="ignore"):
+        pair = _scale_and_shift(node.op, constant, left=side == 0)
+    if isinstance(pair, Refusal):
+        return pair
+    if node.op in SUMS and (refusal := rounding(node, constant, evaluator)) is not None:
+        return refusal
+    return Step((node,), data, node.output, axis, *pair, parameter)
+
+
+def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array] | Refusal:
+    one, zero = np.ones_like(constant), np.zeros_like(constant)
+    if op == "multiply":
+        return constant, zero
+    if op == "divide":
+        if not constant.all():
+            return Refusal("nonfinite", "the divisor has a zero")
+        return one / constant, zero
+    if op == "subtract":
+        return (-one, constant) if left else (one, -constant)
+    if op == "mean_n":
+        return one / 2, constant / 2
+    return one, constant
+
+
+def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array] | Refusal:
+    """The axis of `data` along which `array` varies, and its values there in float64."""
+    wide = array.astype(np.float64)
+    shape = shape_of(data.type)
+    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+    if isinstance(axis, int):
+        if array.ndim != 1:
+            return Refusal("axis_mismatch", f"%{node.output.name}: a parameter of rank {array.ndim} at an axis")
+        if axis < 0 and shape is None:
+            return Refusal("unknown_rank", f"%{node.output.name}: axis {axis} of data of unknown rank")
+        return axis + (len(shape or ()) if axis < 0 else 0), wide
+    if array.ndim == 0:
+        return None, wide
+    if shape is None:
+        return Refusal("unknown_rank", f"%{node.output.name}: the rank of %{data.name} is unknown")
+    if array.ndim > len(shape):
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
+    if array.size == 1:
+        return None, wide.reshape(())
+    if array.size == 0:
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant is empty")
+    first = len(shape) - array.ndim
+    axes = [first + i for i, extent in enumerate(array.shape) if extent != 1]
+    if any(shape[axis] != array.shape[axis - first] for axis in axes):
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant may stretch %{data.name}")
+    varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis - first)).any()]
+    if len(varying) > 1:
+        return Refusal("axis_mismatch", f"%{node.output.name}: the constant varies along more than one axis")
+    axis = varying[0] if varying else axes[0]
+    keep = tuple(slice(None) if i == axis - first else slice(0, 1) for i in range(array.ndim))
+    return axis, wide[keep].reshape(-1)
+
+
+def _overridable(node: Node) -> Refusal | None:
+    for value in node.inputs:
+        reason = not_constant(value)
+        if reason.code == "overridable_initializer":
+            return reason
+    return None
+
+
+def not_constant(value: Value | None) -> Refusal:
+    """Why a value is not a constant: the code tells an overridable initializer from anything computed at run time."""
+    leaf, name = value, "" if value is None else value.name
+    while leaf is not None and leaf.node is not None and leaf.node.op in _MOVES:
+        leaf = leaf.node.inputs[0]
+    if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
+        return Refusal("overridable_initializer", f"%{leaf.name} is an initializer that callers may override")
+    producer = value.node if value is not None else None
+    if producer is not None and producer.op.endswith("::DequantizeLinear"):
+        return Refusal("quantized_weight", f"%{name} is dequantized at run time")
+    return Refusal("non_constant_params", f"%{name} is no constant")
+
+
+def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
+    """The data, `multiply` and `nn.batch_norm_to_affine` that make `add` the result of one BatchNormalization."""
+    if add.op != "add" or len(add.inputs) != 2:
+        return None
+    product, shift = add.inputs
+    assert product is not None and shift is not None
+    multiply, affine = product.node, shift.node
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
+        return None
+    if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
+        return None
+    data, scale = multiply.inputs
+    assert data is not None
+    if scale is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+        return None
+    return data, multiply, affine

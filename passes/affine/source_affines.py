@@ -1,0 +1,189 @@
+"""The affines of a source model, recorded before the first pass changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...ir.attributes import RegionRef
+from ...ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
+from ...ir.graph import Graph, Module, Node, Value
+from ...ir.provenance import Param, Refusal, Scope, Source
+from ...ir.statistics import Clue
+from ...ir.tensor import OpaqueTensor, Tensor
+from ...ir.types import shape_of
+from .recognise import Step, made_of_little, recognise
+
+USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
+"""Element types of parameters that an imported tensor certainly can be read in."""
+
+KINDS = {
+    "multiply": "mul",
+    "add": "add",
+    "subtract": "sub",
+    "divide": "div",
+    "negative": "neg",
+    "nn.bias_add": "add",
+    "add_n": "sum",
+    "mean_n": "mean",
+}
+UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
+"""Reasons for which an operation is recorded though it is not known to be an affine."""
+
+BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
+BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
+
+
+@np.errstate(all="ignore")  # of numbers that a model may hold
+def collect_sources(module: Module) -> None:
+    """Fill `module.ledger.sources` if that has not been done yet. O(nodes)."""
+    if module.ledger.sources is not None:
+        return
+    sources: dict[int, Source] = {}
+    evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
+    for graph, scope in scopes(module):
+        index = 0
+        for node in graph.nodes():
+            if node.op in BATCH_NORMS and len(node.inputs) >= 5:
+                source = _batch_norm(node, scope, index, evaluator)
+            elif node.op in KINDS and node.origins:
+                source = _arithmetic(node, scope, index, evaluator)
+            else:
+                source = None
+            if source is not None:
+                sources[source.origin] = source
+            if source is not None and node.op == "nn.batch_norm":
+                note_statistics(node, source, module)
+            index += node.op != "constant" or "form" in node.attrs
+    module.ledger.sources = sources
+
+
+def note_statistics(node: Node, source: Source, module: Module) -> None:
+    """A BatchNormalization in inference knows its data and its result; of what two know, the result counts."""
+    statistics = module.ledger.statistics
+    data = node.inputs[0]
+    if data is not None:
+        statistics.setdefault(data, Clue(source, result=False))
+    statistics[node.output] = Clue(source, result=True)
+
+
+def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
+    """Every graph of the module with its path, those inside a graph right behind it."""
+    stack: list[tuple[Graph, Scope]] = []
+    for function in reversed(module.functions.values()):
+        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        stack.append((function.graph, (("function", name),)))
+    stack.append((module.graph, ()))
+    while stack:
+        graph, scope = stack.pop()
+        yield graph, scope
+        inner: list[tuple[Graph, Scope]] = []
+        for node in graph if graph.has_regions else ():
+            for i, region in enumerate(node.regions):
+                name = node.name or (node.output.name if node.outputs else "")
+                inner.append((region, (*scope, (name, _attribute(node, i)))))
+        stack.extend(reversed(inner))
+
+
+def _attribute(node: Node, region: int) -> str:
+    """The attribute that holds a region, with a number behind it where it holds several."""
+    for name, value in node.attrs.items():
+        if value == RegionRef(region):
+            return name
+        if isinstance(value, tuple) and RegionRef(region) in value:
+            return f"{name}.{value.index(RegionRef(region))}"
+    return str(region)
+
+
+def _origin(node: Node) -> int:
+    origin = node.origins[0]
+    assert isinstance(origin, int)
+    return origin
+
+
+def _name(node: Node, index: int) -> str:
+    value = node.input(index)
+    return "" if value is None else value.name
+
+
+def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+    if not node.origins or not node.outputs:
+        return None
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
+    params = {
+        key: Param(_name(node, i), _known(node.inputs[i], evaluator))
+        for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
+    }
+    gamma = node.inputs[1]
+    shape = None if gamma is None else shape_of(gamma.type)
+    channels = shape[0] if shape and isinstance(shape[0], int) else None
+    return Source(
+        origin=_origin(node),
+        kind="batch_norm",
+        scope=scope,
+        name=node.name,
+        op_type="BatchNormalization",
+        index=index,
+        input=_name(node, 0),
+        output=node.output.name,
+        axis=1,
+        channels=channels,
+        epsilon=epsilon if isinstance(epsilon, float) else None,
+        params=params,
+    )
+
+
+def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
+    """A parameter whose elements can be read as numbers; those of the usual types are not read for it."""
+    tensor = None if made_of_little(value) else evaluator.tensor(value)
+    if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
+        return None
+    if tensor.dtype.name in USUAL:
+        return tensor
+    return tensor if tensor.dtype.is_float and evaluator.array(value) is not None else None
+
+
+def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+    step = recognise(node, evaluator)
+    if isinstance(step, Refusal) and step.code in UNDECIDED:
+        return _undecided(node, scope, index)
+    if not isinstance(step, Step):
+        return None
+    params: dict[str, Param] = {}
+    if step.parameter is not None:
+        key = "scale" if node.op in ("multiply", "divide") else "shift"
+        params[key] = Param(step.parameter.name, _known(step.parameter, evaluator))
+    return Source(
+        origin=_origin(node),
+        kind=KINDS[node.op],
+        scope=scope,
+        name=node.name,
+        op_type=KINDS[node.op].capitalize(),
+        index=index,
+        input=step.data.name,
+        output=node.output.name,
+        axis=step.axis,
+        channels=step.scale.shape[0] if step.axis is not None else None,
+        epsilon=None,
+        params=params,
+    )
+
+
+def _undecided(node: Node, scope: Scope, index: int) -> Source:
+    """An operation that is an affine if only its constant, or the rank of its data, were certain."""
+    kind = KINDS[node.op]
+    return Source(
+        origin=_origin(node),
+        kind=kind,
+        scope=scope,
+        name=node.name,
+        op_type=kind.capitalize(),
+        index=index,
+        input=_name(node, 0),
+        output=node.output.name,
+        axis=None,
+        channels=None,
+        epsilon=None,
+        params={},
+    )

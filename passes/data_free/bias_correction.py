@@ -1,0 +1,151 @@
+"""BiasCorrection: the mean error that quantized weights will make is taken off the biases in advance.
+
+After Nagel et al. (2019), section 4.2 and appendix C: with W~ = Q(W) = W + eps, E[W~ x] = E[W x] + eps E[x], and E[x]
+follows from the statistics of BatchNormalization without data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...ir.evaluate import ConstantEvaluator
+from ...ir.graph import Module, Node
+from ...ir.ops import sole_reader
+from ...ir.provenance import Applied
+from ...ir.rewriter import Rewriter
+from ...ir.tensor import Array, round_to, to_float64
+from ...ir.types import DType
+from ...support.errors import UsageError
+from ..affine.algebra import Affine
+from ..affine.commit import Committer
+from ..affine.layers import Fold
+from ..affine.operands import Parameters
+from ..affine.plan import Change, Plan, Planner
+from ..affine.table import affine_rule
+from ..infra import Pass, PassContext
+from .layer_pair import LAYERS
+from .linear import Linear, read_linear
+from .moments import Moments, propagate
+
+
+@dataclass(frozen=True)
+class BiasCorrection(Pass):
+    """Correct biases for the quantization of weights that is going to follow.
+
+    1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], where eps = Q(W)
+       - W and a convolution's taps are summed. E[x] is that of `moments.propagate`. As published, E[x] stands for the
+       data in zero padding, too; with `padding=exact` a tap counts by the share of windows in which it is inside.
+    2. Q rounds to the nearest of 2^bits - 1 numbers, ties to even, as onnxruntime does: `symmetric`, with the scale max
+       |W| / (2^(bits - 1) - 1) and zero point 0; else with the scale (max(W, 0) - min(W, 0)) / (2^bits - 1) and an
+       integer zero point. The scale is one of W's dtype, for all of W, or with `per_channel` for each channel of the
+       result.
+    3. Layers of whose data nothing is known, and those that have no place for a bias, stay, and a warning counts them.
+
+    This is the one pass that does not keep the function: before the weights are quantized, the result of each layer is
+    off by |eps E[x]|. Afterwards its mean is right, as far as E[x] is. What is known of the values describes the
+    quantized model.
+    """
+
+    name: ClassVar[str] = "BiasCorrection"
+    preserves: ClassVar[bool] = False
+    bits: int = 8
+    per_channel: bool = False
+    symmetric: bool = True
+    padding: str = "ignore"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that an option does not have."""
+        if not 2 <= self.bits <= 16:
+            raise UsageError(f"{self.name}: option bits is between 2 and 16")
+        if self.padding not in ("exact", "ignore"):
+            raise UsageError(f"{self.name}: option padding is one of exact, ignore")
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes))
+        moments = propagate(module)
+        corrector = _Corrector(Rewriter(module), params)
+        applied = Applied(str(self))
+        left = total = 0
+        for graph in module.graphs():
+            for node in list(graph):
+                linear = read_linear(node, params) if node.op in LAYERS else None
+                if linear is None:
+                    continue
+                total += 1
+                correction = self.correction(linear, moments.get(linear.data))
+                if correction is None or not corrector.take_off(linear, correction):
+                    left += 1
+                else:
+                    applied.layers[node] = {"correction": correction}
+        if applied.layers:
+            module.ledger.history.append(applied)
+        if left:
+            ctx.warnings.append(
+                f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known "
+                "or there is no place for a correction"
+            )
+        return corrector.rewriter.changed
+
+    def correction(self, linear: Linear, data: Moments | None) -> Array | None:
+        """Eps E[x], [M], None where E[x] is not known."""
+        if data is None or not data.has_mean or not linear.takes(data.axis, data.mean):
+            return None
+        axis = linear.weight_axis if self.per_channel else None
+        error = quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric) - linear.weight
+        return linear.apply(error, data.mean, padding=self.padding)
+
+
+def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool) -> Array:
+    """Q(W): the numbers that the integers of a quantized weight stand for, in float64, of W's shape.
+
+    With one scale, of `dtype`, for each index on `axis`, or for all of W.
+    """
+    over = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
+    high = np.maximum(weight.max(axis=over, keepdims=True), 0.0)
+    low = np.minimum(weight.min(axis=over, keepdims=True), 0.0)
+    top = 2 ** (bits - 1) - 1 if symmetric else 2**bits - 1
+    span = np.maximum(high, -low) if symmetric else high - low
+    scale = to_float64(round_to(span / top, dtype))
+    scale = np.where(scale > 0, scale, 1.0)
+    zero = np.zeros_like(scale) if symmetric else np.rint(-low / scale)
+    least = -top if symmetric else 0
+    return np.asarray((np.clip(np.rint(weight / scale) + zero, least, top) - zero) * scale)
+
+
+class _Corrector:
+    def __init__(self, rewriter: Rewriter, params: Parameters) -> None:
+        self.rewriter = rewriter
+        self.params = params
+        self.planner = Planner(params)
+        self.committer = Committer(rewriter)
+
+    def take_off(self, linear: Linear, correction: Array) -> bool:
+        """Take `correction` [M] off what the layer adds; False where there is no place for it."""
+        if not correction.any():
+            return True
+        affine = Affine.joined(linear.axis, np.ones_like(correction), -correction)
+        change = self.change(linear.node, affine)
+        if change is None:
+            return False
+        statistics = self.rewriter.module.ledger.statistics
+        known = statistics.get(change.value)
+        self.committer.commit(Plan([change]), change.node, change.node)
+        if known is not None:
+            statistics[change.value] = known
+        return True
+
+    def change(self, node: Node, affine: Affine) -> Change | None:
+        """The change of the layer's bias, or of the constant that the only reader adds to the result of a MatMul."""
+        absorb = affine_rule(node.op).absorb_result
+        assert absorb is not None
+        fold = absorb(node, affine, self.params)
+        if isinstance(fold, Fold) and fold.shift is None:
+            return Change(node, node.output, "forward", fold=fold)
+        reader = sole_reader(node.output)
+        plan = self.planner.forward(node.output, affine) if reader is not None and reader.op == "add" else None
+        if not isinstance(plan, Plan) or len(plan.changes) != 1 or plan.changes[0].carry is None:
+            return None
+        return plan.changes[0]

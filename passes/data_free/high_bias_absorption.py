@@ -1,0 +1,121 @@
+"""HighBiasAbsorption: what an activation never cuts off moves from a bias into the bias of the next layer.
+
+After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c) + c: the layer in
+front gets the bias b1 - c and the layer behind b2 + W2 c, so that the activations between them need a smaller range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...ir.graph import Module, Value
+from ...ir.ops import sole_reader
+from ...ir.provenance import Applied, Refusal
+from ...ir.statistics import Statistic
+from ...ir.tensor import Array
+from ...ir.types import shape_of
+from ...support.errors import UsageError
+from ..affine.algebra import Affine
+from ..affine.operands import implicit_padding
+from ..infra import Pass, PassContext
+from ..statistics import values_of
+from .layer_pair import RECTIFIERS, Link, Linker
+
+PADDING = {"exact": "keep", "ignore": "ignore"}
+SPREADS = ("std", "gamma")
+
+
+@dataclass(frozen=True)
+class HighBiasAbsorption(Pass):
+    """Absorb high biases of layers into the layers behind them.
+
+    1. Of a layer's result x whose mean and deviation [C] are known (from its BatchNormalization), c = max(0, mean -
+       sigmas * std) is taken off its bias if all that reads x is a Relu, LeakyRelu or PRelu, whose readers take c into
+       their biases: b2 + W2 c. Without an activation c is the whole mean, and nothing is lost.
+    2. The rules of FoldScaleAxis decide what a shift passes and who can take it. With `padding=exact` no convolution
+       that pads with zeros does, because c is no zero; with `ignore` it is treated like any other, as published, which
+       changes the results at the border, and there is a warning.
+    3. `spread=gamma` takes |gamma| for the deviation, which differs where the variance is not large against epsilon.
+    4. Layers without a bias get one; an operator is never added.
+
+    With an activation the function is kept where x >= c in all channels. Elsewhere the activation's result is off by
+    f(x - c) + c - f(x), for Relu at most c, with the probability P(x < c), 0.00135 a channel for sigmas=3 and normal x.
+    The mean that is known of x becomes mean - c.
+    """
+
+    name: ClassVar[str] = "HighBiasAbsorption"
+    preserves: ClassVar[bool] = False
+    sigmas: float = 3.0
+    padding: str = "exact"
+    spread: str = "std"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that an option does not have."""
+        for option, known in (("padding", tuple(PADDING)), ("spread", SPREADS)):
+            if getattr(self, option) not in known:
+                raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        linker = Linker(module, border=PADDING[self.padding])
+        applied = Applied(str(self))
+        padded: list[str] = []
+        for graph in module.graphs():
+            linker.planner.number(graph)
+            for value in values_of(graph):
+                clue = linker.statistics.get(value)
+                statistic = None if clue is None else clue.statistic()
+                link = None if statistic is None else self.link(linker, value, statistic)
+                if link is not None:
+                    padded.extend(zero_padded(link))
+                    record(applied, link)
+                    linker.commit(link)
+        if applied.layers:
+            module.ledger.history.append(applied)
+        if padded:
+            what = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
+            ctx.warnings.append(
+                f"{self.name}: {what} with zeros what was shifted, and the results change at the border: "
+                f"{', '.join(padded[:3])}{', ...' if len(padded) > 3 else ''}; padding=exact leaves them alone"
+            )
+        return linker.rewriter.changed
+
+    def link(self, linker: Linker, value: Value, statistic: Statistic) -> Link | None:
+        """The absorption at `value`, None where there is nothing to absorb, or no way."""
+        reader = sole_reader(value)
+        active = reader is not None and reader.op in RECTIFIERS and reader.inputs[0] is value
+        behind = reader.output if active and reader is not None else None
+        amount = self.amount(statistic, active=active)
+        if not amount.any() or value.node is None:
+            return None
+        ones = np.ones_like(amount)
+        taken, given = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
+        found = linker.find(value, taken, given, behind)
+        return None if isinstance(found, Refusal) else found
+
+    def amount(self, statistic: Statistic, *, active: bool) -> Array:
+        """C [C]: what is absorbed with an `active` activation behind the value, or without."""
+        spread = statistic.std if self.spread == "std" else np.abs(statistic.gamma)
+        amount = np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
+        return np.where(np.isfinite(amount), amount, 0.0)
+
+
+def zero_padded(link: Link) -> list[str]:
+    """The convolutions of a link that pad shifted data with zeros."""
+    names = []
+    for side, fold in link.folds():
+        kernel = shape_of(fold.weight.type)
+        shifts = side == "in" and fold.affine.has_shift and fold.node.op == "nn.conv"
+        if shifts and implicit_padding(fold.node, None if kernel is None else kernel[2:]):
+            names.append(fold.node.label)
+    return names
+
+
+def record(applied: Applied, link: Link) -> None:
+    """Note what the layers of a link lose and get."""
+    for side, fold in link.folds():
+        key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
+        entry = applied.layers.setdefault(fold.node, {})
+        entry[key] = entry.get(key, np.zeros(())) + amount

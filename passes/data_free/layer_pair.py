@@ -1,0 +1,154 @@
+"""Links: what is taken off a value between two layers, and given back to what reads it.
+
+A link is a plan backward, which makes the layers in front of a value compute an affine of it, joined to a plan
+forward, which makes the layers behind it compute what they did. So everything that can stand in the way of an affine
+stands in the way of a link. No operator is added, no weight copied, and every end is a layer with a constant weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...ir.evaluate import ConstantEvaluator
+from ...ir.graph import Module, Value
+from ...ir.ops import BIASED, sole_reader
+from ...ir.provenance import Refusal
+from ...ir.rewriter import Rewriter
+from ...ir.statistics import Clue
+from ..affine.algebra import Affine
+from ..affine.commit import Committer
+from ..affine.layers import Fold
+from ..affine.operands import Parameters
+from ..affine.plan import Plan, Planner
+
+LAYERS = (*BIASED, "matmul")
+"""Operators at the ends of a link."""
+
+RECTIFIERS = ("nn.relu", "nn.leaky_relu", "nn.prelu")
+"""Activations that are the identity on positive numbers."""
+
+MAX_GROWTH = 1 << 16
+"""Bytes by which the constants that a link passes, and new biases, may grow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Link:
+    """`value` becomes the affine `taken` of itself; what reads `behind` (itself, or the result of an activation that
+    commutes with the affine) reads the affine `given` of what is there then.
+    """
+
+    value: Value
+    taken: Affine
+    before: Plan
+    behind: Value
+    given: Affine
+    after: Plan
+
+    def folds(self) -> Iterator[tuple[str, Fold]]:
+        """The ends: `out` for the layers whose result changes, `in` for those whose data do."""
+        for side, plan in (("out", self.before), ("in", self.after)):
+            for change in plan.changes:
+                if change.fold is not None:
+                    yield side, change.fold
+
+    def changed(self) -> dict[Value, Affine]:
+        """The affines that values become of what they were."""
+        found = {self.value: self.taken}
+        for change in self.before.changes:
+            for index, part in change.carry.operands if change.carry is not None else ():
+                operand = change.node.inputs[index]
+                assert operand is not None
+                found[operand] = part
+        found[self.behind] = inverse(self.given)
+        for change in self.after.changes:
+            if change.lacks is not None:
+                found[change.value] = inverse(change.lacks)
+            for index, moved in change.carry.results if change.carry is not None else ():
+                found[change.node.outputs[index]] = inverse(moved)
+        return found
+
+
+class Linker:
+    """Finds links in a module and writes them; `border` is that of `Parameters`."""
+
+    def __init__(self, module: Module, *, border: str = "keep") -> None:
+        self.module = module
+        self.rewriter = Rewriter(module)
+        self.params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes), border=border)
+        self.planner = Planner(self.params)
+        self.committer = Committer(self.rewriter)
+        self.statistics = module.ledger.statistics
+
+    def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | Refusal:
+        """The link at `value`, or why there is none. Changes nothing; O(region)."""
+        before = self._before(value, taken, alone=behind is not None)
+        if isinstance(before, Refusal):
+            return before
+        after = self.planner.forward(behind or value, given)
+        if isinstance(after, Refusal):
+            return after
+        link = Link(value, taken, before, behind or value, given, after)
+        return _fault(link) or link
+
+    def _before(self, value: Value, taken: Affine, *, alone: bool) -> Plan | Refusal:
+        """The plan backward. Unless the value must have one reader `alone`, any number may read a layer's result."""
+        if not alone and value.node is not None and value.node.op in LAYERS:
+            change = self.planner.into(value, taken)
+            return change if isinstance(change, Refusal) else Plan([change])
+        reader = sole_reader(value)
+        if reader is None:
+            return Refusal("multi_consumer", f"%{value.name} has not one reader")
+        return self.planner.backward(value, reader, taken)
+
+    def commit(self, link: Link) -> None:
+        """Write a link, and what becomes of the statistics."""
+        changed = link.changed()
+        known = {value: self.statistics[value] for value in changed if value in self.statistics}
+        for change in (*link.before.changes, *link.after.changes):
+            self.committer.commit(Plan([change]), change.node, change.node)
+        if link.behind is not link.value:
+            self.committer.rename(link.behind)
+        for value, statistic in known.items():
+            moved = applied(statistic, changed[value])
+            if moved is not None:
+                self.statistics[value] = moved
+
+
+def applied(clue: Clue, affine: Affine) -> Clue | None:
+    """What is known of an affine of the value, None where the channels are others."""
+    along = affine.axis is None or (affine.axis == clue.source.axis and affine.channels == clue.source.channels)
+    return clue.applied(affine.scale, affine.shift) if along and not affine.extents else None
+
+
+def inverse(affine: Affine) -> Affine:
+    """X as an affine of scale * x + shift; no scale is zero."""
+    return Affine.joined(affine.axis, 1 / affine.scale, -affine.shift / affine.scale)
+
+
+def _fault(link: Link) -> Refusal | None:
+    """What a link may not do though each of its plans is legal."""
+    both = link.before.joined(link.after)
+    label = f"%{link.value.name}"
+    if not both.is_sound:
+        return Refusal("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
+    if both.added:
+        return Refusal("bias_slot", f"{label}: a layer that it reaches has no bias")
+    ends = {"out": 0, "in": 0}
+    for side, fold in link.folds():
+        if fold.node.op not in LAYERS:
+            return Refusal("no_foldable_neighbour", f"{fold.node.label} is no layer with a weight")
+        if fold.factor is not None and fold.weight.sole_user() is not fold.node:
+            return Refusal("shared_weight", f"{fold.node.label}: others read its weight")
+        ends[side] += 1
+    if not all(ends.values()):
+        return Refusal("no_foldable_neighbour", f"{label}: no layer on one of its sides")
+    growth = Plan([change for change in both.changes if change.fold is None]).growth()
+    growth += sum(8 * fold.bias.size for _, fold in link.folds() if fold.bias is not None and _is_new(fold))
+    if growth > MAX_GROWTH:
+        return Refusal("constant_growth", f"{label}: constants grow by {growth} bytes")
+    return None
+
+
+def _is_new(fold: Fold) -> bool:
+    return fold.node.input(fold.bias_index) is None

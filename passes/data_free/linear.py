@@ -1,0 +1,123 @@
+"""Layers as linear maps of vectors with one number per channel: what a constant image would be made into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.movement import integer
+from ...ir.provenance import Refusal
+from ...ir.tensor import Array, to_float64
+from ...ir.types import shape_of
+from ..affine.algebra import Affine
+from ..affine.layers import Fold, read_bias
+from ..affine.operands import Parameters
+from ..affine.table import affine_rule
+from ..affine.zero_padding import shares, steps
+from .layer_pair import LAYERS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """A layer with a constant weight: `weight` in float64, and the axes of the channels in data, weight and result."""
+
+    node: Node
+    weight: Array
+    data: Value
+    data_axis: int
+    weight_axis: int
+    axis: int
+    fold: Fold
+
+    @property
+    def channels(self) -> int:
+        """Channels of the data, as the weight has it."""
+        shape: tuple[int, ...] = self.weight.shape
+        if self.node.op == "nn.conv":
+            return integer(self.node, "group", 1) * shape[1]
+        if self.node.op == "nn.dense":
+            return shape[1 if self.node.attrs.get("transB", 0) else 0]
+        return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
+
+    def takes(self, axis: int, vector: Array) -> bool:
+        """Whether data of these channels [C] along `axis` fit the layer."""
+        return axis == self.data_axis and vector.size == self.channels
+
+    def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
+        """What the layer with `weight`, and without its bias, makes of data that are `vector` [C]: [M], on average.
+
+        A tap of a convolution counts by the share of windows in which it is inside the data, if their extents are
+        known, unless the zeros of the `padding` are ignored; a transposed one reaches a position by some of its taps.
+        """
+        node = self.node
+        if node.op == "nn.dense":
+            alpha = node.attrs.get("alpha", 1.0)
+            assert isinstance(alpha, float | int)
+            return np.asarray(float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight)))
+        if node.op == "matmul":
+            return np.asarray(vector @ weight if self.fold.index == 1 else weight @ vector)
+        group, kernel = integer(node, "group", 1), weight.shape[2:]
+        inside = shares(node, kernel) if node.op == "nn.conv" and padding == "exact" else None
+        taps = (weight if inside is None else weight * inside).reshape(*weight.shape[:2], prod(kernel)).sum(axis=2)
+        taps = taps.reshape(group, -1, taps.shape[1])
+        spread = vector.reshape(group, -1)
+        if node.op == "nn.conv":
+            return np.asarray(np.einsum("gmc,gc->gm", taps, spread).reshape(-1))
+        reached = prod(steps(node, "strides", len(kernel)))
+        return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
+
+    def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
+        """Mean and variance [M] of the result without its bias for independent data of mean and variance [C].
+
+        One pair for each kind of position: a transposed convolution has as many as its strides have elements.
+        """
+        strides = steps(self.node, "strides", self.weight.ndim - 2) if self.node.op == "nn.conv_transpose" else ()
+        slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
+        assert isinstance(slope, float | int)
+        found = []
+        for phase in np.ndindex(*strides):
+            mask = np.zeros(self.weight.shape[2:] if phase else (), bool)
+            mask[tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))] = True
+            weight = self.weight * mask
+            kinds = prod(strides)
+            found.append((self.apply(weight, vector) * kinds, self.apply(weight**2, variance) * kinds * float(slope)))
+        return found
+
+    def bias(self, params: Parameters) -> Array | None:
+        """What is added to the result, [M] or [], None where that is not constant or no vector."""
+        if self.node.op == "matmul":
+            return np.zeros(())
+        bias = read_bias(self.node, params)
+        if bias is None or isinstance(bias, Refusal):
+            return np.zeros(()) if bias is None else None
+        beta = self.node.attrs.get("beta", 1.0) if self.node.op == "nn.dense" else 1.0
+        assert isinstance(beta, float | int)
+        flat = bias.reshape(bias.shape[-1:]) if bias.size == (bias.shape[-1] if bias.ndim else 1) else None
+        return None if flat is None else float(beta) * flat
+
+
+def read_linear(node: Node, params: Parameters) -> Linear | None:
+    """The layer that `node` is, None where it is none, or its weight is not constant."""
+    absorb = affine_rule(node.op).absorb_result
+    if node.op not in LAYERS or absorb is None:
+        return None
+    fold = absorb(node, Affine(None, ()), params)
+    weight = params.evaluator.array(fold.weight) if isinstance(fold, Fold) else None
+    if not isinstance(fold, Fold) or weight is None or (node.op == "matmul" and weight.ndim != 2):
+        return None
+    data = node.inputs[1 - fold.index]
+    shape = None if data is None else shape_of(data.type)
+    if data is None or (node.op == "matmul" and shape is None):
+        return None
+    group = integer(node, "group", 1)
+    if group < 1 or weight.shape[0] % group:
+        return None
+    axis = 1
+    if node.op == "nn.dense" and node.attrs.get("transA", 0):
+        axis = 0
+    elif node.op == "matmul" and shape is not None:
+        axis = len(shape) - 1 if fold.index == 1 else len(shape) - 2
+    return Linear(node, to_float64(weight), data, axis, fold.weight_axis, fold.axis, fold)

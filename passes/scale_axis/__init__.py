@@ -1,1 +1,0 @@
-"""The parts of FoldScaleAxis: `plan` decides, `commit` writes."""

@@ -1,0 +1,204 @@
+"""The graphs of a ModelProto as plain data: operators, and the values between them, without constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from ..ir.ops import DEFAULT_DOMAINS
+from ..ir.provenance import Scope
+from .page_text import short
+from .recorder import Types
+
+Data = dict[str, Any]
+
+MAX_ATTRIBUTE = 200
+"""Characters of an attribute that are kept."""
+MAX_ITEMS = 32
+"""Elements of an attribute that are kept."""
+
+
+class GraphData:
+    """One graph: `data` is what the page has of it; `by_output` and `by_name` find its operators again.
+
+    `data` has `values`, a list of name, type and kind (`value`, `constant`, or `outer` for those of another graph), and
+    `nodes`, whose inputs and outputs are numbers of values.
+    """
+
+    def __init__(self, scope: Scope, types: dict[str, str]) -> None:
+        self.scope = scope
+        self.nodes: list[Data] = []
+        self.values: list[list[str]] = []
+        self.by_output: dict[str, Data] = {}
+        self.by_name: dict[str, Data | None] = {}
+        self.data: Data = {"title": title(scope), "nodes": self.nodes, "values": self.values, "inputs": []}
+        self.data["outputs"] = []
+        self._types = types
+        self._numbers: dict[str, int] = {}
+
+    def value(self, name: str, kind: str = "outer", type_: str = "") -> int:
+        """The number of a value; `kind` and `type_` count where it is new."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self.values)
+            self.values.append([short(name), type_ or self._types.get(name, ""), kind])
+        return self._numbers[name]
+
+    def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
+        """Append an operator; `inner` are the numbers of its subgraphs, which read the values `captured`."""
+        node: Data = {"op": operator(proto), "name": short(proto.name)}
+        node["in"] = [self.value(name) if name else -1 for name in proto.input]
+        node["out"] = [self.value(name, "value") if name else -1 for name in proto.output]
+        if captured:
+            node["reads"] = [self.value(name) for name in captured]
+        attributes = {short(a.name): attribute_text(a) for a in proto.attribute if a.type not in GRAPHS}
+        if attributes:
+            node["attrs"] = attributes
+        if inner:
+            node["graphs"] = inner
+        self.nodes.append(node)
+        self.by_output.update((name, node) for name in proto.output if name)
+        if proto.name:
+            self.by_name[proto.name] = None if proto.name in self.by_name else node
+
+
+GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+@dataclass(slots=True)
+class Body:
+    """A graph or function of a model; `parent` and `inner`, by position of the node that holds them, are numbers of
+    bodies, and `free` what is read in it and defined around it.
+    """
+
+    scope: Scope
+    proto: Any
+    parent: int | None
+    inner: dict[int, list[int]] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    free: list[str] = field(default_factory=list)
+
+    def captured(self, position: int, bodies: list[Body]) -> list[str]:
+        """What the subgraphs of a node read of this graph or around it."""
+        return list(dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free))
+
+
+def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
+    """Every graph of `model`, the main graph first, and every graph before those inside it. O(nodes)."""
+    bodies = _bodies(model)
+    for body in reversed(bodies):
+        body.free = _free(body, bodies)
+    for body in bodies:
+        around = {} if body.parent is None else bodies[body.parent].constants
+        outer = {name: around[name] for name in body.free if name in around}
+        body.constants = {**outer, **_constants(body.proto)}
+    return [_graph(body, bodies, types.get(body.scope, {})) for body in bodies]
+
+
+def _bodies(model: ModelProto) -> list[Body]:
+    bodies = [Body((), model.graph, None)]
+    for function in model.functions:
+        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        bodies.append(Body((("function", name),), function, None))
+    for number, body in enumerate(bodies):  # grows meanwhile
+        for position, node in enumerate(body.proto.node):
+            for step, graph in subgraphs(node):
+                body.inner.setdefault(position, []).append(len(bodies))
+                bodies.append(Body((*body.scope, step), graph, number))
+    return bodies
+
+
+def _constants(proto: Any) -> dict[str, str]:
+    """The constants of a graph, with what is known of their types."""
+    constants = {tensor.name: tensor_type(tensor) for tensor in getattr(proto, "initializer", ())}
+    constants.update((tensor.values.name, "sparse") for tensor in getattr(proto, "sparse_initializer", ()))
+    constants.update((name, "") for node in proto.node if node.op_type == "Constant" for name in node.output)
+    return constants
+
+
+def _free(body: Body, bodies: list[Body]) -> list[str]:
+    """The values that a graph reads and does not define, those of its subgraphs included."""
+    known = {*_names(body.proto.input), *_constants(body.proto)}
+    read: dict[str, None] = {}
+    for position, node in enumerate(body.proto.node):
+        names = (*node.input, *body.captured(position, bodies))
+        read.update((name, None) for name in names if name and name not in known)
+        known.update(node.output)
+    return [*read, *(name for name in _names(body.proto.output) if name not in known and name not in read)]
+
+
+def _graph(body: Body, bodies: list[Body], types: dict[str, str]) -> GraphData:
+    graph = GraphData(body.scope, types)
+    inputs = [name for name in _names(body.proto.input) if name not in body.constants]
+    graph.data["inputs"] = [graph.value(name, "value") for name in inputs]
+    for name, type_ in body.constants.items():
+        graph.value(name, "constant", type_)
+    for position, node in enumerate(body.proto.node):
+        if node.op_type != "Constant":
+            captured = [name for name in body.captured(position, bodies) if name not in body.constants]
+            graph.add(node, body.inner.get(position, []), captured)
+    graph.data["outputs"] = [graph.value(name) for name in _names(body.proto.output)]
+    return graph
+
+
+def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
+    """The graphs in the attributes of a node, each with its step in a scope."""
+    label = node.name or next(iter(node.output), "")
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield (label, attribute.name), attribute.g
+        for i, graph in enumerate(attribute.graphs):
+            yield (label, f"{attribute.name}.{i}"), graph
+
+
+def _names(values: Any) -> list[str]:
+    """Names of a graph's inputs or outputs; a function has the names themselves."""
+    return [value if isinstance(value, str) else value.name for value in values]
+
+
+def operator(proto: NodeProto) -> str:
+    """An operator with its domain, unless that is ONNX's own."""
+    domain = "" if proto.domain in DEFAULT_DOMAINS else f"{proto.domain}::"
+    return short(domain + proto.op_type)
+
+
+def title(scope: Scope) -> str:
+    """What a graph is called."""
+    if not scope:
+        return "main graph"
+    return short(" / ".join(f"function {b}" if a == "function" else f"{a} {b}" for a, b in scope))
+
+
+def tensor_type(tensor: TensorProto) -> str:
+    """Element type and shape of a tensor."""
+    try:
+        name = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    except (KeyError, ValueError):
+        name = f"type {tensor.data_type}"
+    return f"{name}[{','.join(map(str, tensor.dims))}]"
+
+
+def attribute_text(attribute: AttributeProto) -> str:
+    """An attribute that holds no graph, in short."""
+    if attribute.ref_attr_name:
+        return short(f"@{attribute.ref_attr_name}")
+    if attribute.type == AttributeProto.TENSOR:
+        return tensor_type(attribute.t)
+    if attribute.type in (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS):
+        items: list[float | bytes] = [*attribute.floats, *attribute.ints, *attribute.strings]
+        more = [f"… ({len(items)})"] * (len(items) > MAX_ITEMS)
+        return short(f"[{', '.join([*map(_scalar, items[:MAX_ITEMS]), *more])}]", MAX_ATTRIBUTE)
+    kinds: dict[int, float | bytes] = {
+        AttributeProto.FLOAT: attribute.f,
+        AttributeProto.INT: attribute.i,
+        AttributeProto.STRING: attribute.s,
+    }
+    if attribute.type in kinds:
+        return short(_scalar(kinds[attribute.type]), MAX_ATTRIBUTE)
+    return AttributeProto.AttributeType.Name(attribute.type).lower()
+
+
+def _scalar(item: float | bytes) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else f"{item:.7g}" if item % 1 else str(item)
