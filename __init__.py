@@ -17,7 +17,7 @@ from .support.version import __version__ as __version__
 TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
 if TYPE_CHECKING:
     from . import ir, passes
-    from .backends.driver import compile  # noqa: A004
+    from .backends.compiler import compile  # noqa: A004
     from .backends.foldmap import FoldMap
     from .backends.result import Result, emit
     from .frontends import load
@@ -62,7 +62,7 @@ __all__ = [
 _exported, _ = lazy_exports(
     __name__,
     {
-        "backends.driver": ("compile",),
+        "backends.compiler": ("compile",),
         "backends.foldmap": ("FoldMap",),
         "backends.result": ("Result", "emit"),
         "frontends": ("load",),

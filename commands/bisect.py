@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Find it, and print it."""
     from pathlib import Path
 
-    from ..backends.driver import read
+    from ..backends.compiler import read
     from ..frontends.onnx import read_model
     from ..passes import FreezeInitializers, parse_pipeline
     from ..passes.infra import Sequential

@@ -111,8 +111,8 @@ def compile_one(
     """Compile one model to `output`, with the `others` beside it."""
     from time import perf_counter
 
-    from ..backends.driver import compile as compile_model
-    from ..backends.driver import read
+    from ..backends.compiler import compile as compile_model
+    from ..backends.compiler import read
     from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext
     from ..support.errors import visible

@@ -69,7 +69,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 def read_module(path: str, options: argparse.Namespace) -> Module:
     """The module at `path`, within the limits; what reading it has to say goes to standard error."""
-    from ..backends.driver import read
+    from ..backends.compiler import read
 
     module = read(path, limits_of(options))
     warn(module.warnings)

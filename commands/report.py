@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
     """Compile, and write the page."""
     from time import perf_counter
 
-    from ..backends.driver import compile as compile_model
-    from ..backends.driver import read
+    from ..backends.compiler import compile as compile_model
+    from ..backends.compiler import read
     from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext, parse_pipeline
     from ..support.output_paths import check_apart

@@ -22,7 +22,7 @@ from .types import Type
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
     from .payload import Payload
-    from .provenance import Ledger
+    from .provenance import Provenance
     from .tensor import Array, Tensor
 
 Origins = tuple["int | Origins", ...]
@@ -406,7 +406,8 @@ class Module:
     what `source` only has placeholders for. `limits` bound what passes make of it, `warnings` is what reading it had to
     say.
 
-    `changed` tells whether a pass changed anything, and `steps` how many rules were applied. `ledger` records the
+    `changed` tells whether a pass changed anything, and `debug_counter` how many rules were applied. `provenance`
+    records the
     affines of the source and what became of them; `computed` has elements of values that a pass computed, for
     evaluators to begin with; `dropped` the origins of imported nodes that nothing in the module
     descends from any more. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
@@ -416,7 +417,7 @@ class Module:
     def __init__(
         self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        from .provenance import Ledger, Steps
+        from .provenance import DebugCounter, Provenance
 
         self.graph = graph
         self.ir_version = ir_version
@@ -424,8 +425,8 @@ class Module:
         self.source = source
         self.base_dir = Path()
         self.payloads: list[Payload] = []
-        self.ledger: Ledger = Ledger()
-        self.steps: Steps = Steps()
+        self.provenance: Provenance = Provenance()
+        self.debug_counter: DebugCounter = DebugCounter()
         self.computed: dict[Value, Array] = {}
         self.dropped: list[Origins] = []
         self.changed = False

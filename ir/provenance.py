@@ -9,7 +9,7 @@ from ..support.record import record
 
 if TYPE_CHECKING:
     from .graph import Node, Origins, Value
-    from .statistics import Clue
+    from .statistics import StatisticRef
     from .tensor import Array, Tensor
 
 Scope = tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ class Param:
 
 
 @record
-class Source:
+class SourceAffine:
     """One affine of the source model, as it stood there.
 
     `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes of its graph, and
@@ -47,7 +47,7 @@ class Source:
 
 
 @record
-class Fold:
+class FoldedAffine:
     """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
 
     `direction` is backward for an affine of the layer's result, forward for one of its data; `axis` is the channel axis
@@ -78,13 +78,13 @@ class Layer:
     weight_name: str
     bias_name: str | None
     output_names: list[str]
-    folds: list[Fold] = field(default_factory=list)
+    folds: list[FoldedAffine] = field(default_factory=list)
     shift_add: Value | None = None
     factor: Array | None = None
 
 
 @record
-class Applied:
+class LayerEdits:
     """One application of a pass that changes numbers and folds no affine of the source.
 
     `name` is the pass as the command line takes it. `layers` has for every layer that it touched arrays in float64, of
@@ -108,7 +108,7 @@ class Refusal:
     notes: tuple[str, ...] = ()
 
 
-class Ledger:
+class Provenance:
     """The record of one module.
 
     `sources` is None until `collect_sources` has run; `layers` is keyed by the absorbing node, `refusals` by the
@@ -119,14 +119,14 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.sources: dict[int, Source] | None = None
+        self.sources: dict[int, SourceAffine] | None = None
         self.layers: dict[Node, Layer] = {}
         self.refusals: dict[int, Refusal] = {}
         self.partial: set[int] = set()
         self.merged: list[tuple[Origins, str]] = []
         self.passes: list[str] = []
-        self.statistics: dict[Value, Clue] = {}
-        self.history: list[Applied] = []
+        self.statistics: dict[Value, StatisticRef] = {}
+        self.history: list[LayerEdits] = []
 
     def refuse(self, origins: Origins, refusal: Refusal) -> None:
         """Record why those `origins` stay that are affines of the source. O(origins)."""
@@ -156,7 +156,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Steps:
+class DebugCounter:
     """How often a rule was applied to a module, and how often it may be: a way to find the one that does harm.
 
     `last` names what was applied last, and where.

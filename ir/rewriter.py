@@ -90,12 +90,12 @@ class _Rewriting:
 class Rewriter:
     """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
 
-    Passes ask `steps` before they apply a rule, and tell it when they have. `origins` are those of new nodes.
+    Passes ask `debug_counter` before they apply a rule, and tell it when they have. `origins` are those of new nodes.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.steps = module.steps
+        self.debug_counter = module.debug_counter
         self.changed = False
         self.origins: Origins = ()
         self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
@@ -167,7 +167,7 @@ class Rewriter:
                 return False
             if producer.op in ("constant", "variable") or new.is_returned:
                 return False
-        statistics = self.module.ledger.statistics
+        statistics = self.module.provenance.statistics
         if not returned and old in statistics:
             statistics.setdefault(new, statistics[old])
         self.replace(old, new, take_name=returned)
@@ -219,7 +219,7 @@ class Rewriter:
 
     def _bequeath_statistic(self, old: Value, new: Value) -> None:
         """What is known of `old` holds for `new`, whatever that held before."""
-        statistics = self.module.ledger.statistics
+        statistics = self.module.provenance.statistics
         known = statistics.pop(old, None)
         statistics.pop(new, None)
         if known is not None:
@@ -230,10 +230,10 @@ class Rewriter:
         if node.op != "constant":  # which is neither computed nor a layer
             for value in node.outputs:
                 module.computed.pop(value, None)
-            layer = module.ledger.layers.pop(node, None)
+            layer = module.provenance.layers.pop(node, None)
             if layer is not None and heir is not None:
                 layer.node = heir
-                module.ledger.layers[heir] = layer
+                module.provenance.layers[heir] = layer
         if not origins:
             return
         if heir is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..support.record import record, replaced
-from .provenance import Source
+from .provenance import SourceAffine
 from .tensor import Array
 
 
@@ -33,18 +33,18 @@ class Statistic:
 
 
 @record
-class Clue:
+class StatisticRef:
     """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
     The value is what the affines `steps`, each a scale and a shift of shape [C] or [], make of the data of the
     BatchNormalization `source`, or of its `result`.
     """
 
-    source: Source
+    source: SourceAffine
     result: bool
     steps: tuple[tuple[Array | float, Array | float], ...] = ()
 
-    def applied(self, scale: Array | float, shift: Array | float) -> Clue:
+    def applied(self, scale: Array | float, shift: Array | float) -> StatisticRef:
         """Of scale * x + shift."""
         return replaced(self, steps=(*self.steps, (scale, shift)))
 
@@ -53,12 +53,12 @@ class Clue:
         return statistics([self])[0]
 
 
-def statistics(clues: Sequence[Clue]) -> list[Statistic | None]:
+def statistics(clues: Sequence[StatisticRef]) -> list[Statistic | None]:
     """What each of the clues leads to, None where the parameters are not known or make no affine.
 
     Sources of as many channels are computed together: an operation on a short vector costs as much as one on many.
     """
-    alike: dict[int, list[tuple[Source, list[Array]]]] = {}
+    alike: dict[int, list[tuple[SourceAffine, list[Array]]]] = {}
     for source in {id(clue.source): clue.source for clue in clues}.values():
         vectors = _parameters(source)
         if vectors is not None:
@@ -69,7 +69,7 @@ def statistics(clues: Sequence[Clue]) -> list[Statistic | None]:
     return [_through(known.get((id(clue.source), clue.result)), clue) for clue in clues]
 
 
-def _through(known: Statistic | None, clue: Clue) -> Statistic | None:
+def _through(known: Statistic | None, clue: StatisticRef) -> Statistic | None:
     """What the affines of a clue make of what is known where it begins."""
     for scale, shift in clue.steps if known is not None else ():
         assert known is not None
@@ -79,7 +79,7 @@ def _through(known: Statistic | None, clue: Clue) -> Statistic | None:
     return known
 
 
-def _together(group: Sequence[tuple[Source, list[Array]]]) -> Iterator[tuple[tuple[int, bool], Statistic]]:
+def _together(group: Sequence[tuple[SourceAffine, list[Array]]]) -> Iterator[tuple[tuple[int, bool], Statistic]]:
     """The statistics of the data (False) and of the result (True) of each source, by its identity."""
     with np.errstate(all="ignore"):
         gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
@@ -94,7 +94,7 @@ def _together(group: Sequence[tuple[Source, list[Array]]]) -> Iterator[tuple[tup
             yield (id(source), True), Statistic(source.axis, *y, source.origin)
 
 
-def _parameters(source: Source) -> list[Array] | None:
+def _parameters(source: SourceAffine) -> list[Array] | None:
     """Gamma, beta, mean and var, None where they are not known or no vectors of one length."""
     if source.kind != "batch_norm" or source.epsilon is None:
         return None

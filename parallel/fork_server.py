@@ -22,7 +22,7 @@ from typing import IO
 
 from .. import cli
 
-NEEDED = ("irc.backends.driver", "irc.backends.foldmap", "irc.support.output_paths", "irc.passes")
+NEEDED = ("irc.backends.compiler", "irc.backends.foldmap", "irc.support.output_paths", "irc.passes")
 """What every compile imports, as late as it can."""
 
 CAN_FORK = sys.platform == "linux"

@@ -30,11 +30,11 @@ class CanonicalizeOps(Pass):
                 for node in graph:
                     if node.op != "nn.bias_add":
                         continue
-                    if rewriter.steps.exhausted:
+                    if rewriter.debug_counter.exhausted:
                         break
                     if evaluator.array(node.inputs[1]) is not None:
                         canonicalize_bias_add(node, rewriter)
-                        rewriter.steps.note("canonicalize_bias_add", node.label)
+                        rewriter.debug_counter.note("canonicalize_bias_add", node.label)
         return rewriter.changed
 
 

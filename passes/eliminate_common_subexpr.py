@@ -71,7 +71,7 @@ def merge_operators(graph: Graph, rewriter: Rewriter) -> None:
         pairs = list(zip(node.outputs, known.outputs, strict=False))
         if (
             known is node
-            or node in rewriter.module.ledger.layers
+            or node in rewriter.module.provenance.layers
             or any(a.is_returned and b.is_returned for a, b in pairs)
         ):
             continue

@@ -73,7 +73,7 @@ class _Folder:
         self.regions.computed.clear()
 
     def visit(self, node: Node) -> None:
-        if self.rewriter.steps.exhausted:
+        if self.rewriter.debug_counter.exhausted:
             return
         if node in self.regions.computed:
             self.fold_computed(node)
@@ -126,7 +126,7 @@ class _Folder:
         seen, stack = {node}, [node]
         while stack:
             top = stack.pop()
-            self.rewriter.module.ledger.merged.append((top.origins, FoldConstant.name))
+            self.rewriter.module.provenance.merged.append((top.origins, FoldConstant.name))
             info = op_info(top.op)
             by_type = info.by_type if info is not None else ()
             for index, value in enumerate(top.inputs):
@@ -159,7 +159,7 @@ class _Folder:
         self.rewriter.replace(result, constant, take_name=True)
         if first is not None and first.node is not None and first.node.graph is None:
             constant.name = first.name
-        self.rewriter.steps.note("compute", node.label)
+        self.rewriter.debug_counter.note("compute", node.label)
 
     def round(self, node: Node, index: int) -> None:
         """Rule 2."""
@@ -188,7 +188,7 @@ class _Folder:
         self.rewriter.set_inputs(node, inputs)
         if producer.graph is None:
             rounded.name = parameter.name
-        self.rewriter.steps.note("round", node.label)
+        self.rewriter.debug_counter.note("round", node.label)
 
 
 def is_folded_weight(node: Node) -> bool:

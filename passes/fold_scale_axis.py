@@ -36,7 +36,7 @@ from .affine.algebra import Affine
 from .affine.commit import Committer
 from .affine.operands import Parameters
 from .affine.plan import Plan, Planner
-from .affine.recognise import ARITHMETIC, Step, recognise
+from .affine.recognise import ARITHMETIC, AffineOp, recognise
 from .infra import Pass, PassContext
 from .simplify.arithmetic import CANCELLATION
 from .simplify_expr import clean_up
@@ -119,10 +119,10 @@ class _Choice:
     """
 
     plan: Plan
-    steps: Sequence[Step]
+    steps: Sequence[AffineOp]
     stays: tuple[tuple[str, Affine], ...] = ()
     forward: bool = False
-    kept: Step | None = None
+    kept: AffineOp | None = None
 
     @property
     def added(self) -> int:
@@ -142,7 +142,7 @@ class _Seen:
 
     __slots__ = ("chain", "settled", "state")
 
-    def __init__(self, chain: list[Step]) -> None:
+    def __init__(self, chain: list[AffineOp]) -> None:
         self.chain = chain
         self.settled = False
         self.state = {node: (node.inputs, node.attrs) for step in chain for node in step.nodes}
@@ -204,7 +204,7 @@ class _Folder:
         """
         before, self.seen = self.seen, {}
         heads: list[Node] = []
-        new: list[Step] = []
+        new: list[AffineOp] = []
         visited: set[Node] = set()
         numbers = 0
         nodes = graph.nodes()[::-1]
@@ -220,8 +220,8 @@ class _Folder:
             if seen is None or not known:
                 first = recognise(node, self.params.evaluator)
                 if isinstance(first, Refusal):
-                    self.module.ledger.refuse(node.origins, first)
-                if not isinstance(first, Step):
+                    self.module.provenance.refuse(node.origins, first)
+                if not isinstance(first, AffineOp):
                     continue
                 seen = _Seen(self.chain(first))
             visited.update(other for other in seen.state if other is not node)
@@ -237,7 +237,7 @@ class _Folder:
         self.prepare(new)
         yield heads
 
-    def prepare(self, steps: Sequence[Step]) -> None:
+    def prepare(self, steps: Sequence[AffineOp]) -> None:
         """Find out together what will be asked of each step, and of the layer in front of it."""
         affines = Affine.of_each([(step.axis, step.stage) for step in steps])
         for step, affine in zip(steps, affines, strict=True):
@@ -252,7 +252,7 @@ class _Folder:
         moved, left = False, []
         for head in heads:
             seen = self.chain_at(head)
-            if seen is None or self.rewriter.steps.exhausted:
+            if seen is None or self.rewriter.debug_counter.exhausted:
                 continue
             chain = seen.chain
             if not seen.settled:
@@ -267,14 +267,14 @@ class _Folder:
                 rest = self.commit(found, chain)
                 left.extend(rest)
                 self.keep_rest(rest, chain)
-                self.rewriter.steps.note("fold forward" if found.forward else "fold backward", label)
+                self.rewriter.debug_counter.note("fold forward" if found.forward else "fold backward", label)
             elif found is not None:
                 left.append(chain[0].nodes[0])
                 for step in chain if whole else ():
-                    self.module.ledger.refuse(tuple(step.origins), found)
+                    self.module.provenance.refuse(tuple(step.origins), found)
         return moved, left
 
-    def keep_rest(self, heads: Sequence[Node], chain: list[Step]) -> None:
+    def keep_rest(self, heads: Sequence[Node], chain: list[AffineOp]) -> None:
         """Remember what is left of a long chain, of which only the first affine reads something else now."""
         if len(chain) <= ATTEMPTS:
             return
@@ -293,9 +293,9 @@ class _Folder:
             return seen
         self.seen.pop(head, None)
         first = recognise(head, self.params.evaluator) if head.graph is not None else None
-        return _Seen(self.chain(first)) if isinstance(first, Step) else None
+        return _Seen(self.chain(first)) if isinstance(first, AffineOp) else None
 
-    def chain(self, first: Step) -> list[Step]:
+    def chain(self, first: AffineOp) -> list[AffineOp]:
         """The affines that follow `first`, each the only reader of the one before, as many as have so few numbers that
         they can be held at once; the next sweep joins what becomes of them.
         """
@@ -305,7 +305,7 @@ class _Folder:
             if reader is None or reader.graph is not first.nodes[0].graph:
                 return chain
             step = recognise(reader, self.params.evaluator)
-            if not isinstance(step, Step) or step.data is not chain[-1].result:
+            if not isinstance(step, AffineOp) or step.data is not chain[-1].result:
                 return chain
             if axis is not None and step.axis is not None and step.axis != axis:
                 return chain
@@ -314,9 +314,9 @@ class _Folder:
             size += step.scale.size
         return chain
 
-    def cancelled(self, chain: Sequence[Step]) -> list[Step]:
+    def cancelled(self, chain: Sequence[AffineOp]) -> list[AffineOp]:
         """The chain without steps that do nothing and neighbours that undo each other, which are erased."""
-        left: list[Step] = []
+        left: list[AffineOp] = []
         for step in chain:
             parts = ([step], [*left[-1:], step]) if left else ([step],)
             undone = next((part for part in parts if is_identity(affine_of(part))), [])
@@ -330,11 +330,11 @@ class _Folder:
             return left
         return [step for step in map(self.renewed, left) if step is not None]
 
-    def renewed(self, step: Step) -> Step | None:
+    def renewed(self, step: AffineOp) -> AffineOp | None:
         found = recognise(step.nodes[0], self.params.evaluator) if step.nodes[0].graph is not None else None
-        return found if isinstance(found, Step) else None
+        return found if isinstance(found, AffineOp) else None
 
-    def choose(self, chain: Sequence[Step], *, whole: bool) -> _Choice | Refusal:
+    def choose(self, chain: Sequence[AffineOp], *, whole: bool) -> _Choice | Refusal:
         """The cheapest way to fold the chain, or why there is none."""
         affine = affine_of(chain)
         tries = self.whole(chain, affine) if whole else self.parts(chain, affine)
@@ -350,7 +350,7 @@ class _Folder:
                 break
         return best or _summary(refusals)
 
-    def whole(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+    def whole(self, chain: Sequence[AffineOp], affine: Affine) -> Iterable[_Choice | Refusal]:
         """The ways in which nothing of the chain stays."""
         data, result, reader = chain[0].data, chain[-1].result, chain[0].nodes[0]
         if not affine.is_finite:
@@ -375,7 +375,7 @@ class _Folder:
                 back = self.planner.backward(data, reader, before)
                 yield back if isinstance(back, Refusal) else _Choice(back.joined(ahead), chain, forward=True)
 
-    def parts(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+    def parts(self, chain: Sequence[AffineOp], affine: Affine) -> Iterable[_Choice | Refusal]:
         """The ways in which something of the chain stays, or goes into what stays in front of it."""
         data, reader = chain[0].data, chain[0].nodes[0]
         for length in _lengths(len(chain)):
@@ -392,7 +392,7 @@ class _Folder:
         if len(chain) > 1 and affine.is_finite and fits(affine, chain[-1]):
             yield self.compact(chain, affine)
 
-    def compact(self, chain: Sequence[Step], affine: Affine) -> _Choice | Refusal:
+    def compact(self, chain: Sequence[AffineOp], affine: Affine) -> _Choice | Refusal:
         """The chain as one BatchNormalization if there is one in it, else as one product and one sum.
 
         What shifts the data before they are scaled goes on doing so: the sum of two large numbers that nearly cancel
@@ -412,7 +412,7 @@ class _Folder:
             return Refusal("unknown_rank", f"%{data.name}: the rank is unknown")
         return _Choice(Plan(), chain, (*scale, *shift), forward=not scale and not shift)
 
-    def into_batch_norm(self, chain: Sequence[Step], kept: Step) -> _Choice | Refusal:
+    def into_batch_norm(self, chain: Sequence[AffineOp], kept: AffineOp) -> _Choice | Refusal:
         """The BatchNormalization `kept` with the parameters that make it do what the chain around it does."""
         own, affine = affine_of([kept]), affine_of(chain)
         scale = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
@@ -421,7 +421,7 @@ class _Folder:
         change = self.planner.into(kept.result, rest)
         return change if isinstance(change, Refusal) else _Choice(Plan([change]), chain, kept=kept)
 
-    def scale_or_shift(self, chain: Sequence[Step], affine: Affine) -> Iterable[_Choice | Refusal]:
+    def scale_or_shift(self, chain: Sequence[AffineOp], affine: Affine) -> Iterable[_Choice | Refusal]:
         """The scale goes and an `add` stays, or the shift goes and a `multiply` stays."""
         data, result, reader = chain[0].data, chain[-1].result, chain[0].nodes[0]
         rank_known = affine.axis is None or shape_of(data.type) is not None
@@ -462,7 +462,7 @@ class _Folder:
             return choice  # a sum in the place of a product and a sum
         return Refusal("bias_slot", f"{first.label}: {choice.added} operators would stand in the place of {removed}")
 
-    def commit(self, choice: _Choice, chain: Sequence[Step]) -> list[Node]:
+    def commit(self, choice: _Choice, chain: Sequence[AffineOp]) -> list[Node]:
         """Write the choice; the heads of the chains that are left of this one."""
         if choice.kept is not None:
             self.note_statistics(chain)
@@ -478,7 +478,7 @@ class _Folder:
         assert data is not None
         self.note_merged([step for step in choice.steps if not recorded.intersection(step.origins)])
         origins = [origin for step in choice.steps for origin in step.origins]
-        partial = self.module.ledger.partial
+        partial = self.module.provenance.partial
         (partial.update if choice.stays else partial.difference_update)(origins)
         new, made = data, []
         with self.rewriter.rewriting(tail):
@@ -495,7 +495,7 @@ class _Folder:
             made[-1].name = tail.name
         return made[:1] or rest
 
-    def commit_into(self, kept: Step, choice: _Choice) -> None:
+    def commit_into(self, kept: AffineOp, choice: _Choice) -> None:
         """Let the BatchNormalization `kept` do what the steps of the choice did."""
         first, last = choice.steps[0], choice.steps[-1]
         product, total = kept.nodes
@@ -506,19 +506,19 @@ class _Folder:
         if last is not kept:
             self.rewriter.replace(last.result, total.output, take_name=True)
 
-    def note_statistics(self, chain: Iterable[Step]) -> None:
+    def note_statistics(self, chain: Iterable[AffineOp]) -> None:
         """What is known of the data of an affine tells what is known of its result."""
-        known = self.module.ledger.statistics
+        known = self.module.provenance.statistics
         for step in chain:
             clue = known.get(step.data)
             if clue is not None and step.result not in known and step.axis in (None, clue.source.axis):
                 known[step.result] = clue.applied(step.scale, step.shift)
 
-    def note_merged(self, steps: Iterable[Step]) -> None:
+    def note_merged(self, steps: Iterable[AffineOp]) -> None:
         """Record that affines went into other constants than those of a layer."""
         for step in steps:
             for node in step.nodes:
-                self.module.ledger.merged.append((node.origins, self.options.name))
+                self.module.provenance.merged.append((node.origins, self.options.name))
             self.committer.merged.update(dict.fromkeys(step.origins, self.options.name))
 
 
@@ -537,7 +537,7 @@ def _lengths(count: int) -> Iterable[int]:
     return range(count - 1, 0, -1) if count <= ATTEMPTS else (count >> i for i in range(1, count.bit_length()))
 
 
-def fits(affine: Affine, step: Step) -> bool:
+def fits(affine: Affine, step: AffineOp) -> bool:
     """Whether scale and shift, and the shift divided by the scale, can stand as constants beside the data."""
     dtype = dtype_of(step.result.type)
     if dtype is None or not dtype.is_float:
@@ -553,7 +553,7 @@ def is_identity(affine: Affine) -> bool:
     return not affine.has_scale and not affine.has_shift
 
 
-def cancels_nothing(chain: Sequence[Step], affine: Affine) -> bool:
+def cancels_nothing(chain: Sequence[AffineOp], affine: Affine) -> bool:
     """Whether scale * x + shift is as good as the chain: it scales first, and no shifts cancel on the way."""
     if not (affine.has_scale and affine.has_shift) or not affine_of(chain[:1]).has_scale:
         return is_identity(affine)
@@ -565,7 +565,7 @@ def cancels_nothing(chain: Sequence[Step], affine: Affine) -> bool:
     return bool((np.abs(total) >= CANCELLATION * greatest).all())
 
 
-def affine_of(chain: Sequence[Step]) -> Affine:
+def affine_of(chain: Sequence[AffineOp]) -> Affine:
     """The affine that the steps of a chain make together."""
     if len(chain) == 1:
         return chain[0].affine

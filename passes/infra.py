@@ -79,7 +79,7 @@ class Pass:
         with np.errstate(all="ignore"):  # of numbers that a model may hold; results are judged as they are
             changed = self.run(module, ctx)
         module.changed |= changed
-        module.ledger.passes.append(str(self))
+        module.provenance.passes.append(str(self))
         for instrument in ctx.instruments:
             instrument.after(self, module, changed)
         return module

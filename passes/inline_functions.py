@@ -280,7 +280,7 @@ class _Copier:
         names = tuple(value.name for value in node.outputs)
         lowered, refusal = lower(domain, op_type, NodeView(self.opsets.get("", 1), attrs, inputs, names))
         if refusal is not None and isinstance(origin, int):
-            self.module.ledger.refusals[origin] = refusal
+            self.module.provenance.refusals[origin] = refusal
         return lowered or op, attrs
 
     def resolve(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:

@@ -40,18 +40,18 @@ class SimplifyInference(Pass):
             for node in graph:
                 if node.op not in ("nn.batch_norm", "nn.dropout"):
                     continue
-                if rewriter.steps.exhausted:
+                if rewriter.debug_counter.exhausted:
                     break
                 if node.op == "nn.dropout":
                     if drop(node, rewriter):
-                        rewriter.steps.note("drop", node.label)
+                        rewriter.debug_counter.note("drop", node.label)
                     continue
                 found = numbers[node]
                 if isinstance(found, Refusal):
-                    module.ledger.refuse(node.origins, found)
+                    module.provenance.refuse(node.origins, found)
                 else:
                     lower_batch_norm(node, rewriter, found)
-                    rewriter.steps.note("lower_batch_norm", node.label)
+                    rewriter.debug_counter.note("lower_batch_norm", node.label)
         return rewriter.changed
 
 

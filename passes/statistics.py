@@ -14,10 +14,10 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
     """The statistics of values of the module, as far as they are known, in the module's order. O(nodes).
 
     The data and the result of every inference BatchNormalization are known, and what affines make of them. Passes
-    that change what a value holds change what is known of it (`Ledger.statistics`).
+    that change what a value holds change what is known of it (`Provenance.statistics`).
     """
     collect_sources(module)
-    clues = module.ledger.statistics
+    clues = module.provenance.statistics
     values = [value for graph in module.graphs() for value in values_of(graph) if value in clues]
     found = zip(values, statistics([clues[value] for value in values]), strict=True)
     return {value: known for value, known in found if known is not None}

@@ -89,7 +89,7 @@ def _layer(
 
 
 def scope_of(entry: Mapping[str, Any]) -> Scope:
-    """The scope of an entry of a fold map, as the ledger has it."""
+    """The scope of an entry of a fold map, as the provenance has it."""
     steps = entry["scope"]
     return tuple(("function", s["function"]) if "function" in s else (s["node"], s["attribute"]) for s in steps)
 

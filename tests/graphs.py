@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 from float64 import evaluate
-from irc.backends.driver import compile as compile_model
+from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 

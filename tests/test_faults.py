@@ -318,7 +318,7 @@ def test_too_many_open_files_are_one_sentence(model: Path, capfd: pytest.Capture
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert capfd.readouterr().err == f"irc: {model}: cannot be read: Too many open files\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irc.backends.driver.read", _no_file)
+        patch.setattr("irc.backends.compiler.read", _no_file)
         assert main(["compile", str(model), "-o", str(target), "-q"]) == 1
     assert capfd.readouterr().err == "irc: [Errno 24] Too many open files\n"
 

@@ -21,7 +21,7 @@ from .counterparts import Counterpart, counterparts
 from .difference import Row, measures, plain, worst
 from .inputs import Stimulus
 from .reference import is_tensor, wide
-from .reference_model import Source
+from .reference_model import ReferenceModel
 from .runner import FED, Runner, Walk, tensors_of
 
 INDEX = "index.json"
@@ -163,7 +163,7 @@ def _clear(folder: Path) -> None:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: Source) -> Iterator[tuple[str, Array]]:
+def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: ReferenceModel) -> Iterator[tuple[str, Array]]:
     """The tensors of a model that can be saved, in its order. Raises VerifyError where it does not run."""
     walk = Walk(runner, stimulus.feeds)
     for chunk in source.chunks(0, [name for name in tensors_of(runner.model) if name not in source.unreadable]):

@@ -59,7 +59,7 @@ class _Stop:
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
         """How many steps were taken so far."""
-        self.counts.append((str(pass_), module.steps.count))
+        self.counts.append((str(pass_), module.debug_counter.count))
 
 
 def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
@@ -134,13 +134,13 @@ def bisect(
         found = _judged(load, pipeline, told, high, middle, None)
         before, after, wrong = (middle, after, wrong) if found is None else (before, middle, found)
     module = _run(load, pipeline, high, after, None)
-    rule, where = module.steps.last
+    rule, where = module.debug_counter.last
     return Culprit(guilty, rule, where, after, total, wrong)
 
 
 def _run(load: Load, pipeline: Sequential, passes: int, limit: int | None, stop: _Stop | None) -> Module:
     module = load()
-    module.steps.limit = limit
+    module.debug_counter.limit = limit
     Sequential(pipeline.passes[:passes])(module, PassContext([] if stop is None else [stop]))
     return module
 

@@ -11,7 +11,7 @@ from ..codec.dtypes import export_dtype
 from ..ir.types import TensorType
 from ..support.errors import VerifyError
 from .graph_reads import BRANCHES, is_branching
-from .reference_model import NUMPY, Source
+from .reference_model import NUMPY, ReferenceModel
 from .runner import Runner
 
 
@@ -40,7 +40,7 @@ def _kinds(model: ModelProto, base_dir: Path) -> dict[str, int]:
     """By name the ONNX number of the element type of every tensor that onnxruntime gives to numpy."""
     return {
         name: export_dtype(type_.dtype)
-        for name, type_ in Source(model, base_dir).types.items()
+        for name, type_ in ReferenceModel(model, base_dir).types.items()
         if isinstance(type_, TensorType) and type_.dtype is not None and str(type_.dtype) in NUMPY
     }
 

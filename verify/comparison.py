@@ -17,7 +17,7 @@ from .difference import Row, nothing_said, pair, silent_results
 from .graph_reads import BRANCHES, branching
 from .input_values import KINDS
 from .inputs import Stimulus, interface_fault, overridable_inputs, overriding, stimuli
-from .reference_model import HUGE, SURE, Alone, Key, References, Source, bytes_of, parts
+from .reference_model import HUGE, SURE, Alone, Key, ReferenceModel, References, bytes_of, parts
 from .runner import Runner, Walk, tensors_of
 
 LARGE = 32 << 20
@@ -53,7 +53,7 @@ class Comparison:
         frozen: bool = False,
     ) -> None:
         """Raises SourceError where the source does not run, on every set of the user's inputs."""
-        self.source = Source(source, base_dir or Path())
+        self.source = ReferenceModel(source, base_dir or Path())
         self.advance = advance
         self.frozen = frozen
         self.inputs = self._given(inputs) if inputs else self._made(seed)

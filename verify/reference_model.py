@@ -58,7 +58,7 @@ Key = tuple[str, str]
 """A value, and which of its tensors: the number of one in a sequence, or its length; empty for a value that is one."""
 
 
-class Source:
+class ReferenceModel:
     """A model that others are held to. `names` are its tensors in its order, but for the `unreadable`: those of types
     that onnxruntime gives to nobody, and those that depend on chance.
     """
@@ -210,7 +210,7 @@ class Source:
 class References:
     """Those of one set of inputs, which are asked for chunk by chunk."""
 
-    def __init__(self, source: Source, stimulus: Stimulus) -> None:
+    def __init__(self, source: ReferenceModel, stimulus: Stimulus) -> None:
         self.source = source
         self.stimulus = stimulus
         self.walk = Walk(source.runner, stimulus.feeds)

@@ -12,7 +12,7 @@ from ...codec.external_data import value_names
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.tensors import OnnxTensor
 from ...ir.graph import Graph, Module, Node, Value, flatten_origins
-from ...ir.provenance import Applied, Fold, Layer, Refusal, Scope, Source
+from ...ir.provenance import FoldedAffine, Layer, LayerEdits, Refusal, Scope, SourceAffine
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.source_affines import collect_sources, scopes
 from ...passes.statistics import known_statistics
@@ -56,27 +56,27 @@ class Status:
 
 
 def numbered_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[str, Layer]:
-    """The layers of the ledger that were emitted, as the keys of `protos` say, by their ids in the fold map."""
-    emitted = (node for node in module.walk() if node in module.ledger.layers and node in protos)
-    return {f"L{i}": module.ledger.layers[node] for i, node in enumerate(emitted)}
+    """The layers of the provenance that were emitted, as the keys of `protos` say, by their ids in the fold map."""
+    emitted = (node for node in module.walk() if node in module.provenance.layers and node in protos)
+    return {f"L{i}": module.provenance.layers[node] for i, node in enumerate(emitted)}
 
 
 def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
     """What became of every affine of the source, by origin. O(nodes)."""
     collect_sources(module)
-    ledger = module.ledger
+    provenance = module.provenance
     where: dict[int, list[str]] = {}
     for number, layer in layers.items():
         for fold in layer.folds:
             where.setdefault(fold.origin, []).append(number)
-    merged = ledger.merged_origins()
-    sources = ledger.sources or {}
+    merged = provenance.merged_origins()
+    sources = provenance.sources or {}
     alive = _alive(module, set(sources) - set(where) - set(merged))
     found: dict[int, Status] = {}
     for origin in sources:
-        refusal = ledger.refusals.get(origin, NOT_ATTEMPTED)
+        refusal = provenance.refusals.get(origin, NOT_ATTEMPTED)
         if origin in where:
-            whole = origin not in ledger.partial
+            whole = origin not in provenance.partial
             detail = "" if whole else "its scale or its shift stays as an operator"
             found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
         elif origin in merged:
@@ -95,7 +95,7 @@ def build_fold_map(
     name_of: Callable[[Value], str],
     readings: Readings,
 ) -> FoldMap:
-    """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its ledger, its values
+    """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its provenance, its values
     under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
 
     Raises ModelError where a file cannot be read.
@@ -144,23 +144,23 @@ class MapBuilder:
 
         module = self.module
         became = statuses(module, self.layers)
-        sources = module.ledger.sources or {}
+        sources = module.provenance.sources or {}
         source, before = module.source, self.before
         yield "format", FORMAT
         yield "version", VERSION
-        yield "producer", {"name": "irc", "version": __version__, "passes": list(module.ledger.passes)}
+        yield "producer", {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)}
         yield "source_model", None if before is None else identity(source, before)
         yield "folded_model", identity(self.model, self.after)
         yield "sources", Lines(self.source(source, became[origin]) for origin, source in sources.items())
         yield "layers", Lines(self.layer(layer, number) for number, layer in self.layers.items())
         yield "statistics", Lines(self.statistics())
-        yield "history", [self.applied(i, applied) for i, applied in enumerate(module.ledger.history)]
+        yield "history", [self.applied(i, applied) for i, applied in enumerate(module.provenance.history)]
         if before is None:
             yield "restore", None
         else:
             yield "restore", way_back(source, before, self.after, self.factors(), self.kept, self.readings)
 
-    def source(self, source: Source, became: Status) -> str:
+    def source(self, source: SourceAffine, became: Status) -> str:
         """The entry of an affine of the source, as JSON."""
         number = f"A{source.origin}"
         params = ", ".join(
@@ -240,7 +240,7 @@ class MapBuilder:
             ", ".join([self.fold(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)]),
         )
 
-    def fold(self, fold: Fold, ref: str) -> str:
+    def fold(self, fold: FoldedAffine, ref: str) -> str:
         """The entry of an affine's share in a layer, as JSON."""
         return FOLD % (
             fold.origin,
@@ -267,7 +267,7 @@ class MapBuilder:
             yield STATISTIC % (quoted(name), scope, _number(known.axis), *arrays, known.source)
             number += 1
 
-    def applied(self, number: int, applied: Applied) -> dict[str, Any]:
+    def applied(self, number: int, applied: LayerEdits) -> dict[str, Any]:
         ids = {layer.node: key for key, layer in self.layers.items()}
         layers = {
             ids[node]: {key: self.arrays.add(f"H{number}.{ids[node]}.{key}", array) for key, array in arrays.items()}

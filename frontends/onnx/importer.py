@@ -233,7 +233,7 @@ class _Importer:
                 lowered, refusal = lower(domain, op_type, NodeView(opset, attrs, inputs, results))
                 op = lowered or op
                 if refusal is not None:
-                    self.module.ledger.refusals[self.module.next_origin - 1] = refusal
+                    self.module.provenance.refusals[self.module.next_origin - 1] = refusal
         node = Node(
             op,
             inputs,

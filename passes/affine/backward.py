@@ -29,14 +29,14 @@ from .operands import (
     text,
 )
 from .remap import through_reshape
-from .transfer import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
+from .transfer import Transfer, below_zero, is_extent, reduced_axes, shifted, unknown_shape
 
-Ways = Sequence[Carry] | Refusal
+Ways = Sequence[Transfer] | Refusal
 
 
 def _data(affine: Affine) -> Ways:
     """The first operand takes the affine."""
-    return [Carry(operands=((0, affine),))]
+    return [Transfer(operands=((0, affine),))]
 
 
 def unchanged(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
@@ -82,7 +82,7 @@ def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, 
     return low, high
 
 
-def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Carry | Refusal:
+def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Transfer | Refusal:
     """A Clip with other bounds, as attributes or inputs; they are `swapped` where the scale is negative."""
     if swapped:
         bounds = [-bound if np.isinf(bound) else bound for bound in reversed(bounds)]
@@ -92,9 +92,9 @@ def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Carry |
         given = [(n, float(b if np.isfinite(b) else lowest[n])) for n, b in zip(names, bounds, strict=True)]
         if not all(fits_attribute(node, bound) for _, bound in given):
             return Refusal("dtype_mismatch", f"{node.label}: its bounds are attributes, which are float32")
-        return Carry(attrs=tuple(given))
+        return Transfer(attrs=tuple(given))
     inputs = [i for i, b in enumerate(bounds) if np.isfinite(b) or node.input(i + 1) is not None]
-    return Carry(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
+    return Transfer(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
 
 
 def pool(node: Node, index: int, affine: Affine, params: Parameters, *, kind: str) -> Ways:
@@ -184,18 +184,18 @@ def pad(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     new = common_value(affine.apply(np.array(value)))
     if new is None:
         return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
-    return padded(node, value, new, Carry(operands=((0, moved),)))
+    return padded(node, value, new, Transfer(operands=((0, moved),)))
 
 
-def padded(node: Node, old: float, new: float, carry: Carry) -> Ways:
+def padded(node: Node, old: float, new: float, carry: Transfer) -> Ways:
     """The carry, with the value of a constant Pad replaced where it changes."""
     if new == old:
         return [carry]
     if len(node.inputs) == 1:
         if not fits_attribute(node, new):
             return Refusal("dtype_mismatch", f"{node.label}: its value is an attribute, which is a float32")
-        return [Carry(carry.operands, carry.results, attrs=(("value", new),))]
-    return [Carry(carry.operands, carry.results, constants=((2, np.array(new)),))]
+        return [Transfer(carry.operands, carry.results, attrs=(("value", new),))]
+    return [Transfer(carry.operands, carry.results, constants=((2, np.array(new)),))]
 
 
 def padding(node: Node, params: Parameters, affine: Affine) -> tuple[int, int, float | None] | Refusal:
@@ -379,7 +379,7 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
             return unknown_shape(node)
         elif array.size:
             constants.append((i, part.apply_along(array)))
-    return [Carry(operands=tuple(operands), constants=tuple(constants))]
+    return [Transfer(operands=tuple(operands), constants=tuple(constants))]
 
 
 def split(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:

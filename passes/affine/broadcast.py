@@ -19,7 +19,7 @@ from ...ir.types import shape_of
 from .algebra import Affine
 from .magic_rounding import rounding
 from .operands import ALIGNED, Parameters, parameter_axis
-from .transfer import Carry, below_zero, is_extent, shifted, unknown_shape
+from .transfer import Transfer, below_zero, is_extent, shifted, unknown_shape
 
 Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
 
@@ -88,7 +88,7 @@ def _rounding(node: Node, parts: Parts, params: Parameters) -> Refusal | None:
     return next((refusal for refusal in found if refusal is not None), None)
 
 
-def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y; every operand takes the scale, one of them the shift, a constant
     if there is one.
     """
@@ -108,7 +108,7 @@ def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> 
         scaled = [(i, (whole if i == place else scale).apply_along(array)) for i, array in constants]
         operands = [(i, given) for i, given in operands if given.has_scale or given.has_shift]
         scaled = [(i, array) for i, array in scaled if i == place or affine.has_scale]
-        ways.append(Carry(operands=tuple(operands), constants=tuple(scaled)))
+        ways.append(Transfer(operands=tuple(operands), constants=tuple(scaled)))
     return ways or Refusal("axis_mismatch", f"{node.label}: no operand has the channels")
 
 
@@ -117,22 +117,22 @@ def _negated(affine: Affine) -> Affine:
     return affine.rescaled_data(-1.0)
 
 
-def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Mean: s mean(x, y) + t = mean(s x + t, s y + t)."""
     return _everywhere(node, affine, params)
 
 
-def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Max, Min: s max(x, y) + t = max(s x + t, s y + t) for s >= 0."""
     return below_zero(node, affine) or _everywhere(node, affine, params)
 
 
-def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Where: both branches take the affine; the condition does not."""
     return _everywhere(node, affine, params, first=1)
 
 
-def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Carry] | Refusal:
+def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Transfer] | Refusal:
     """Every operand takes the affine whole."""
     parts = _parts(node, affine, params, first)
     if isinstance(parts, Refusal):
@@ -142,33 +142,33 @@ def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) 
     if refusal is not None:
         return refusal
     operands = tuple((i, affine.at(axis)) for i, axis in dynamic)
-    return [Carry(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
+    return [Transfer(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
 
 
-def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Mul: s (x y) = (s x) y = x (s y): exactly one operand takes the scale, and has the channels; no shift passes."""
     parts = _parts(node, affine, params)
     refusal = shifted(node, affine)
     if refusal is not None or isinstance(parts, Refusal):
         return refusal or parts  # type: ignore[return-value]
     dynamic, constants = parts
-    ways = [Carry(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
-    ways += [Carry(constants=((i, affine.apply_along(array)),)) for i, array in constants]
+    ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
+    ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants]
     return ways or Refusal("axis_mismatch", f"{node.label}: no operand has the channels")
 
 
-def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Carry] | Refusal:
+def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
     """Div: s (x / y) = (s x) / y = x / (y / s); a constant denominator takes a scale without zeros. No shift passes."""
     parts = _parts(node, affine, params)
     refusal = shifted(node, affine)
     if refusal is not None or isinstance(parts, Refusal):
         return refusal or parts  # type: ignore[return-value]
     dynamic, constants = parts
-    ways = [Carry(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
-    ways += [Carry(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0]
+    ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
+    ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0]
     if affine.scale.all():
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
-        ways += [Carry(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
+        ways += [Transfer(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
     return ways or Refusal("axis_mismatch", f"{node.label}: the numerator has not the channels")
 
 
@@ -190,7 +190,7 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine | Refusal:
     return affine.at(axis)
 
 
-def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Carry | Refusal:
+def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t; a constant y takes the shift, and lets a scale pass: (s x + t) + y =
     s (x + (y + t) / s).
     """
@@ -209,7 +209,7 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     dynamic, constants = parts
     (place,) = given
     if not constants or len(dynamic) > 1:
-        return Carry(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
+        return Transfer(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
     refusal = _rounding(node, parts, params)
     if refusal is not None:
         return refusal
@@ -219,7 +219,7 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     new = [(i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array)) for i, array in constants]
     if not all(np.isfinite(array).all() for _, array in new):
         return Refusal("nonfinite", f"{node.label}: a constant divided by the scale is not finite")
-    return Carry(results=((0, moved.only_scale()),), constants=tuple(new))
+    return Transfer(results=((0, moved.only_scale()),), constants=tuple(new))
 
 
 def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
@@ -229,17 +229,17 @@ def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)
 
 
-def forward_product(node: Node, given: Mapping[int, Affine], params: Parameters) -> Carry | Refusal:
+def forward_product(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
     """Mul: (s x) y = s (x y); no shift passes."""
     return _scaled(node, given, allowed=(0, 1))
 
 
-def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters) -> Carry | Refusal:
+def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
     """Div: (s x) / y = s (x / y); no shift passes, and nothing passes the denominator."""
     return _scaled(node, given, allowed=(0,))
 
 
-def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Carry | Refusal:
+def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer | Refusal:
     if len(given) > 1:
         return Refusal("multi_consumer", f"{node.label} reads the affine on more than one path")
     (place,) = given
@@ -247,4 +247,4 @@ def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -
     if refusal is not None or place not in allowed:
         return refusal or Refusal("activation_between", f"{node.label}: nothing passes a denominator")
     moved = _pushed(node, given)
-    return moved if isinstance(moved, Refusal) else Carry(results=((0, moved),))
+    return moved if isinstance(moved, Refusal) else Transfer(results=((0, moved),))

@@ -9,8 +9,7 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
-from ...ir.provenance import Fold as FoldRecord
-from ...ir.provenance import Layer
+from ...ir.provenance import FoldedAffine, Layer
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, round_to
 from ...ir.types import DType, dtype_of
@@ -21,12 +20,12 @@ from .plan import Change, Plan
 
 
 class Committer:
-    """Writes plans with a Rewriter, and what they did into the ledger."""
+    """Writes plans with a Rewriter, and what they did into the provenance."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
         self.module = rewriter.module
-        self.merged = self.module.ledger.merged_origins()
+        self.merged = self.module.provenance.merged_origins()
         self._crossed: dict[Node, tuple[str, ...]] = {}
 
     def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
@@ -47,7 +46,7 @@ class Committer:
 
     def rename(self, value: Value) -> None:
         """Give a value that means something else from now on a name of its own, unless it is nobody's business."""
-        self.module.ledger.forget(value)
+        self.module.provenance.forget(value)
         if value.node is not None and not value.is_returned:
             value.name = self.module.fresh_name(f"{value.name}.scaled")
 
@@ -212,7 +211,7 @@ class Committer:
         for reader in readers:
             reader.replace_input(value, add.output)
         value.name, add.output.name = add.output.name, name
-        self.module.ledger.forget(value)
+        self.module.provenance.forget(value)
         if change.direction == "backward":
             self.rename(add.output)
         if layer is not None:
@@ -232,14 +231,14 @@ class Committer:
         return node
 
     def _layer(self, fold: Fold) -> Layer | None:
-        """The ledger's record of a layer, which from now on has a node name that no other node has."""
+        """The provenance's record of a layer, which from now on has a node name that no other node has."""
         node = fold.node
         changes = (fold.factor, fold.bias, fold.shift, fold.rescale, fold.padding)
         if all(change is None for change in changes):
             return None
         if node.op == "nn.batch_norm_to_affine":
             return None
-        layer = self.module.ledger.layers.get(node)
+        layer = self.module.provenance.layers.get(node)
         if layer is None:
             bias = node.input(2) if node.op != "matmul" else None
             layer = Layer(
@@ -252,19 +251,19 @@ class Committer:
                 None if bias is None else bias.name,
                 [],
             )
-            self.module.ledger.layers[node] = layer
+            self.module.provenance.layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)
         return layer
 
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
-        sources = self.module.ledger.sources or {}
+        sources = self.module.provenance.sources or {}
         crossed = self._crossed[change.node]
         for stage in affine.stages:
             for origin in stage.origins:
-                self.module.ledger.refusals.pop(origin, None)
+                self.module.provenance.refusals.pop(origin, None)
                 if origin in sources and origin not in self.merged:
                     axis = layer.axis if change.direction == "backward" else affine.axis
-                    record = FoldRecord(origin, change.direction, axis, stage.scale, stage.shift, crossed)
+                    record = FoldedAffine(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)
 
 

@@ -39,13 +39,13 @@ from .operands import (
     text,
 )
 from .remap import through_reshape
-from .transfer import Carry, below_zero, is_extent, reduced_axes, shifted, unknown_shape
+from .transfer import Transfer, below_zero, is_extent, reduced_axes, shifted, unknown_shape
 
 Given = Mapping[int, Affine]
 
 
-def _result(affine: Affine) -> Carry:
-    return Carry(results=((0, affine),))
+def _result(affine: Affine) -> Transfer:
+    return Transfer(results=((0, affine),))
 
 
 def _only(node: Node, given: Given) -> Affine | Refusal:
@@ -55,7 +55,7 @@ def _only(node: Node, given: Given) -> Affine | Refusal:
     return given[0]
 
 
-def unchanged(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def unchanged(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Identity, Dropout: op(x) = x."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -65,13 +65,13 @@ def unchanged(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return _result(affine)
 
 
-def negative(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def negative(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Neg: -(s x + t) = s (-x) - t."""
     affine = _only(node, given)
     return affine if isinstance(affine, Refusal) else _result(affine.rescaled_data(-1.0))
 
 
-def rectifier(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def rectifier(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Relu, LeakyRelu, PRelu, Abs: op(s x) = s op(x) for s >= 0; no shift passes."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -79,7 +79,7 @@ def rectifier(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return shifted(node, affine) or below_zero(node, affine) or _result(affine)
 
 
-def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def clip(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Clip: the bounds a and b become (a - t) / s and (b - t) / s, swapped where s < 0."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -95,7 +95,7 @@ def clip(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return changed if isinstance(changed, Refusal) else replace(changed, results=((0, affine),))
 
 
-def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """HardSigmoid: clip(alpha x + beta, 0, 1) of s x + t has alpha s and alpha t + beta, which are scalars."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -109,10 +109,10 @@ def hard_sigmoid(node: Node, given: Given, params: Parameters) -> Carry | Refusa
         return Refusal("overflow", f"{node.label}: the new slope is not finite")
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
         return Refusal("dtype_mismatch", f"{node.label}: its slope is an attribute, which is a float32")
-    return Carry(attrs=(("alpha", slope), ("beta", offset)))
+    return Transfer(attrs=(("alpha", slope), ("beta", offset)))
 
 
-def pool(node: Node, given: Given, params: Parameters, *, kind: str) -> Carry | Refusal:
+def pool(node: Node, given: Given, params: Parameters, *, kind: str) -> Transfer | Refusal:
     """Pools: the conditions are those of the way back."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -121,7 +121,7 @@ def pool(node: Node, given: Given, params: Parameters, *, kind: str) -> Carry | 
     return ways if isinstance(ways, Refusal) else _result(affine)
 
 
-def reduce(node: Node, given: Given, params: Parameters, *, kind: str) -> Carry | Refusal:
+def reduce(node: Node, given: Given, params: Parameters, *, kind: str) -> Transfer | Refusal:
     """ReduceMax, -Min, -Mean, -Sum, -L1, -L2 over other axes than the channels, or of a uniform affine."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -149,7 +149,7 @@ def reduce(node: Node, given: Given, params: Parameters, *, kind: str) -> Carry 
     return _result(moved)
 
 
-def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def pad(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Pad: a constant v becomes (v - t) / s, which must be the same number in every channel."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -172,7 +172,7 @@ def pad(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return ways if isinstance(ways, Refusal) else ways[0]
 
 
-def resize(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def resize(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Resize, Upsample: the conditions are those of the way back."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
@@ -181,7 +181,7 @@ def resize(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return ways if isinstance(ways, Refusal) else _result(affine)
 
 
-def transpose(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def transpose(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Transpose: axis perm[a] of the data is axis a of the result."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:
@@ -193,7 +193,7 @@ def transpose(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return parted(node) if moved is None else _result(moved)
 
 
-def reshape(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def reshape(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Reshape, Flatten, Squeeze, Unsqueeze: the row-major order of the elements stays."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:
@@ -207,7 +207,7 @@ def reshape(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return _result(moved)
 
 
-def depth_to_space(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def depth_to_space(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """DepthToSpace: the blocks that become one channel must agree."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis in (None, 0):
@@ -219,7 +219,7 @@ def depth_to_space(node: Node, given: Given, params: Parameters) -> Carry | Refu
     return moved if isinstance(moved, Refusal) else _result(moved)
 
 
-def space_to_depth(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def space_to_depth(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """SpaceToDepth: every block of the result has the channels of the data."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis in (None, 0):
@@ -232,7 +232,7 @@ def space_to_depth(node: Node, given: Given, params: Parameters) -> Carry | Refu
     return _result(affine.map(1, lambda array: np.tile(array, blocks)))
 
 
-def concatenate(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def concatenate(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Concat along the channels: the other operands have the identity; along another axis all must agree."""
     shape = shape_of(node.output.type)
     axis = integer(node, "axis", 1)
@@ -262,19 +262,19 @@ def concatenate(node: Node, given: Given, params: Parameters) -> Carry | Refusal
     return _result(Affine.joined(axis, scale, shift, origins))
 
 
-def split(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def split(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Split: along the channels each result has its part of the affine."""
     affine = _only(node, given)
     if isinstance(affine, Refusal):
         return affine
     before, _ = shapes(node)
     if affine.axis is None:
-        return Carry(results=tuple((i, affine) for i in range(len(node.outputs))))
+        return Transfer(results=tuple((i, affine) for i in range(len(node.outputs))))
     if before is None:
         return unknown_shape(node)
     axis = integer(node, "axis", 0) % len(before)
     if affine.axis != axis:
-        return Carry(results=tuple((i, affine) for i in range(len(node.outputs))))
+        return Transfer(results=tuple((i, affine) for i in range(len(node.outputs))))
     extents = result_extents(node, axis)
     if extents is None or sum(extents) != affine.channels:
         return unknown_shape(node)
@@ -283,10 +283,10 @@ def split(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
         part = slice(start, start + extent)
         results.append((i, affine.map(axis, lambda array, part=part: array[part])))  # type: ignore[misc]
         start += extent
-    return Carry(results=tuple(results))
+    return Transfer(results=tuple(results))
 
 
-def strided_slice(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def strided_slice(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Slice: along the channels, those that are read."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:
@@ -300,7 +300,7 @@ def strided_slice(node: Node, given: Given, params: Parameters) -> Carry | Refus
     return _result(affine.map(affine.axis, lambda array: array[places]))
 
 
-def take(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def take(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Gather: along the channels, those that are read."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:
@@ -318,7 +318,7 @@ def take(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
     return _result(affine.map(axis, lambda array: array[indices]))
 
 
-def broadcast_to(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def broadcast_to(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Expand: the channels stay channels."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:
@@ -333,7 +333,7 @@ def broadcast_to(node: Node, given: Given, params: Parameters) -> Carry | Refusa
 MAX_REPEATS = 1 << 16
 
 
-def tile(node: Node, given: Given, params: Parameters) -> Carry | Refusal:
+def tile(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Tile: the channels are repeated."""
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis is None:

@@ -26,7 +26,7 @@ from .layers import Fold
 from .operands import Parameters
 from .recognise import batch_norm_of
 from .table import affine_rule
-from .transfer import Carry
+from .transfer import Transfer
 
 Path = tuple[Node, "Path | None"]
 """The operators that an affine has passed, the last one first."""
@@ -58,7 +58,7 @@ class Change:
     value: Value
     direction: str
     fold: Fold | None = None
-    carry: Carry | None = None
+    carry: Transfer | None = None
     path: Path | None = None
     lacks: Affine | None = None
 
@@ -364,7 +364,7 @@ def _needs_one_axis(node: Node, affine: Affine) -> Refusal | None:
     return Refusal("axis_mismatch", f"{node.label}: the channels lie on several axes in front of it")
 
 
-def _overflow(node: Node, carry: Carry) -> Refusal | None:
+def _overflow(node: Node, carry: Transfer) -> Refusal | None:
     """Why the constants of a carry do not fit the dtype of the node, None where they do.
 
     A number that is lost to zero beside others is lost in a sum anyway, but not in a product.

@@ -36,7 +36,7 @@ ARITHMETIC = frozenset(
 
 
 @record(slots=False)
-class Step:
+class AffineOp:
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 
     `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where `axis` is None and
@@ -73,7 +73,7 @@ class Step:
         return flatten_origins(tuple(node.origins for node in self.nodes))
 
 
-def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | Refusal | None:
     """The affine that begins at `node`; a refusal where it is one but for a condition; None where it is something else.
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
@@ -88,11 +88,11 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None
         assert data is not None
         if evaluator.array(data) is not None:
             return None
-        return Step((node,), data, node.output, None, np.array(-1.0), np.zeros(()))
+        return AffineOp((node,), data, node.output, None, np.array(-1.0), np.zeros(()))
     return _batch_norm(node, evaluator) or _binary(node, evaluator)
 
 
-def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
+def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     if node.op != "multiply":
         return None
     data, scale = node.inputs
@@ -111,7 +111,7 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> Step | None:
         return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)
     assert mean is not None and beta is not None
-    return Step((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
+    return AffineOp((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
 
 
 def made_of_little(value: Value | None) -> bool:
@@ -153,7 +153,7 @@ def too_much_shared(value: Value | None) -> Refusal:
     )
 
 
-def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
+def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | Refusal | None:
     if len(node.inputs) != 2:
         return None
     constants = [i for i, value in enumerate(node.inputs) if evaluator.is_constant(value)]
@@ -184,7 +184,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> Step | Refusal | None:
         return pair
     if node.op in SUMS and (refusal := rounding(node, constant, evaluator)) is not None:
         return refusal
-    return Step((node,), data, node.output, axis, *pair, parameter)
+    return AffineOp((node,), data, node.output, axis, *pair, parameter)
 
 
 def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array] | Refusal:

@@ -9,11 +9,11 @@ import numpy as np
 from ...ir.attributes import RegionRef
 from ...ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
 from ...ir.graph import Graph, Module, Node, Value
-from ...ir.provenance import Param, Refusal, Scope, Source
-from ...ir.statistics import Clue
+from ...ir.provenance import Param, Refusal, Scope, SourceAffine
+from ...ir.statistics import StatisticRef
 from ...ir.tensor import OpaqueTensor, Tensor
 from ...ir.types import shape_of
-from .recognise import Step, made_of_little, recognise
+from .recognise import AffineOp, made_of_little, recognise
 
 USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
 """Element types of parameters that an imported tensor certainly can be read in."""
@@ -37,10 +37,10 @@ BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def collect_sources(module: Module) -> None:
-    """Fill `module.ledger.sources` if that has not been done yet. O(nodes)."""
-    if module.ledger.sources is not None:
+    """Fill `module.provenance.sources` if that has not been done yet. O(nodes)."""
+    if module.provenance.sources is not None:
         return
-    sources: dict[int, Source] = {}
+    sources: dict[int, SourceAffine] = {}
     evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
     for graph, scope in scopes(module):
         index = 0
@@ -56,16 +56,16 @@ def collect_sources(module: Module) -> None:
             if source is not None and node.op == "nn.batch_norm":
                 note_statistics(node, source, module)
             index += node.op != "constant" or "form" in node.attrs
-    module.ledger.sources = sources
+    module.provenance.sources = sources
 
 
-def note_statistics(node: Node, source: Source, module: Module) -> None:
+def note_statistics(node: Node, source: SourceAffine, module: Module) -> None:
     """A BatchNormalization in inference knows its data and its result; of what two know, the result counts."""
-    statistics = module.ledger.statistics
+    statistics = module.provenance.statistics
     data = node.inputs[0]
     if data is not None:
-        statistics.setdefault(data, Clue(source, result=False))
-    statistics[node.output] = Clue(source, result=True)
+        statistics.setdefault(data, StatisticRef(source, result=False))
+    statistics[node.output] = StatisticRef(source, result=True)
 
 
 def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
@@ -107,7 +107,7 @@ def _name(node: Node, index: int) -> str:
     return "" if value is None else value.name
 
 
-def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> SourceAffine | None:
     if not node.origins or not node.outputs:
         return None
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
@@ -118,7 +118,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
     gamma = node.inputs[1]
     shape = None if gamma is None else shape_of(gamma.type)
     channels = shape[0] if shape and isinstance(shape[0], int) else None
-    return Source(
+    return SourceAffine(
         origin=_origin(node),
         kind="batch_norm",
         scope=scope,
@@ -144,17 +144,17 @@ def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     return tensor if tensor.dtype.is_float and evaluator.array(value) is not None else None
 
 
-def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> Source | None:
+def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> SourceAffine | None:
     step = recognise(node, evaluator)
     if isinstance(step, Refusal) and step.code in UNDECIDED:
         return _undecided(node, scope, index)
-    if not isinstance(step, Step):
+    if not isinstance(step, AffineOp):
         return None
     params: dict[str, Param] = {}
     if step.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
         params[key] = Param(step.parameter.name, _known(step.parameter, evaluator))
-    return Source(
+    return SourceAffine(
         origin=_origin(node),
         kind=KINDS[node.op],
         scope=scope,
@@ -170,10 +170,10 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
     )
 
 
-def _undecided(node: Node, scope: Scope, index: int) -> Source:
+def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
     """An operation that is an affine if only its constant, or the rank of its data, were certain."""
     kind = KINDS[node.op]
-    return Source(
+    return SourceAffine(
         origin=_origin(node),
         kind=kind,
         scope=scope,

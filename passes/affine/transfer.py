@@ -17,7 +17,7 @@ from .operands import Parameters, integers, shapes
 
 
 @record
-class Carry:
+class Transfer:
     """An affine passes a node: one of its result does if every one of `operands` becomes that affine of itself, one
     of its operands if every one of its `results` is taken on.
 
@@ -30,10 +30,10 @@ class Carry:
     attrs: tuple[tuple[str, Attribute], ...] = ()
 
 
-Backward = Callable[[Node, int, Affine, Parameters], "Sequence[Carry] | Refusal"]
+Backward = Callable[[Node, int, Affine, Parameters], "Sequence[Transfer] | Refusal"]
 """The ways in which an affine of a result (by number) passes the node, the preferred one first."""
 
-Forward = Callable[[Node, Mapping[int, Affine], Parameters], "Carry | Refusal"]
+Forward = Callable[[Node, Mapping[int, Affine], Parameters], "Transfer | Refusal"]
 """How affines of some operands (by number) pass the node."""
 
 

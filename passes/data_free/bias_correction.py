@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Module, Node
 from ...ir.ops import sole_reader
-from ...ir.provenance import Applied
+from ...ir.provenance import LayerEdits
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, round_to, to_float64
 from ...ir.types import DType
@@ -67,7 +67,7 @@ class BiasCorrection(Pass):
         params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes))
         moments = propagate(module)
         corrector = _Corrector(Rewriter(module), params)
-        applied = Applied(str(self))
+        applied = LayerEdits(str(self))
         left = total = 0
         for graph in module.graphs():
             for node in list(graph):
@@ -81,7 +81,7 @@ class BiasCorrection(Pass):
                 else:
                     applied.layers[node] = {"correction": correction}
         if applied.layers:
-            module.ledger.history.append(applied)
+            module.provenance.history.append(applied)
         if left:
             ctx.warnings.append(
                 f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known "
@@ -130,7 +130,7 @@ class _Corrector:
         change = self.change(linear.node, affine)
         if change is None:
             return False
-        statistics = self.rewriter.module.ledger.statistics
+        statistics = self.rewriter.module.provenance.statistics
         known = statistics.get(change.value)
         self.committer.commit(Plan([change]), change.node, change.node)
         if known is not None:

@@ -19,7 +19,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Module, Node, Value
 from ...ir.movement import integer
-from ...ir.provenance import Applied, Refusal
+from ...ir.provenance import LayerEdits, Refusal
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
@@ -82,7 +82,7 @@ class CrossLayerEqualization(Pass):
             if not any(moved):
                 break
         if equalizer.applied.layers:
-            module.ledger.history.append(equalizer.applied)
+            module.provenance.history.append(equalizer.applied)
         return equalizer.linker.rewriter.changed
 
 
@@ -104,7 +104,7 @@ class _Equalizer:
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
         self.linker = Linker(module)
-        self.applied = Applied(str(options))
+        self.applied = LayerEdits(str(options))
 
     def sweep(self, graph: Graph) -> bool:
         """Equalize every link once, in the order of the graph; whether there was one."""

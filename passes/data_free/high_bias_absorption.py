@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.graph import Module, Value
 from ...ir.ops import sole_reader
-from ...ir.provenance import Applied, Refusal
+from ...ir.provenance import LayerEdits, Refusal
 from ...ir.statistics import Statistic
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -60,7 +60,7 @@ class HighBiasAbsorption(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         linker = Linker(module, border=PADDING[self.padding])
-        applied = Applied(str(self))
+        applied = LayerEdits(str(self))
         padded: list[str] = []
         for graph in module.graphs():
             linker.planner.number(graph)
@@ -73,7 +73,7 @@ class HighBiasAbsorption(Pass):
                     record(applied, link)
                     linker.commit(link)
         if applied.layers:
-            module.ledger.history.append(applied)
+            module.provenance.history.append(applied)
         if padded:
             what = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
             ctx.warnings.append(
@@ -113,7 +113,7 @@ def zero_padded(link: Link) -> list[str]:
     return names
 
 
-def record(applied: Applied, link: Link) -> None:
+def record(applied: LayerEdits, link: Link) -> None:
     """Note what the layers of a link lose and get."""
     for side, fold in link.folds():
         key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)

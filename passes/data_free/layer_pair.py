@@ -15,7 +15,7 @@ from ...ir.graph import Module, Value
 from ...ir.ops import BIASED, sole_reader
 from ...ir.provenance import Refusal
 from ...ir.rewriter import Rewriter
-from ...ir.statistics import Clue
+from ...ir.statistics import StatisticRef
 from ..affine.algebra import Affine
 from ..affine.commit import Committer
 from ..affine.layers import Fold
@@ -78,7 +78,7 @@ class Linker:
         self.params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes), border=border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
-        self.statistics = module.ledger.statistics
+        self.statistics = module.provenance.statistics
 
     def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | Refusal:
         """The link at `value`, or why there is none. Changes nothing; O(region)."""
@@ -115,7 +115,7 @@ class Linker:
                 self.statistics[value] = moved
 
 
-def applied(clue: Clue, affine: Affine) -> Clue | None:
+def applied(clue: StatisticRef, affine: Affine) -> StatisticRef | None:
     """What is known of an affine of the value, None where the channels are others."""
     along = affine.axis is None or (affine.axis == clue.source.axis and affine.channels == clue.source.channels)
     return clue.applied(affine.scale, affine.shift) if along and not affine.extents else None

@@ -24,7 +24,7 @@ from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ..affine.algebra import Affine, Stage
 from ..affine.operands import Parameters, number, text
-from ..affine.recognise import Step, recognise
+from ..affine.recognise import AffineOp, recognise
 from ..affine.table import affine_rule
 from ..statistics import known_statistics
 from .activations import Function, smooth
@@ -130,7 +130,7 @@ class _Propagator:
         if node.op in (*MOVERS, *AVERAGES, *EXTREMA):
             return self.moved(node)
         step = recognise(node, self.params.evaluator)
-        if isinstance(step, Step):
+        if isinstance(step, AffineOp):
             found = self.affine(step)
             return () if found is None else [(step.result, found)]
         found = self.single(node) if len(node.outputs) == 1 else None
@@ -149,7 +149,7 @@ class _Propagator:
         value = node.input(index)
         return None if value is None else self.found.get(value)
 
-    def affine(self, step: Step) -> Moments | None:
+    def affine(self, step: AffineOp) -> Moments | None:
         """Scale and shift per channel, BatchNormalization among them."""
         data = self.found.get(step.data)
         if data is None or step.axis not in (None, data.axis):
@@ -279,7 +279,7 @@ class _Propagator:
         if node is None or value.index:
             return None
         step = recognise(node, self.params.evaluator)
-        if isinstance(step, Step):
+        if isinstance(step, AffineOp):
             scale, shift = (array if array.ndim == 0 else array[:, None] for array in (step.scale, step.shift))
             return step.data, lambda v: v * scale + shift
         data = node.input(0)

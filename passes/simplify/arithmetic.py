@@ -11,7 +11,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
 from ...support.record import record
-from ..affine.recognise import Step, made_of_little, recognise
+from ..affine.recognise import AffineOp, made_of_little, recognise
 from .extents import ShapeEvaluator
 from .rules import (
     MAX_BYTES,
@@ -32,7 +32,7 @@ somebody may compare with, is lost then."""
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
     step = recognise(node, evaluator)
-    if not isinstance(step, Step) or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
+    if not isinstance(step, AffineOp) or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
         return False
     if step.data.type != step.result.type:
         return False
@@ -78,7 +78,7 @@ def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
     outer = recognise(node, evaluator)
-    if not isinstance(outer, Step) or len(outer.nodes) > 1:
+    if not isinstance(outer, AffineOp) or len(outer.nodes) > 1:
         return False
     producer = outer.data.node
     if producer is None or not only_reader(outer.data, node):
@@ -87,7 +87,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) 
         return False
     inner = recognise(producer, evaluator)
     dtype = dtype_of(outer.result.type)
-    if not isinstance(inner, Step) or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
+    if not isinstance(inner, AffineOp) or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
         return False
     axis = inner.axis if outer.axis is None else outer.axis
     if (inner.axis is not None and inner.axis != axis) or inner.data.type != outer.result.type:
@@ -108,7 +108,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) 
     return True
 
 
-def _merged(inner: Step, outer: Step, dtype: DType) -> tuple[str, Array] | None:
+def _merged(inner: AffineOp, outer: AffineOp, dtype: DType) -> tuple[str, Array] | None:
     """The operator and constant that stand for two shifts or two scales in a row, None where they may not merge."""
     if (inner.scale == 1).all() and (outer.scale == 1).all():
         total = _total("add", inner.shift, outer.shift, dtype)
@@ -200,7 +200,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     result = rewriter.make(
         op, [inner.data, parameter], before=node, hint=node.output.name, name=node.name, type_=node.output.type
     )
-    rewriter.module.ledger.merged.append((producer.origins, "SimplifyExpr.merge_constants"))
+    rewriter.module.provenance.merged.append((producer.origins, "SimplifyExpr.merge_constants"))
     rewriter.replace(node.output, result.output, take_name=True)
     return True
 
@@ -236,7 +236,7 @@ def _floats(first: Node, inner: _Link, second: Node, outer: _Link, dtype: DType)
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b)"""
     step = recognise(node, evaluator)
-    if not isinstance(step, Step) or len(step.nodes) > 1 or step.axis != 1 or not (step.scale == 1).all():
+    if not isinstance(step, AffineOp) or len(step.nodes) > 1 or step.axis != 1 or not (step.scale == 1).all():
         return False
     matmul = step.data.node
     if matmul is None or matmul.op != "matmul" or not only_reader(step.data, node):

@@ -12,7 +12,7 @@ from ...ir.ops import op_info
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
-from ..affine.recognise import Step
+from ..affine.recognise import AffineOp
 from .extents import ShapeEvaluator
 
 Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]
@@ -26,7 +26,7 @@ MAX_BYTES = 64 << 10
 
 def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
     """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
-    steps, read = rewriter.steps, node.is_read
+    steps, read = rewriter.debug_counter, node.is_read
     if (read and node.op not in rules) or steps.exhausted:
         return False
     if not read and drop_unread(node, rewriter):
@@ -113,6 +113,6 @@ def keeps_shape(data: Value, constant: Array) -> bool:
     return broadcasts_into(constant.shape, shape_of(data.type))
 
 
-def note_merged(rewriter: Rewriter, step: Step, rule: str) -> None:
+def note_merged(rewriter: Rewriter, step: AffineOp, rule: str) -> None:
     """Record for the fold map that the affine of `step` went into another operator by `rule`."""
-    rewriter.module.ledger.merged.extend((node.origins, rule) for node in step.nodes)
+    rewriter.module.provenance.merged.extend((node.origins, rule) for node in step.nodes)

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import ModuleType
 
-from . import (
-    arithmetic,
-    control,
-    elementwise,
-    layout,
-    padding,
-)
-from . import (
-    shape_arithmetic as shapes,
-)
+from . import arithmetic, control, elementwise, layout, padding
+from . import shape_arithmetic as shapes
 from .rules import Rules
 
 _REMOVALS = (arithmetic.single_operand, arithmetic.where_constant)

@@ -124,10 +124,10 @@ def shift_across_padding(patch: pytest.MonkeyPatch) -> None:
 
 def sign_untested(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.table import AFFINE_RULES
-    from irc.passes.affine.transfer import Carry
+    from irc.passes.affine.transfer import Transfer
 
     def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
-        return [Carry(operands=((0, affine),))]
+        return [Transfer(operands=((0, affine),))]
 
     patch.setitem(AFFINE_RULES, "nn.relu", replace(AFFINE_RULES["nn.relu"], backward=unchanged))
 

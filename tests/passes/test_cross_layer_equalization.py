@@ -29,7 +29,7 @@ from graphs import (
     compiled,
 )
 from harness import run
-from irc.backends.driver import compile as compile_model
+from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from irc.frontends.onnx import from_model
 from irc.passes import CrossLayerEqualization, PassContext, Verify
@@ -306,7 +306,7 @@ def test_what_stops_a_scale(name: str, stopped: bool) -> None:
     model = graph.model()
     result = equalized(model)
     assert (result.model == model) == stopped
-    assert bool(result.module.ledger.history) != stopped
+    assert bool(result.module.provenance.history) != stopped
 
 
 def test_only_activations_between_convolutions() -> None:
@@ -361,7 +361,7 @@ def test_statistics_stay_true() -> None:
     assert assert_statistics_are_true(before, data) == 3
     result = compile_model(model, f"default,{PASS}")
     assert assert_statistics_are_true(result, data) == 3
-    (applied,) = result.module.ledger.history
+    (applied,) = result.module.provenance.history
     assert applied.name == PASS
     keys = [set(record) for record in applied.layers.values()]
     assert keys == [{"rescale_out"}, {"rescale_in", "rescale_out"}, {"rescale_in"}]
@@ -388,7 +388,7 @@ def test_random_graphs_compute_the_same(block: int) -> None:
         model = grow(seed, F64)
         passes = (PASS, f"default,{PASS}{{iterations=2}}")[seed // 4 % 2]
         result = compile_model(model, passes, context=PassContext([Verify()]))
-        links += len(result.module.ledger.history)
+        links += len(result.module.provenance.history)
         assert difference(model, result.model) <= EXACT, seed
         assert_nothing_stale(model, result.model)
     assert links > 5
@@ -418,7 +418,7 @@ def test_clips_with_two_bounds_stay_in_a_trained_model() -> None:
     path, _, _ = digits("relu6")
     module = from_model(compile_model(path).model)
     CrossLayerEqualization()(module)
-    (applied,) = module.ledger.history
+    (applied,) = module.provenance.history
     assert len(applied.layers) == 4
 
 

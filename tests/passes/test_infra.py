@@ -141,7 +141,7 @@ def test_sequential_returns_the_module_it_was_given(mixed: ModelProto) -> None:
     module = from_model(mixed)
     assert Sequential([SimplifyInference(), FoldScaleAxis()])(module) is module
     assert SimplifyExpr()(module) is module
-    assert module.ledger.passes == ["SimplifyInference", "FoldScaleAxis", "SimplifyExpr"]
+    assert module.provenance.passes == ["SimplifyInference", "FoldScaleAxis", "SimplifyExpr"]
 
 
 def test_an_empty_sequential_does_nothing(mixed: ModelProto) -> None:
@@ -404,7 +404,7 @@ def test_the_module_is_sound_after_every_pass() -> None:
         for pass_ in default_pipeline().passes:
             pass_(module)
             verify(module)
-        assert module.ledger.passes, name
+        assert module.provenance.passes, name
 
 
 def test_a_model_that_is_not_ssa_is_left_as_it_is() -> None:

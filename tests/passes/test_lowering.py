@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from irc.backends.driver import compile as compile_model
+from irc.backends.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.ir.verifier import verify
 from onnx import TensorProto, helper

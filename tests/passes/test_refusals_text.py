@@ -220,5 +220,5 @@ def test_a_graph_is_left_alone(name: str) -> None:
     parse_pipeline("DeadCodeElimination")(module)
     before = to_text(module)
     parse_pipeline("FoldScaleAxis")(module)
-    assert words in str(module.ledger.refusals)
+    assert words in str(module.provenance.refusals)
     assert to_text(module) == before

@@ -10,7 +10,7 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from irc.backends.driver import compile as compile_model
+from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 

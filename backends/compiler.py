@@ -52,7 +52,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
 
     Found by folding the source once more with frozen initializers, if some refusal says that they stand in the way.
     """
-    refusals = module.ledger.refusals.values()
+    refusals = module.provenance.refusals.values()
     if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
         return 0
     from ..passes import FreezeInitializers
@@ -60,7 +60,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     frozen = from_model(module.source, module.base_dir, module.limits)
     folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
     Sequential([FreezeInitializers(), *folding])(frozen)
-    return len(frozen.ledger.folded_origins()) - len(module.ledger.folded_origins())
+    return len(frozen.provenance.folded_origins()) - len(module.provenance.folded_origins())
 
 
 def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:
