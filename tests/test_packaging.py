@@ -13,13 +13,12 @@ import harness
 import irc
 import pytest
 
-FOLDERS = ("backends", "codec", "commands", "frontends", "ir", "parallel", "passes", "report", "support", "verify")
 PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
 
 
 def test_packages_are_the_folders_on_disk() -> None:
     found = {"irc"}
-    for folder in FOLDERS:
+    for folder in harness.FOLDERS:
         for init in (harness.ROOT / folder).rglob("__init__.py"):
             found.add("irc." + ".".join(init.parent.relative_to(harness.ROOT).parts))
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == found
@@ -84,7 +83,7 @@ def test_help_and_the_list_of_passes_import_nothing_heavy(call: str) -> None:
 
 
 def test_every_module_imports_on_its_own() -> None:
-    for folder in FOLDERS:
+    for folder in harness.FOLDERS:
         for path in (harness.ROOT / folder).rglob("*.py"):
             parts = path.relative_to(harness.ROOT).with_suffix("").parts
             importlib.import_module("irc." + ".".join(part for part in parts if part != "__init__"))

@@ -19,7 +19,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
-FOLDERS = ("backends", "commands", "frontends", "ir", "passes")
 
 RUNS_CODE = {
     "eval",
@@ -47,7 +46,10 @@ PROCESSES = {
 
 def sources() -> Iterator[tuple[str, ast.AST]]:
     """Every module of the package, parsed."""
-    for path in [*harness.ROOT.glob("*.py"), *(p for folder in FOLDERS for p in (harness.ROOT / folder).rglob("*.py"))]:
+    for path in [
+        *harness.ROOT.glob("*.py"),
+        *(p for folder in harness.FOLDERS for p in (harness.ROOT / folder).rglob("*.py")),
+    ]:
         yield path.relative_to(harness.ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
