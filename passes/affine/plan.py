@@ -359,7 +359,7 @@ def too_wide(node: Node) -> Refusal | None:
 
 def _needs_one_axis(node: Node, affine: Affine) -> Refusal | None:
     """Why an operator cannot take channels that lie on several axes, None where it can, or they do not."""
-    if not affine.extents or affine_rule(node.op).several_axes:
+    if not affine.extents or op_info(node.op) is None or affine_rule(node.op).several_axes:
         return None
     return Refusal("axis_mismatch", f"{node.label}: the channels lie on several axes in front of it")
 
