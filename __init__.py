@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .backends.foldmap import FoldMap
     from .backends.result import Result, emit
     from .frontends import load
-    from .ir.graph import Module
+    from .ir.module import Module
     from .ir.text.parser import parse
     from .parallel.jobs import Outcome, compile_many
     from .support.errors import (
@@ -66,7 +66,7 @@ _exported, _ = lazy_exports(
         "backends.foldmap": ("FoldMap",),
         "backends.result": ("Result", "emit"),
         "frontends": ("load",),
-        "ir.graph": ("Module",),
+        "ir.module": ("Module",),
         "ir.text": ("parse",),
         "parallel.jobs": ("Outcome", "compile_many"),
         "support.errors": (

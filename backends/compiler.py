@@ -7,7 +7,8 @@ from pathlib import Path
 from ..codec.protos import ModelProto
 from ..frontends import load
 from ..frontends.onnx import from_model
-from ..ir.graph import Module
+from ..ir.module import Module
+from ..passes.affine.fold_records import fold_records
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -60,7 +61,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     frozen = from_model(module.source, module.base_dir, module.limits)
     folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
     Sequential([FreezeInitializers(), *folding])(frozen)
-    return len(frozen.provenance.folded_origins()) - len(module.provenance.folded_origins())
+    return len(fold_records(frozen).folded_origins()) - len(fold_records(module).folded_origins())
 
 
 def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -11,7 +11,8 @@ from pathlib import Path
 from ..codec.external_data import all_nodes, complete, external_tensors
 from ..codec.protos import ModelProto
 from ..codec.tensors import external_location
-from ..ir.graph import Module, Value
+from ..ir.graph import Value
+from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
 from ..support.files import Together, replacing, writing

@@ -14,7 +14,8 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto
 
-from ..ir.graph import Graph, Module, Node, Value
+from ..ir.graph import Graph, Node, Value
+from ..ir.module import Module
 from ..ir.tensor import Array, ArrayTensor
 from ..ir.types import dtype_of
 from .onnx.emitter import emit_model

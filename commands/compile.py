@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..backends.result import Result
     from ..codec.protos import ModelProto
-    from ..ir.graph import Module
+    from ..ir.module import Module
     from ..passes import Instrument, Timing
     from ..passes.infra import Sequential
     from ..verify import VerifyNumerics

@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..ir.graph import Module
+    from ..ir.module import Module
     from ..support.limits import Limits
 
 Subparsers = argparse._SubParsersAction  # its only name

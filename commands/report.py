@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..backends.result import Result
-    from ..ir.graph import Module
+    from ..ir.module import Module
     from ..report import Recorder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..support.limits import DEFAULT_LIMITS, Limits
 
 

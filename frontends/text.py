@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..ir.text.parser import parse
 from ..ir.verifier import verify
 from ..support.errors import ModelError, VerifyError

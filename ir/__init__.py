@@ -11,7 +11,8 @@ from ..support.exports import lazy_exports
 
 if TYPE_CHECKING:
     from .analysis import to_networkx
-    from .graph import Function, Graph, Module, Node, Value
+    from .graph import Function, Graph, Node, Value
+    from .module import Module
     from .rewriter import Rewriter
     from .text import to_text
     from .types import DTYPES, DType, TensorType, Type
@@ -37,7 +38,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "analysis": ("to_networkx",),
-        "graph": ("Function", "Graph", "Module", "Node", "Value"),
+        "graph": ("Function", "Graph", "Node", "Value"),
+        "module": ("Module",),
         "rewriter": ("Rewriter",),
         "text": ("to_text",),
         "types": ("DTYPES", "DType", "TensorType", "Type"),

@@ -1,4 +1,4 @@
-"""The dataflow graph: values, nodes, graphs and modules.
+"""The dataflow graph: values, nodes, graphs and functions.
 
 A graph is SSA: every value is defined once, by a node or as a graph input, and knows its readers. Nodes stand in an
 intrusive list that is always in topological order; its last node is `return`, so a graph output is an ordinary use.
@@ -9,21 +9,14 @@ Passes do not call the mutators here: they go through `irc.ir.rewriter.Rewriter`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..support.limits import DEFAULT_LIMITS, Limits
-from .name_pool import NamePool
 from .types import Type
 
 if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
-    from .payload import Payload
-    from .provenance import Provenance
-    from .tensor import Array, Tensor
+    from .tensor import Tensor
 
 Origins = tuple["int | Origins", ...]
 """Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
@@ -397,92 +390,3 @@ class Function:
     def key(self) -> FunctionKey:
         """What a call names."""
         return (self.domain, self.name, self.overload)
-
-
-class Module:
-    """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
-
-    `source` is what the frontend made it from, `base_dir` the folder in which its external data stands, and `payloads`
-    what `source` only has placeholders for. `limits` bound what passes make of it, `warnings` is what reading it had to
-    say.
-
-    `changed` tells whether a pass changed anything, and `debug_counter` how many rules were applied. `provenance`
-    records the
-    affines of the source and what became of them; `computed` has elements of values that a pass computed, for
-    evaluators to begin with; `dropped` the origins of imported nodes that nothing in the module
-    descends from any more. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
-    written as it came.
-    """
-
-    def __init__(
-        self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
-    ) -> None:
-        from .provenance import DebugCounter, Provenance
-
-        self.graph = graph
-        self.ir_version = ir_version
-        self.functions: dict[FunctionKey, Function] = {}
-        self.source = source
-        self.base_dir = Path()
-        self.payloads: list[Payload] = []
-        self.provenance: Provenance = Provenance()
-        self.debug_counter: DebugCounter = DebugCounter()
-        self.computed: dict[Value, Array] = {}
-        self.dropped: list[Origins] = []
-        self.changed = False
-        self.untouchable = ""
-        self.limits = limits
-        self.warnings: list[str] = []
-        self.next_origin = 0
-        self._value_names: NamePool | None = None
-        self._node_names: NamePool | None = None
-        self._node_counts: Counter[str] = Counter()
-
-    def top_graphs(self) -> Iterator[Graph]:
-        """The main graph, then the function bodies."""
-        yield self.graph
-        for function in self.functions.values():
-            yield function.graph
-
-    def graphs(self) -> Iterator[Graph]:
-        """Every graph: main, functions, and all regions inside them."""
-        for graph in self.top_graphs():
-            yield from graph.graphs()
-
-    def walk(self) -> Iterator[Node]:
-        """Every node of every graph, each `return` included."""
-        return chain.from_iterable(graph.walk() for graph in self.top_graphs())
-
-    def new_origin(self) -> Origins:
-        """A fresh id for an imported node."""
-        self.next_origin += 1
-        return (self.next_origin - 1,)
-
-    def all_names(self) -> set[str]:
-        """Every name of a value or result, in any graph, and the empty one. O(nodes)."""
-        names = {""}
-        for graph in self.graphs():
-            names.update(value.name for value in graph.inputs)
-            names.update(graph.output_names)
-        names.update(value.name for node in self.walk() for value in node.outputs)
-        return names
-
-    def fresh_name(self, hint: str) -> str:
-        """A value name that occurs nowhere in the module: `hint` itself, or `hint.1`, `hint.2`, ..."""
-        if self._value_names is None:
-            self._value_names = NamePool(self.all_names())
-        return self._value_names.fresh(hint)
-
-    def unique_node_name(self, node: Node, hint: str) -> str:
-        """The name of `node` if no other node bears it, else a fresh one made from it or, where empty, from `hint`."""
-        if self._node_names is None:
-            self._node_counts = Counter(other.name for other in self.walk())
-            self._node_names = NamePool(["", *self._node_counts])
-        if node.name and self._node_counts[node.name] == 1:
-            return node.name
-        return self._node_names.fresh(node.name or hint or node.op)
-
-    def __str__(self) -> str:
-        from .text.printer import to_text
-
-        return to_text(self)

@@ -2,7 +2,7 @@
 
 Origins: nodes made while a node is being rewritten come from where it comes from; what replaces a node inherits its
 origins, and those of the operands that die with it. What disappears without a successor is recorded in
-`Module.dropped`. So the origins of the nodes that are emitted, and the dropped ones, are together all imported ones.
+`Provenance.dropped`. So the origins of the emitted nodes and the dropped ones are together all imported ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from types import TracebackType
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
-from .graph import Module, Node, Origins, Value
+from .graph import Node, Origins, Value
 from .infer import TYPE_OF_DATA, same
+from .module import Module
 from .ops import op_info
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
@@ -150,7 +151,8 @@ class Rewriter:
         if take_name:
             assert new.node is not None, "a graph input keeps its name"
             new.name = old.name
-            self._bequeath_statistic(old, new)
+            for table in self.module.provenance.tables.values():
+                table.value_replaced(old, new)
         node = old.node
         if node is not None and not node.is_read:
             self.erase(node, heir=heir or new.node)
@@ -167,9 +169,9 @@ class Rewriter:
                 return False
             if producer.op in ("constant", "variable") or new.is_returned:
                 return False
-        statistics = self.module.provenance.statistics
-        if not returned and old in statistics:
-            statistics.setdefault(new, statistics[old])
+        if not returned:
+            for table in self.module.provenance.tables.values():
+                table.value_forwarded(old, new)
         self.replace(old, new, take_name=returned)
         return True
 
@@ -217,26 +219,16 @@ class Rewriter:
             if inputs:
                 stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
 
-    def _bequeath_statistic(self, old: Value, new: Value) -> None:
-        """What is known of `old` holds for `new`, whatever that held before."""
-        statistics = self.module.provenance.statistics
-        known = statistics.pop(old, None)
-        statistics.pop(new, None)
-        if known is not None:
-            statistics[new] = known
-
     def _bequeath(self, node: Node, heir: Node | None) -> None:
         module, origins = self.module, node.origins
         if node.op != "constant":  # which is neither computed nor a layer
             for value in node.outputs:
                 module.computed.pop(value, None)
-            layer = module.provenance.layers.pop(node, None)
-            if layer is not None and heir is not None:
-                layer.node = heir
-                module.provenance.layers[heir] = layer
+            for table in module.provenance.tables.values():
+                table.node_erased(node, heir)
         if not origins:
             return
         if heir is None:
-            module.dropped.append(origins)
+            module.provenance.dropped.append(origins)
         elif heir.origins is not origins:
             heir.origins = (heir.origins, origins) if heir.origins else origins

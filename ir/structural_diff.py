@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .attributes import RegionRef, SparseTensor
-from .graph import Graph, Module, Node, Value
+from .graph import Graph, Node, Value
+from .module import Module
 from .tensor import Tensor
 from .text.printer import to_text
 

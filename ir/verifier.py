@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..support.errors import VerifyError, visible
-from .graph import Function, Graph, Module, Node, Value
+from .graph import Function, Graph, Node, Value
+from .module import Module
 from .ops import op_info
 from .types import F64, dtype_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node, Value
+from ..ir.graph import Graph, Node, Value
+from ..ir.module import Module
 from ..ir.ops import op_info
 from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import Attribute, SparseTensor
-from ..ir.graph import Graph, Module, Node
+from ..ir.graph import Graph, Node
+from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import Tensor
 from ..support.errors import ModelError
+from .affine.fold_records import fold_records
 from .foreign import is_deterministic
 from .infra import Pass, PassContext
 
@@ -71,7 +73,7 @@ def merge_operators(graph: Graph, rewriter: Rewriter) -> None:
         pairs = list(zip(node.outputs, known.outputs, strict=False))
         if (
             known is node
-            or node in rewriter.module.provenance.layers
+            or node in fold_records(rewriter.module).layers
             or any(a.is_returned and b.is_returned for a, b in pairs)
         ):
             continue

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.graph import FunctionKey, Module, Node
+from ..ir.graph import FunctionKey, Node
+from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS
 from ..ir.rewriter import Rewriter
 from .foreign import is_erasable
@@ -38,7 +39,7 @@ def erase_unread(node: Node, rewriter: Rewriter) -> None:
         return
     if is_erasable(node, rewriter.module):
         captured = [value for region in node.regions for inner in region.walk() for value in inner.inputs]
-        rewriter.module.dropped.extend(
+        rewriter.module.provenance.dropped.extend(
             inner.origins for region in node.regions for inner in region.walk() if inner.origins
         )
         rewriter.erase(node)
@@ -61,6 +62,6 @@ def drop_unused_functions(module: Module) -> bool:
                 waiting.append(module.functions[key].graph)
     unused = [key for key in module.functions if key not in reached and key[0] not in DEFAULT_DOMAINS]
     for key in unused:
-        module.dropped.extend(node.origins for node in module.functions[key].graph.walk() if node.origins)
+        module.provenance.dropped.extend(node.origins for node in module.functions[key].graph.walk() if node.origins)
         del module.functions[key]
     return bool(unused)

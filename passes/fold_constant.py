@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node, Value
+from ..ir.graph import Graph, Node, Value
+from ..ir.module import Module
 from ..ir.ops import op_info
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to

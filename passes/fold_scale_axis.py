@@ -24,7 +24,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node
+from ..ir.graph import Graph, Node
+from ..ir.module import Module
 from ..ir.ops import sole_reader
 from ..ir.provenance import Refusal
 from ..ir.rewriter import Rewriter, is_known
@@ -34,9 +35,11 @@ from ..support.errors import UsageError
 from ..support.record import record
 from .affine.algebra import Affine
 from .affine.commit import Committer
+from .affine.fold_records import fold_records
 from .affine.operands import Parameters
 from .affine.plan import Plan, Planner
 from .affine.recognise import ARITHMETIC, AffineOp, recognise
+from .affine.statistics import statistic_refs
 from .infra import Pass, PassContext
 from .simplify.arithmetic import CANCELLATION
 from .simplify_expr import clean_up
@@ -478,7 +481,7 @@ class _Folder:
         assert data is not None
         self.note_merged([step for step in choice.steps if not recorded.intersection(step.origins)])
         origins = [origin for step in choice.steps for origin in step.origins]
-        partial = self.module.provenance.partial
+        partial = fold_records(self.module).partial
         (partial.update if choice.stays else partial.difference_update)(origins)
         new, made = data, []
         with self.rewriter.rewriting(tail):
@@ -508,7 +511,7 @@ class _Folder:
 
     def note_statistics(self, chain: Iterable[AffineOp]) -> None:
         """What is known of the data of an affine tells what is known of its result."""
-        known = self.module.provenance.statistics
+        known = statistic_refs(self.module)
         for step in chain:
             clue = known.get(step.data)
             if clue is not None and step.result not in known and step.axis in (None, clue.source.axis):

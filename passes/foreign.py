@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..ir.attributes import AttributeRef
-from ..ir.graph import Module, Node
+from ..ir.graph import Node
+from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
 
 RANDOM = frozenset(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.graph import Module, Node
+from ..ir.graph import Node
+from ..ir.module import Module
 from ..ir.tensor import Tensor
 from .infra import Pass, PassContext
 

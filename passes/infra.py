@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, VerifyError
 from .affine.source_affines import collect_sources
 from .catalog import format_option

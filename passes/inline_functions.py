@@ -14,7 +14,8 @@ from ..frontends.onnx.lowering import OP_TYPES, NodeView, lower
 from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Function, FunctionKey, Graph, Module, Node, Origins, Value
+from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value
+from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
 from ..ir.rewriter import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
@@ -187,7 +188,7 @@ class _Inliner:
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
         if not nodes:
-            self.module.dropped.append(call.origins)
+            self.module.provenance.dropped.append(call.origins)
         call.origins = ()  # the copies have them
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
             new = copier.known(result)

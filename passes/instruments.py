@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..ir.structural_diff import diff_lines
 from ..ir.text.printer import to_text
 from ..ir.verifier import verify

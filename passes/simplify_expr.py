@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Module, Node
+from ..ir.graph import Graph, Node
+from ..ir.module import Module
 from ..ir.ops import op_info
 from ..ir.rewriter import Rewriter, infer_types
 from ..ir.types import shape_of

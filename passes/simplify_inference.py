@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
-from ..ir.graph import Module, Node
+from ..ir.graph import Node
+from ..ir.module import Module
 from ..ir.provenance import Refusal
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import Array

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Module, Node
+from ..ir.graph import Node
+from ..ir.module import Module
 from ..ir.ops import BIASED
 from ..ir.rewriter import Rewriter
 from ..ir.types import shape_of

@@ -11,8 +11,8 @@ from onnx import ModelProto, TensorProto
 
 from ..backends.foldmap import FoldMap
 from ..codec.tensors import OnnxTensor
-from ..ir.provenance import Scope
 from ..ir.tensor import Array
+from ..passes.affine.fold_records import Scope
 from ..support.errors import IRError
 from .channels import chart, weight_chart
 from .model_graph import Data

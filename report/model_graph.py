@@ -9,7 +9,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ..ir.ops import DEFAULT_DOMAINS
-from ..ir.provenance import Scope
+from ..passes.affine.fold_records import Scope
 from .page_text import short
 from .recorder import Types
 

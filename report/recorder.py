@@ -10,9 +10,10 @@ from time import perf_counter
 from onnx import ModelProto
 
 from ..backends.onnx.emitter import emit_model
-from ..ir.graph import Module, Value
-from ..ir.provenance import Scope
+from ..ir.graph import Value
+from ..ir.module import Module
 from ..ir.text.printer import to_text
+from ..passes.affine.fold_records import Scope
 from ..passes.affine.source_affines import scopes
 from ..passes.infra import Pass
 from .text_diff import Diff, diff

@@ -11,7 +11,7 @@ from float64.interpreter import Interpreter, tensors_only
 from graphs import F32, Array, BatchNorm, Graph, wide
 from harness import SHARED, run
 from irc.backends.result import Result
-from irc.passes.statistics import known_statistics
+from irc.passes.affine.source_affines import known_statistics
 from onnx import ModelProto, numpy_helper
 
 

@@ -19,7 +19,8 @@ import pytest
 from graphs import F64, Graph, batch_norm
 from irc.frontends.onnx import from_model, importer
 from irc.ir.evaluate import ConstantEvaluator
-from irc.ir.graph import Module, Node
+from irc.ir.graph import Node
+from irc.ir.module import Module
 from irc.ir.text.printer import to_text
 from irc.passes import default_pipeline
 from onnx import ModelProto

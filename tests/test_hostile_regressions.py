@@ -13,7 +13,8 @@ import pytest
 from irc.backends.foldmap import unfold
 from irc.backends.foldmap.digests import graph_digest
 from irc.frontends.onnx import from_model
-from irc.ir.graph import Graph, Module, Node
+from irc.ir.graph import Graph, Node
+from irc.ir.module import Module
 from irc.ir.types import F32 as SINGLE
 from irc.ir.types import TensorType
 from irc.ir.verifier import check

@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from ..backends.onnx.saving import save_model
 from ..backends.result import emit
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..passes.infra import Pass, PassContext, Sequential
 from ..support.errors import SourceError, UsageError, VerifyError
 from .numeric_verify import VerifyNumerics

@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from ..backends.result import emit
 from ..codec.external_data import complete, external_tensors
-from ..ir.graph import Module
+from ..ir.module import Module
 from ..passes.infra import Pass
 from ..support.errors import EmitError, SourceError, VerifyError
 from .comparison import Comparison, Deviation

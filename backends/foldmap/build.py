@@ -11,11 +11,12 @@ import numpy as np
 from ...codec.external_data import value_names
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.tensors import OnnxTensor
-from ...ir.graph import Graph, Module, Node, Value, flatten_origins
-from ...ir.provenance import FoldedAffine, Layer, LayerEdits, Refusal, Scope, SourceAffine
+from ...ir.graph import Graph, Node, Value, flatten_origins
+from ...ir.module import Module
+from ...ir.provenance import Refusal
 from ...ir.tensor import Array, Tensor
-from ...passes.affine.source_affines import collect_sources, scopes
-from ...passes.statistics import known_statistics
+from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope, SourceAffine, fold_records
+from ...passes.affine.source_affines import collect_sources, known_statistics, scopes
 from ...support.record import record
 from .digests import tensor_digest
 from .document import FORMAT, VERSION, FoldMap, write_document
@@ -57,26 +58,26 @@ class Status:
 
 def numbered_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[str, Layer]:
     """The layers of the provenance that were emitted, as the keys of `protos` say, by their ids in the fold map."""
-    emitted = (node for node in module.walk() if node in module.provenance.layers and node in protos)
-    return {f"L{i}": module.provenance.layers[node] for i, node in enumerate(emitted)}
+    emitted = (node for node in module.walk() if node in fold_records(module).layers and node in protos)
+    return {f"L{i}": fold_records(module).layers[node] for i, node in enumerate(emitted)}
 
 
 def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
     """What became of every affine of the source, by origin. O(nodes)."""
     collect_sources(module)
-    provenance = module.provenance
+    provenance, records = module.provenance, fold_records(module)
     where: dict[int, list[str]] = {}
     for number, layer in layers.items():
         for fold in layer.folds:
             where.setdefault(fold.origin, []).append(number)
     merged = provenance.merged_origins()
-    sources = provenance.sources or {}
+    sources = records.sources or {}
     alive = _alive(module, set(sources) - set(where) - set(merged))
     found: dict[int, Status] = {}
     for origin in sources:
         refusal = provenance.refusals.get(origin, NOT_ATTEMPTED)
         if origin in where:
-            whole = origin not in provenance.partial
+            whole = origin not in records.partial
             detail = "" if whole else "its scale or its shift stays as an operator"
             found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
         elif origin in merged:
@@ -144,7 +145,7 @@ class MapBuilder:
 
         module = self.module
         became = statuses(module, self.layers)
-        sources = module.provenance.sources or {}
+        sources = fold_records(module).sources or {}
         source, before = module.source, self.before
         yield "format", FORMAT
         yield "version", VERSION
@@ -154,7 +155,7 @@ class MapBuilder:
         yield "sources", Lines(self.source(source, became[origin]) for origin, source in sources.items())
         yield "layers", Lines(self.layer(layer, number) for number, layer in self.layers.items())
         yield "statistics", Lines(self.statistics())
-        yield "history", [self.applied(i, applied) for i, applied in enumerate(module.provenance.history)]
+        yield "history", [self.applied(i, applied) for i, applied in enumerate(fold_records(module).history)]
         if before is None:
             yield "restore", None
         else:

@@ -17,7 +17,7 @@ from ...codec.elements import file_digest
 from ...codec.external_data import value_names
 from ...codec.messages import METADATA_KEY, forget_fold_map
 from ...codec.protos import ModelProto
-from ...ir.statistics import Statistic
+from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError, clipped
 from ...support.files import Together, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits

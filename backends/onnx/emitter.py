@@ -25,7 +25,8 @@ from ...codec.protos import (
     ValueInfoProto,
 )
 from ...codec.tensors import OnnxTensor
-from ...ir.graph import Function, Graph, Module, Node
+from ...ir.graph import Function, Graph, Node
+from ...ir.module import Module
 from ...ir.types import Type
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize

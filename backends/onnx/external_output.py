@@ -9,7 +9,7 @@ from ...codec.elements import file_digest
 from ...codec.external_data import external_tensors
 from ...codec.protos import ModelProto
 from ...codec.tensors import check_location, external_location
-from ...ir.graph import Module
+from ...ir.module import Module
 from ...ir.payload import FilePart
 from ...support.errors import EmitError
 from ...support.files import Together, Turn, replacing, writing

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Graph, Module, Value
+from ...ir.graph import Graph, Value
+from ...ir.module import Module
 from ...ir.name_pool import NamePool
 from ...ir.tensor import Tensor
 

@@ -12,8 +12,8 @@ from ...frontends.onnx import from_model
 from ...ir.graph import Value
 from ...ir.tensor import Array
 from ...ir.types import Shape, TensorType
+from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments, propagate
-from ...passes.statistics import values_of
 from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .folded import check_belongs

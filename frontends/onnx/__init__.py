@@ -13,7 +13,7 @@ from ...codec.external_data import external_parts, external_tensors
 from ...codec.protos import ModelProto
 from ...codec.tensors import external_part
 from ...codec.wire import cut
-from ...ir.graph import Module
+from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
 from ...support.limits import DEFAULT_LIMITS, Limits

@@ -28,8 +28,9 @@ from ...codec.tensor_checks import misfit
 from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Function, Graph, Module, Node, Value
+from ...ir.graph import Function, Graph, Node, Value
 from ...ir.infer import TYPE_OF_DATA
+from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor

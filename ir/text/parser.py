@@ -32,7 +32,8 @@ from collections.abc import Mapping
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ..attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
 from ..evaluate import ConstantEvaluator
-from ..graph import Function, Graph, Module, Node, Value
+from ..graph import Function, Graph, Node, Value
+from ..module import Module
 from ..ops import OPS, odd_attribute
 from ..rewriter import infer_types
 from ..tensor import ArrayTensor, OpaqueTensor, Tensor

@@ -10,12 +10,13 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from ...support.errors import IRError
 from ..attributes import Attribute, AttributeRef, EmptyList, RegionRef, SparseTensor
-from ..graph import Function, Graph, Module, Node, Value
+from ..graph import Function, FunctionKey, Graph, Node, Value
 from ..tensor import Array, Tensor, numpy_dtype, round_to
 from ..types import DTYPES, F64, UNKNOWN, DType, Type
 from .lexer import NUMBER, name_text, printed_names, quoted, word_text
@@ -34,7 +35,21 @@ _bytes = re.compile(r'b"(?:[ !#-\[\]-~]|\\x[0-9a-f]{2})*+"').fullmatch
 LARGEST_F32 = float(np.finfo(np.float32).max)
 
 
-def to_text(module: Module, *, max_elements: int = MAX_ELEMENTS) -> str:
+class Printable(Protocol):
+    """The parts of a module that its text shows: a module prints itself, so it stands above this file."""
+
+    graph: Graph
+    functions: dict[FunctionKey, Function]
+    ir_version: int
+
+    def graphs(self) -> Iterator[Graph]:
+        """Yield every graph, regions included."""
+
+    def walk(self) -> Iterator[Node]:
+        """Yield every node of every graph."""
+
+
+def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> str:
     """The text of `module`, which `parse` reads; equal for equal modules in any process. O(nodes + uses + bytes)."""
     opsets = module.graph.opsets
     printer = _Printer(max_elements)
@@ -54,7 +69,7 @@ def graph_to_text(graph: Graph, *, max_elements: int = MAX_ELEMENTS) -> str:
     return "\n".join(printer.lines) + "\n"
 
 
-def side_data(module: Module, *, max_elements: int = MAX_ELEMENTS) -> dict[str, Tensor]:
+def side_data(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> dict[str, Tensor]:
     """By digest, the payloads that `to_text` does not write out: with the text they are the whole module.
 
     What `to_text` calls unavailable is missing here too.
@@ -67,7 +82,7 @@ def side_data(module: Module, *, max_elements: int = MAX_ELEMENTS) -> dict[str, 
     return data
 
 
-def _payloads(module: Module) -> Iterator[Tensor]:
+def _payloads(module: Printable) -> Iterator[Tensor]:
     """Every tensor in attributes and defaults."""
     pending: list[object] = [value for node in module.walk() for value in node.attrs.values()]
     pending.extend(value for graph in module.graphs() for value in graph.defaults.values())

@@ -9,14 +9,15 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
-from ...ir.provenance import FoldedAffine, Layer
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, round_to
 from ...ir.types import DType, dtype_of
 from .algebra import Affine
+from .fold_records import FoldedAffine, Layer, fold_records
 from .layers import Fold
 from .operands import parameter_axis
 from .plan import Change, Plan
+from .statistics import statistic_refs
 
 
 class Committer:
@@ -46,7 +47,7 @@ class Committer:
 
     def rename(self, value: Value) -> None:
         """Give a value that means something else from now on a name of its own, unless it is nobody's business."""
-        self.module.provenance.forget(value)
+        statistic_refs(self.module).pop(value, None)
         if value.node is not None and not value.is_returned:
             value.name = self.module.fresh_name(f"{value.name}.scaled")
 
@@ -211,7 +212,7 @@ class Committer:
         for reader in readers:
             reader.replace_input(value, add.output)
         value.name, add.output.name = add.output.name, name
-        self.module.provenance.forget(value)
+        statistic_refs(self.module).pop(value, None)
         if change.direction == "backward":
             self.rename(add.output)
         if layer is not None:
@@ -238,7 +239,7 @@ class Committer:
             return None
         if node.op == "nn.batch_norm_to_affine":
             return None
-        layer = self.module.provenance.layers.get(node)
+        layer = fold_records(self.module).layers.get(node)
         if layer is None:
             bias = node.input(2) if node.op != "matmul" else None
             layer = Layer(
@@ -251,12 +252,12 @@ class Committer:
                 None if bias is None else bias.name,
                 [],
             )
-            self.module.provenance.layers[node] = layer
+            fold_records(self.module).layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)
         return layer
 
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
-        sources = self.module.provenance.sources or {}
+        sources = fold_records(self.module).sources or {}
         crossed = self._crossed[change.node]
         for stage in affine.stages:
             for origin in stage.origins:

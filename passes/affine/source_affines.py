@@ -8,12 +8,14 @@ import numpy as np
 
 from ...ir.attributes import RegionRef
 from ...ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
-from ...ir.graph import Graph, Module, Node, Value
-from ...ir.provenance import Param, Refusal, Scope, SourceAffine
-from ...ir.statistics import StatisticRef
+from ...ir.graph import Graph, Node, Value
+from ...ir.module import Module
+from ...ir.provenance import Refusal
 from ...ir.tensor import OpaqueTensor, Tensor
 from ...ir.types import shape_of
+from .fold_records import Param, Scope, SourceAffine, fold_records
 from .recognise import AffineOp, made_of_little, recognise
+from .statistics import Statistic, StatisticRef, statistic_refs, statistics
 
 USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
 """Element types of parameters that an imported tensor certainly can be read in."""
@@ -37,8 +39,9 @@ BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def collect_sources(module: Module) -> None:
-    """Fill `module.provenance.sources` if that has not been done yet. O(nodes)."""
-    if module.provenance.sources is not None:
+    """Fill `FoldRecords.sources` if that has not been done yet. O(nodes)."""
+    records = fold_records(module)
+    if records.sources is not None:
         return
     sources: dict[int, SourceAffine] = {}
     evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
@@ -56,16 +59,34 @@ def collect_sources(module: Module) -> None:
             if source is not None and node.op == "nn.batch_norm":
                 note_statistics(node, source, module)
             index += node.op != "constant" or "form" in node.attrs
-    module.provenance.sources = sources
+    records.sources = sources
 
 
 def note_statistics(node: Node, source: SourceAffine, module: Module) -> None:
     """A BatchNormalization in inference knows its data and its result; of what two know, the result counts."""
-    statistics = module.provenance.statistics
+    refs = statistic_refs(module)
     data = node.inputs[0]
     if data is not None:
-        statistics.setdefault(data, StatisticRef(source, result=False))
-    statistics[node.output] = StatisticRef(source, result=True)
+        refs.setdefault(data, StatisticRef(source, result=False))
+    refs[node.output] = StatisticRef(source, result=True)
+
+
+@np.errstate(all="ignore")  # of numbers that a model may hold
+def known_statistics(module: Module) -> dict[Value, Statistic]:
+    """Return the statistics of the values of `module` of which they are known, in the module's order. O(nodes).
+
+    The data and the result of every inference BatchNormalization are known, and the results of affines of them.
+    """
+    collect_sources(module)
+    refs = statistic_refs(module)
+    values = [value for graph in module.graphs() for value in values_of(graph) if value in refs]
+    found = zip(values, statistics([refs[value] for value in values]), strict=True)
+    return {value: known for value, known in found if known is not None}
+
+
+def values_of(graph: Graph) -> list[Value]:
+    """Return every value that is defined in `graph`."""
+    return [*graph.inputs, *(value for node in graph.nodes() for value in node.outputs)]
 
 
 def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:

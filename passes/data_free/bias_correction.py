@@ -12,18 +12,20 @@ from typing import ClassVar
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Module, Node
+from ...ir.graph import Node
+from ...ir.module import Module
 from ...ir.ops import sole_reader
-from ...ir.provenance import LayerEdits
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, round_to, to_float64
 from ...ir.types import DType
 from ...support.errors import UsageError
 from ..affine.algebra import Affine
 from ..affine.commit import Committer
+from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.operands import Parameters
 from ..affine.plan import Change, Plan, Planner
+from ..affine.statistics import statistic_refs
 from ..affine.table import affine_rule
 from ..infra import Pass, PassContext
 from .layer_pair import LAYERS
@@ -81,7 +83,7 @@ class BiasCorrection(Pass):
                 else:
                     applied.layers[node] = {"correction": correction}
         if applied.layers:
-            module.provenance.history.append(applied)
+            fold_records(module).history.append(applied)
         if left:
             ctx.warnings.append(
                 f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known "
@@ -130,7 +132,7 @@ class _Corrector:
         change = self.change(linear.node, affine)
         if change is None:
             return False
-        statistics = self.rewriter.module.provenance.statistics
+        statistics = statistic_refs(self.rewriter.module)
         known = statistics.get(change.value)
         self.committer.commit(Plan([change]), change.node, change.node)
         if known is not None:

@@ -17,13 +17,15 @@ from typing import ClassVar
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Graph, Module, Node, Value
+from ...ir.graph import Graph, Node, Value
+from ...ir.module import Module
 from ...ir.movement import integer
-from ...ir.provenance import LayerEdits, Refusal
+from ...ir.provenance import Refusal
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
 from ..affine.algebra import Affine
+from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.plan import Plan
 from ..infra import Pass, PassContext
@@ -82,7 +84,7 @@ class CrossLayerEqualization(Pass):
             if not any(moved):
                 break
         if equalizer.applied.layers:
-            module.provenance.history.append(equalizer.applied)
+            fold_records(module).history.append(equalizer.applied)
         return equalizer.linker.rewriter.changed
 
 

@@ -11,17 +11,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.graph import Module, Value
+from ...ir.graph import Value
+from ...ir.module import Module
 from ...ir.ops import sole_reader
-from ...ir.provenance import LayerEdits, Refusal
-from ...ir.statistics import Statistic
+from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
 from ..affine.algebra import Affine
+from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.operands import implicit_padding
+from ..affine.source_affines import values_of
+from ..affine.statistics import Statistic
 from ..infra import Pass, PassContext
-from ..statistics import values_of
 from .layer_pair import RECTIFIERS, Link, Linker
 
 PADDING = {"exact": "keep", "ignore": "ignore"}
@@ -73,7 +75,7 @@ class HighBiasAbsorption(Pass):
                     record(applied, link)
                     linker.commit(link)
         if applied.layers:
-            module.provenance.history.append(applied)
+            fold_records(module).history.append(applied)
         if padded:
             what = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
             ctx.warnings.append(

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Module, Value
+from ...ir.graph import Value
+from ...ir.module import Module
 from ...ir.ops import BIASED, sole_reader
 from ...ir.provenance import Refusal
 from ...ir.rewriter import Rewriter
-from ...ir.statistics import StatisticRef
 from ..affine.algebra import Affine
 from ..affine.commit import Committer
 from ..affine.layers import Fold
 from ..affine.operands import Parameters
 from ..affine.plan import Plan, Planner
+from ..affine.statistics import StatisticRef, statistic_refs
 
 LAYERS = (*BIASED, "matmul")
 """Operators at the ends of a link."""
@@ -78,7 +79,7 @@ class Linker:
         self.params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes), border=border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
-        self.statistics = module.provenance.statistics
+        self.statistics = statistic_refs(module)
 
     def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | Refusal:
         """The link at `value`, or why there is none. Changes nothing; O(region)."""

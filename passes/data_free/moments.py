@@ -16,17 +16,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Module, Node, Value
+from ...ir.graph import Node, Value
+from ...ir.module import Module
 from ...ir.movement import integer
 from ...ir.provenance import Refusal
-from ...ir.statistics import Statistic
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ..affine.algebra import Affine, Stage
 from ..affine.operands import Parameters, number, text
 from ..affine.recognise import AffineOp, recognise
+from ..affine.source_affines import known_statistics
+from ..affine.statistics import Statistic
 from ..affine.table import affine_rule
-from ..statistics import known_statistics
 from .activations import Function, smooth
 from .gaussian import Pair, clipped, leaky, transformed
 from .layer_pair import LAYERS

@@ -21,7 +21,7 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     if len(results) != len(node.outputs):
         return False
     captured = [value for inner in other.walk() for value in inner.inputs]
-    rewriter.module.dropped.extend(inner.origins for inner in other.walk() if inner.origins)
+    rewriter.module.provenance.dropped.extend(inner.origins for inner in other.walk() if inner.origins)
     for inner in taken:
         for value in inner.outputs:
             value.name = rewriter.module.fresh_name(value.name) if value.name else ""

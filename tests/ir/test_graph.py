@@ -107,7 +107,7 @@ def test_rewriter_keeps_names_origins_and_the_dead() -> None:
     node = next(iter(module.graph))
     assert rewriter.forward(node.output, module.graph.inputs[1])
     assert len(module.graph) == 1
-    assert module.dropped == [node.origins]
+    assert module.provenance.dropped == [node.origins]
     verify(module)
 
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from irc.frontends.onnx import from_model, load
 from irc.ir.attributes import AttributeRef, EmptyList, RegionRef, SparseTensor
-from irc.ir.graph import Function, Graph, Module, Node, Value
+from irc.ir.graph import Function, Graph, Node, Value
+from irc.ir.module import Module
 from irc.ir.tensor import ArrayTensor, OpaqueTensor, Tensor, numpy_dtype
 from irc.ir.text.parser import parse
 from irc.ir.text.printer import (

@@ -22,7 +22,8 @@ from graphs import F64, Array, Graph, assert_interface, assert_nothing_stale, op
 from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from irc.passes import BiasCorrection, PassContext, Verify
-from irc.passes.statistics import known_statistics
+from irc.passes.affine.fold_records import fold_records
+from irc.passes.affine.source_affines import known_statistics
 from irc.support.errors import UsageError
 from onnx import ModelProto
 
@@ -82,7 +83,7 @@ def test_the_mean_of_the_error_is_taken_off_the_bias(between: str, bits: int) ->
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(before["b2"] - after["b2"], expected, rtol=1e-8, atol=1e-9)
     np.testing.assert_array_equal(after["second"], before["second"])
-    (record,) = result.module.provenance.history[0].layers.values()
+    (record,) = fold_records(result.module).history[0].layers.values()
     np.testing.assert_allclose(record["correction"], expected, rtol=1e-8, atol=1e-9)
 
 
@@ -172,7 +173,7 @@ def test_without_statistics_nothing_happens() -> None:
     graph.output("y")
     result = corrected(graph.model())
     assert result.model == graph.model()
-    assert not result.module.provenance.history
+    assert not fold_records(result.module).history
     assert "1 of 1 layers" in result.warnings[0]
 
 
@@ -188,7 +189,7 @@ def test_zeros_in_the_padding_have_no_mean_but_as_published(padding: str) -> Non
     result = corrected(model, f"bits=4,padding={padding}")
     weight = weights(model)["second"]
     error = rounded(weight, 4) - weight
-    (record,) = result.module.provenance.history[0].layers.values()
+    (record,) = fold_records(result.module).history[0].layers.values()
     rows = np.array([[0 <= y + dy - 1 < 6 for y in range(5)] for dy in range(3)]).mean(axis=1)
     columns = np.array([[0 <= x + dx - 1 < 6 for x in range(0, 6, 2)] for dx in range(3)]).mean(axis=1)
     share = np.outer(rows, columns) if padding == "exact" else np.ones((3, 3))
@@ -200,7 +201,7 @@ def test_zeros_in_the_padding_have_no_mean_but_as_published(padding: str) -> Non
 def test_a_trained_model_stays_accurate_with_quantized_weights(name: str) -> None:
     path, images, labels = digits(name)
     result = compile_model(path, f"default,CrossLayerEqualization,{PASS},FoldConstant")
-    assert len(result.module.provenance.history[1].layers) == 19
+    assert len(fold_records(result.module).history[1].layers) == 19
     assert "1 of 20 layers" in result.warnings[0]
     float_accuracy = accuracy(compile_model(path).model, images, labels)
     assert accuracy(quantize_weights(result.model), images, labels) > float_accuracy - 0.02

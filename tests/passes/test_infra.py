@@ -24,7 +24,7 @@ from graphs import (
     size,
 )
 from irc.frontends.onnx import from_model
-from irc.ir.graph import Module
+from irc.ir.module import Module
 from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
 from irc.passes import (

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..support.record import record, replaced
-from .provenance import SourceAffine
-from .tensor import Array
+from ...ir.graph import Value
+from ...ir.module import Module
+from ...ir.provenance import SideTable
+from ...ir.tensor import Array
+from ...support.record import record, replaced
+from .fold_records import SourceAffine
 
 
 @record
@@ -51,6 +54,31 @@ class StatisticRef:
     def statistic(self) -> Statistic | None:
         """None where the parameters are not known or make no affine."""
         return statistics([self])[0]
+
+
+class StatisticTable(SideTable):
+    """What the BatchNormalizations of the source know of the values of one module.
+
+    A pass that changes what a value holds must update or drop its entry.
+    """
+
+    def __init__(self) -> None:
+        self.refs: dict[Value, StatisticRef] = {}
+
+    def value_replaced(self, old: Value, new: Value) -> None:
+        known = self.refs.pop(old, None)
+        self.refs.pop(new, None)
+        if known is not None:
+            self.refs[new] = known
+
+    def value_forwarded(self, old: Value, new: Value) -> None:
+        if old in self.refs:
+            self.refs.setdefault(new, self.refs[old])
+
+
+def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
+    """Return the module's table of statistics, by value."""
+    return module.provenance.table(StatisticTable).refs
 
 
 def statistics(clues: Sequence[StatisticRef]) -> list[Statistic | None]:

@@ -1,0 +1,124 @@
+"""What became of the affines of a source model: the records from which the fold map is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir.graph import Node, Value
+from ...ir.module import Module
+from ...ir.provenance import SideTable
+from ...ir.tensor import Array, Tensor
+from ...support.record import record
+
+Scope = tuple[tuple[str, str], ...]
+"""Path from the main graph: (node name, attribute) for a region, ("function", "domain::name:overload") for a body."""
+
+
+@record
+class Param:
+    """One constant parameter of an affine: the name of the value that feeds it, and its elements if it is constant."""
+
+    name: str
+    tensor: Tensor | None
+
+
+@record
+class SourceAffine:
+    """One affine of the source model, as it stood there.
+
+    `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes of its graph, and
+    `axis` the channel axis counted from the left, None for a uniform affine.
+    """
+
+    origin: int
+    kind: str
+    scope: Scope
+    name: str
+    op_type: str
+    index: int
+    input: str
+    output: str
+    axis: int | None
+    channels: int | None
+    epsilon: float | None
+    params: dict[str, Param]
+
+
+@record
+class FoldedAffine:
+    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
+
+    `direction` is backward for an affine of the layer's result, forward for one of its data; `axis` is the channel axis
+    there, and `crossed` names the operators in between.
+    """
+
+    origin: int
+    direction: str
+    axis: int | None
+    scale: Array
+    shift: Array
+    crossed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Layer:
+    """A convolution-like node that absorbed affines, and the names that it had before.
+
+    `axis` is the channel axis of its result, `weight_axis` that of output channels in the weight, input `weight_index`.
+    `factor`, float64 and broadcast against the weight, is what the weight was multiplied by; None is nothing.
+    """
+
+    node: Node
+    original_name: str
+    axis: int
+    weight_index: int
+    weight_axis: int
+    weight_name: str
+    bias_name: str | None
+    output_names: list[str]
+    folds: list[FoldedAffine] = field(default_factory=list)
+    shift_add: Value | None = None
+    factor: Array | None = None
+
+
+@record
+class LayerEdits:
+    """One application of a pass that changes numbers and folds no affine of the source.
+
+    `name` is the pass as the command line takes it. `layers` has for every layer that it touched arrays in float64, of
+    shape [C] or [], by what they are: `rescale_out` is what the result was multiplied by, `rescale_in` the data,
+    `absorbed` is what was taken off the result, `received` off the data, and `correction` what the bias lost.
+    """
+
+    name: str
+    layers: dict[Node, dict[str, Array]] = field(default_factory=dict)
+
+
+class FoldRecords(SideTable):
+    """The records of one module.
+
+    `sources` has the affines of the source by origin, None until `collect_sources` has run; `layers` is keyed by the
+    absorbing node; `partial` has the origins of affines of which the shift or the scale stays. `history` has, in order,
+    the edits of passes that change numbers and fold no affine.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[int, SourceAffine] | None = None
+        self.layers: dict[Node, Layer] = {}
+        self.partial: set[int] = set()
+        self.history: list[LayerEdits] = []
+
+    def folded_origins(self) -> set[int]:
+        """Return the origins of the affines that were folded into some layer."""
+        return {fold.origin for layer in self.layers.values() for fold in layer.folds}
+
+    def node_erased(self, node: Node, heir: Node | None) -> None:
+        layer = self.layers.pop(node, None)
+        if layer is not None and heir is not None:
+            layer.node = heir
+            self.layers[heir] = layer
+
+
+def fold_records(module: Module) -> FoldRecords:
+    """Return the records of `module`."""
+    return module.provenance.table(FoldRecords)
