@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.types import COUNTLESS, element_count
+from ..ir.types import ELEMENT_COUNT_LIMIT, element_count
 from .protos import TensorProto
 from .tensors import OnnxTensor
 
@@ -25,7 +25,7 @@ def misfit(tensor: OnnxTensor) -> str | None:
     """
     proto, dtype, shape = tensor.proto, tensor.dtype, tensor.shape
     count = element_count(shape)
-    if shape and (min(shape) < 0 or count == COUNTLESS):
+    if shape and (min(shape) < 0 or count == ELEMENT_COUNT_LIMIT):
         return f"has the shape {list(shape[:8])}"
     if dtype.kind == "string":
         held = len(proto.string_data)

@@ -16,8 +16,8 @@ import numpy as np
 from .graph import Node, Value
 from .tensor import Array, ArrayTensor, Tensor, numpy_dtype, round_to, to_float64
 from .types import (
-    COUNTLESS,
     DTYPES,
+    ELEMENT_COUNT_LIMIT,
     F64,
     DType,
     Shape,
@@ -500,7 +500,7 @@ def ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     if dims is None or not all(isinstance(dim, int) for dim in dims):
         raise NotEvaluable("an extent is not static")
     count = element_count(dim for dim in dims if isinstance(dim, int))
-    if count == COUNTLESS:
+    if count == ELEMENT_COUNT_LIMIT:
         raise NotEvaluable("no tensor has so many elements")
     return (np.array(count, np.int64),)
 

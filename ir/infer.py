@@ -14,7 +14,7 @@ from .graph import Node, Value
 from .tensor import Tensor
 from .types import (
     BOOL,
-    COUNTLESS,
+    ELEMENT_COUNT_LIMIT,
     F64,
     I64,
     UNKNOWN,
@@ -242,7 +242,7 @@ def reshape(node: Node, evaluator: ConstantEvaluator) -> tuple[Type, ...]:
         rest = element_count(dim for dim in target if isinstance(dim, int) and dim > 0)
         numbers = [dim for dim in extents if isinstance(dim, int)]
         count = element_count(numbers)
-        if COUNTLESS in (count, rest):
+        if ELEMENT_COUNT_LIMIT in (count, rest):
             pass
         elif len(numbers) == len(extents) and 0 not in shape:
             dims[target.index(-1)] = count // rest

@@ -7,7 +7,7 @@ from .graph import Node
 from .infer import broadcast_shapes
 from .tensor import Tensor
 from .types import (
-    COUNTLESS,
+    ELEMENT_COUNT_LIMIT,
     F32,
     Dim,
     DType,
@@ -96,7 +96,7 @@ def product(dims: tuple[Dim, ...]) -> Dim:
         return others[0]
     known = [dim for dim in others if isinstance(dim, int)]
     count = element_count(known)
-    return count if len(known) == len(others) and count < COUNTLESS else None
+    return count if len(known) == len(others) and count < ELEMENT_COUNT_LIMIT else None
 
 
 def broadcast_to(node: Node, evaluator: ConstantEvaluator) -> Types:

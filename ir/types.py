@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -12,8 +13,8 @@ Dim = int | str | None
 Shape = tuple[Dim, ...] | None
 """Extents from the outermost axis on; None where even the rank is unknown."""
 
-COUNTLESS = 1 << 63
-"""More elements than any tensor has."""
+ELEMENT_COUNT_LIMIT = 1 << 63
+"""No tensor has this many elements: ONNX stores extents in 64 bits with a sign."""
 
 MAX_RANK = 64
 """The greatest rank that numpy has arrays of."""
@@ -71,6 +72,8 @@ class Type:
 
 UNKNOWN = Type()
 
+_plain = re.compile(r"[ !#-\[\]-~]*").fullmatch
+
 
 def dim_text(dim: Dim) -> str:
     """A dimension as IR text: `8`, `N`, `"odd symbol"` or `?`."""
@@ -82,7 +85,9 @@ def dim_text(dim: Dim) -> str:
 
 
 def quote(text: str) -> str:
-    """A double-quoted literal of `text` with every character that could end or split it escaped."""
+    """Return a double-quoted literal of `text`; every character that could end it or split the line is escaped."""
+    if _plain(text):
+        return f'"{text}"'
     out = ['"']
     for char in text:
         if char in '"\\':
@@ -166,17 +171,17 @@ class OpaqueType(Type):
 
 
 def element_count(extents: Iterable[int]) -> int:
-    """The product of extents, COUNTLESS where it is not below that: a model may say any number of them."""
+    """The product of extents, ELEMENT_COUNT_LIMIT where it is not below that: a model may say any number of them."""
     dims = tuple(extents)
     if len(dims) <= MAX_RANK:
-        return min(prod(dims), COUNTLESS)
+        return min(prod(dims), ELEMENT_COUNT_LIMIT)
     if 0 in dims:
         return 0
     count = 1
     for dim in dims:
         count *= dim
-        if abs(count) >= COUNTLESS:
-            return COUNTLESS
+        if abs(count) >= ELEMENT_COUNT_LIMIT:
+            return ELEMENT_COUNT_LIMIT
     return count
 
 
@@ -185,7 +190,7 @@ def dtype_of(type_: Type) -> DType | None:
     return type_.dtype if isinstance(type_, TensorType) else None
 
 
-def is_unknown(type_: Type) -> bool:
+def has_unknown_dtype(type_: Type) -> bool:
     """Whether the elements are of a type that ONNX may have and irc does not know."""
     dtype = dtype_of(type_)
     return dtype is not None and dtype.kind == "unknown"

@@ -34,7 +34,7 @@ from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
-from ...ir.types import UNKNOWN, TensorType, Type, is_unknown
+from ...ir.types import UNKNOWN, TensorType, Type, has_unknown_dtype
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .lowering import LOWERINGS, NodeView, lower
@@ -386,9 +386,9 @@ class _Importer:
 
 def _odd_types(inputs: Iterable[Value | None], results: Iterable[str], types: Mapping[str, Type]) -> bool:
     """Whether a node reads or makes elements of a type that irc does not know."""
-    if any([value is not None and is_unknown(value.type) for value in inputs]):
+    if any([value is not None and has_unknown_dtype(value.type) for value in inputs]):
         return True
-    return any([name in types and is_unknown(types[name]) for name in results])
+    return any([name in types and has_unknown_dtype(types[name]) for name in results])
 
 
 def constant_payload(form: str, value: Attribute) -> Attribute | None:

@@ -1,4 +1,4 @@
-r"""IR text: the parser.
+r"""The parser of IR text. The grammar:
 
     module    = ["module" "{" ["ir_version" "=" INT] [","] ["opsets" "=" versions] "}"] graph function*
     graph     = "graph" ["@" name] inputs ["opsets" versions] body
@@ -20,9 +20,10 @@ r"""IR text: the parser.
     tensor    = dtype "[" {INT} "]" ("#" digest | "[" {element} "]" | element)
     element   = INT | FLOAT | "true" | "false" | string | bytes | "(" FLOAT "," FLOAT ")"
 
-`{x}` is a list with commas; `//` begins a comment. An attribute value `@a:FLOAT` is the function's attribute `a`; the
-last form of a tensor is for rank 0. A dtype may be `?` in types. A float of an attribute is rounded to f32 unless it
-ends in `f64`. A name is looked up among the definitions above it, in its graph first, then in the graphs around it.
+`{x}` is a list with commas; `//` begins a comment. An attribute value `@a:FLOAT` refers to the attribute `a` of the
+function. The last form of a tensor is for rank 0. A dtype may be `?` in types. A float of an attribute is rounded to
+f32 unless it ends in `f64`. A name refers to a definition above it, in its own graph first, then in the graphs around
+it.
 """
 
 from __future__ import annotations
@@ -30,177 +31,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...support.limits import DEFAULT_LIMITS, Limits
-from ..attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
+from ..attributes import Attribute
 from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
-from ..ops import OPS, odd_attribute
+from ..ops import OPS, OpInfo, odd_attribute
 from ..rewriter import infer_types
-from ..tensor import ArrayTensor, OpaqueTensor, Tensor
-from ..types import DTYPES, UNKNOWN, DType, TensorType, Type, element_count, is_unknown
-from .lexer import Mark, Reader, dtype_named, nearest
-from .printer import DEFAULT_OPSETS, bytes_value, float_value, is_element, pack
-
-_KINDS: tuple[type | tuple[type, ...], ...] = (int, float, (str, bytes), Tensor, SparseTensor, Type, RegionRef)
-_LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
+from ..tensor import Tensor
+from ..types import UNKNOWN, Type, has_unknown_dtype
+from .attribute_parser import AttributeParser
+from .lexer import Mark, nearest
+from .printer import DEFAULT_OPSETS
 
 
 def parse(
     text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Module:
-    """The module that `text` describes, every node with an origin of its own. O(len(text)).
+    """Return the module that `text` describes; every node gets an origin of its own. O(len(text)).
 
-    `name` stands for the text in messages; `data` has payloads by digest (see `text.side_data`). Without a header the
-    module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError where the text is no module, or one
-    that is larger than `limits`.
+    `name` is the name of the text in messages; `data` holds payloads by digest (see `printer.side_data`). Without a
+    header the module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError if the text is not a module, or
+    exceeds `limits`.
     """
     parser = _Parser(text, name, {} if data is None else data, limits)
     try:
-        return parser.whole()
+        return parser.parse()
     except RecursionError:
         raise parser.error("less nesting") from None
 
 
-class _Literals(Reader):
-    """Attribute values."""
-
-    def __init__(self, text: str, name: str, data: Mapping[str, Tensor]) -> None:
-        super().__init__(text, name)
-        self.data = data
-        self.region_refs: list[tuple[int, Mark]] = []
-
-    def attribute(self) -> Attribute:
-        token = self.token
-        if token == "[":
-            self.next()
-            return self.scalars()
-        if token[:1] == "@":
-            name = self.name_behind("@", "a name")
-            self.expect(":")
-            return AttributeRef(name, self.word("the kind of the attribute"))
-        if token in _LISTS:
-            self.next()
-            self.expect("[")
-            self.expect("]")
-            return EmptyList(token)
-        return self.scalar()
-
-    def scalars(self) -> tuple[Scalar, ...]:
-        """The inside of a list, whose elements are of one kind."""
-        kinds: set[int] = set()
-
-        def item() -> Scalar:
-            at = self.mark()
-            value = self.scalar()
-            kinds.add(next(i for i, kind in enumerate(_KINDS) if isinstance(value, kind)))
-            if len(kinds) > 1:
-                self.fail("an element like those before it", at)
-            return value
-
-        return tuple(self.listed("]", item))
-
-    def scalar(self) -> Scalar:
-        token = self.token
-        if token[:1] == '"':
-            return self.string()
-        if token[:2] == 'b"':
-            return self.bytes()
-        if token == "region":
-            self.next()
-            at = self.mark()
-            self.region_refs.append((self.integer("the number of a region"), at))
-            return RegionRef(self.region_refs[-1][0])
-        if token == "type":
-            self.next()
-            return self.read_type()
-        value = self.number(single=True)
-        return self.payload("a value") if value is None else value
-
-    def number(self, *, single: bool) -> int | float | None:
-        """An integer or a float, the latter rounded to f32 if `single`; None where there is neither."""
-        if self.at_integer():
-            return self.integer()
-        try:
-            value = float_value(self.token, single=single)
-        except OverflowError:
-            self.fail(f"a number in the range of {'f32' if single else 'f64'}")
-        if value is not None:
-            self.next()
-        return value
-
-    def bytes(self) -> bytes:
-        value = bytes_value(self.token)
-        if value is None:
-            self.fail(r"printable ASCII and the escape \xhh only")
-        self.next()
-        return value
-
-    def payload(self, expected: str) -> Tensor | SparseTensor:
-        if self.token != "sparse":
-            return self.tensor(expected)
-        self.next()
-        self.expect("[")
-        shape = tuple(self.listed("]", self.extent))
-        self.expect("(")
-        values = self.tensor("a tensor")
-        self.expect(",")
-        indices = self.tensor("a tensor")
-        self.expect(")")
-        return SparseTensor(values, indices, shape)
-
-    def tensor(self, expected: str) -> Tensor:
-        """A type and a digest or elements."""
-        at = self.mark()
-        if self.token[-1:] != "]" and dtype_named(self.token) is None:
-            self.fail(expected)
-        type_ = self.tensor_type()
-        dtype, shape = type_.dtype, tuple([dim for dim in type_.shape or () if isinstance(dim, int)])
-        if dtype is None or type_.shape != shape:
-            self.fail("a known element type and shape", at)
-        if self.token[:1] == "#" or dtype.kind == "unknown":
-            return self.digest(dtype, shape)
-        at = self.mark()
-        if not shape:
-            items = [self.element(dtype)]
-        else:
-            self.expect("[")
-            items = self.listed("]", lambda: self.element(dtype))
-        if len(items) != element_count(shape):
-            self.fail(f"{element_count(shape)} elements", at, str(len(items)))
-        try:
-            return ArrayTensor(pack(items, dtype).reshape(shape), dtype)
-        except (ValueError, OverflowError):
-            self.fail(f"numbers in the range of {dtype}", at)
-
-    def digest(self, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-        digest = self.token.removeprefix("#")
-        tensor = self.data.get(digest)
-        if digest in ("", self.token):
-            self.fail("'#' and a digest")
-        if tensor is not None and (tensor.dtype != dtype or tensor.shape != shape):
-            self.fail(f"the digest of a payload of type {TensorType(dtype, shape)}")
-        self.next()
-        return OpaqueTensor(dtype, shape, digest) if tensor is None else tensor
-
-    def element(self, dtype: DType) -> object:
-        """An element as `pack` takes it."""
-        at, token = self.mark(), self.token
-        value: object
-        if token in ("true", "false"):
-            value = self.next() == "true"
-        elif self.skip("("):
-            value = tuple(self.listed(")", lambda: self.element(DTYPES["f64"])))
-        elif '"' in token[:2]:
-            value = self.string() if token[0] == '"' else self.bytes()
-        else:
-            value = self.number(single=False)
-        if not is_element(value, dtype) or token.startswith("nan("):
-            self.fail(f"an element of {dtype}", at)
-        return value
-
-
-class _Parser(_Literals):
-    """Modules, graphs and nodes; `scopes` are the definitions so far, of the graph in hand last."""
+class _Parser(AttributeParser):
+    """A parser of modules, graphs and nodes; `scopes` holds the definitions so far, innermost graph last."""
 
     def __init__(self, text: str, name: str, data: Mapping[str, Tensor], limits: Limits) -> None:
         super().__init__(text, name, data)
@@ -211,7 +72,7 @@ class _Parser(_Literals):
         self.count = 0
         self.scopes: list[dict[str, Value]] = []
 
-    def whole(self) -> Module:
+    def parse(self) -> Module:
         module = self.module
         opsets = dict(DEFAULT_OPSETS)
         if self.skip("module"):
@@ -249,26 +110,26 @@ class _Parser(_Literals):
 
     def function(self, opsets: dict[str, int]) -> Function:
         self.expect("function")
-        domain, separator, name = self.name_behind("@", "'@' and the name of a function").partition("::")
+        domain, separator, name = self.name_after("@", "'@' and the name of a function").partition("::")
         if self.skip("::"):
             domain, name = domain + separator + name, self.string()
         elif not separator:
             domain, name = "", domain
         overload = self.word("an overload") if self.skip(":") else ""
         function = Function(domain, name, Graph(name), overload=overload)
-        self.inside(function.graph, opsets, function)
+        self.graph_body(function.graph, opsets, function)
         return function
 
     def graph(self, opsets: dict[str, int]) -> Graph:
         self.expect("graph")
-        graph = Graph(self.name_behind("@", "a name") if self.token[:1] == "@" else "")
-        self.inside(graph, opsets)
+        graph = Graph(self.name_after("@", "a name") if self.token[:1] == "@" else "")
+        self.graph_body(graph, opsets)
         return graph
 
-    def inside(self, graph: Graph, opsets: dict[str, int], function: Function | None = None) -> None:
-        """Everything behind the name; a region shares the opsets around it unless it names its own."""
+    def graph_body(self, graph: Graph, opsets: dict[str, int], function: Function | None = None) -> None:
+        """Read everything after the name of a graph. A region without opsets shares those of the outer graph."""
         if len(self.scopes) >= self.limits.max_nesting:
-            self.fail(f"at most {self.limits.max_nesting} graphs in each other (--max-nesting)")
+            self.fail(f"at most {self.limits.max_nesting} nested graphs (--max-nesting)")
         self.scopes.append({})
         self.expect("(")
         self.listed(")", lambda: self.input(graph))
@@ -302,16 +163,16 @@ class _Parser(_Literals):
             function.attributes += (name,)
 
     def defined_name(self, others: set[str]) -> str:
-        """A name that the graph in hand does not define yet, nor `others`."""
+        """Read a name that neither the current graph nor `others` define."""
         at = self.mark()
-        name = self.name_behind("%", "a value")
+        name = self.name_after("%", "a value")
         if name in self.scopes[-1] or name in others:
             self.fail("a name that is not defined yet in this graph", at)
         return name
 
     def value(self) -> Value:
         at = self.mark()
-        name = self.name_behind("%", "a value")
+        name = self.name_after("%", "a value")
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
@@ -322,7 +183,7 @@ class _Parser(_Literals):
 
     def result(self) -> tuple[Value, str]:
         value = self.value()
-        return value, self.name_behind("%", "a value") if self.skip("as") else value.name
+        return value, self.name_after("%", "a value") if self.skip("as") else value.name
 
     def node(self, graph: Graph) -> None:
         self.count += 1
@@ -334,40 +195,47 @@ class _Parser(_Literals):
         overload = self.word("an overload") if self.skip(":") else ""
         inputs = self.listed(")", self.operand) if self.skip("(") else []
         info = OPS.get(op)
-        if info is not None and not info.inputs[0] <= len(inputs) <= info.inputs[1]:
-            bound = f"at least {info.inputs[0]}" if len(inputs) < info.inputs[0] else f"at most {info.inputs[1]}"
-            self.fail(f"{bound} inputs of {op}", at, str(len(inputs)))
+        if info is not None:
+            self.check_arity(op, len(inputs), info, at)
         origins = self.module.new_origin()
-        opened = self.skip("{")
         refs: list[tuple[int, Mark]] = []
         self.region_refs = refs
+        opened = self.skip("{")
         attrs: dict[str, Attribute] = {}
         if opened and self.token != "graph":
             self.listed("}", lambda: self.entry(attrs))
             opened = False
-        odd = None if info is None else odd_attribute(attrs)
-        if odd is not None:
-            self.fail(f"another kind of value for {odd}", at, str(attrs[odd]))
+        invalid = None if info is None else odd_attribute(attrs)
+        if invalid is not None:
+            self.fail(f"another kind of value for {invalid}", at, str(attrs[invalid]))
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []
-        for index, place in refs:
+        for index, position in refs:
             if not 0 <= index < len(regions):
-                self.fail("the number of a region of this node", place)
+                self.fail("the number of a region of this node", position)
         outputs = list(zip(names, types or [UNKNOWN] * len(names), strict=True))
         node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
         graph.append(node)
-        if types is None and info is not None and len(names) >= info.outputs:
-            infer_types(node, self.evaluator)
-        values = [*node.outputs, *(value for value in inputs if value is not None)]
-        if info is not None and info.inputs[1] and any(is_unknown(value.type) for value in values):
+        if info is not None:
+            if types is None and len(names) >= info.outputs:
+                infer_types(node, self.evaluator)
+            self.check_dtypes(node, info, at)
+        self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
+
+    def check_arity(self, op: str, count: int, info: OpInfo, at: Mark) -> None:
+        low, high = info.inputs
+        if not low <= count <= high:
+            self.fail(f"at {f'least {low}' if count < low else f'most {high}'} inputs of {op}", at, str(count))
+
+    def check_dtypes(self, node: Node, info: OpInfo, at: Mark) -> None:
+        """Reject an in-house operator on elements of a type that irc does not know."""
+        values = [*node.outputs, *(value for value in node.inputs if value is not None)]
+        if info.inputs[1] and any(has_unknown_dtype(value.type) for value in values):
             self.fail("known element types", at)
-        for value in node.outputs:
-            if value.name:
-                self.scopes[-1][value.name] = value
 
     def defined_names(self) -> list[str]:
-        """What stands in front of `=`; the empty name for `_`, nothing where there is no result."""
+        """Read the results before `=`: `_` as the empty name, an empty list for a node without results."""
         names: list[str] = []
         seen: set[str] = set()
         while names or self.token[:1] == "%" or self.token == "_":
@@ -379,7 +247,7 @@ class _Parser(_Literals):
         return names
 
     def operator(self, *, anonymous: bool) -> str:
-        """A foreign operator with its domain, or an in-house one of the table."""
+        """Read an operator: a foreign one with its domain, or an in-house one of the table."""
         if self.token[:1] == '"':
             op = self.string()
             return op if "::" in op else f"::{op}"

@@ -11,7 +11,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.movement import is_given, listed
 from ...ir.tensor import Array, Tensor
-from ...ir.types import COUNTLESS, Dim, dtype_of, element_count, shape_of
+from ...ir.types import ELEMENT_COUNT_LIMIT, Dim, dtype_of, element_count, shape_of
 
 _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 """Element types whose greatest number numpy finds fast."""
@@ -169,4 +169,4 @@ def static_size(dims: tuple[Dim, ...]) -> int | None:
     """The product of extents, None where one is not a number, or no tensor has so many elements."""
     numbers = [dim for dim in dims if isinstance(dim, int)]
     count = element_count(numbers)
-    return count if len(numbers) == len(dims) and count < COUNTLESS else None
+    return count if len(numbers) == len(dims) and count < ELEMENT_COUNT_LIMIT else None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.tensor import Array
-from ...ir.types import COUNTLESS, Dim, element_count
+from ...ir.types import ELEMENT_COUNT_LIMIT, Dim, element_count
 from .algebra import Affine
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
     from fractions import Fraction
 
     counts = [element_count(dim for dim in dims if isinstance(dim, int)) for dims in (a, b)]
-    return None if COUNTLESS in counts else Fraction(*counts)
+    return None if ELEMENT_COUNT_LIMIT in counts else Fraction(*counts)
 
 
 def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | None:

@@ -19,16 +19,9 @@ from irc.ir.attributes import AttributeRef, EmptyList, RegionRef, SparseTensor
 from irc.ir.graph import Function, Graph, Node, Value
 from irc.ir.module import Module
 from irc.ir.tensor import ArrayTensor, OpaqueTensor, Tensor, numpy_dtype
+from irc.ir.text.literals import format_elements, format_float, parse_float
 from irc.ir.text.parser import parse
-from irc.ir.text.printer import (
-    UNAVAILABLE,
-    elements_text,
-    float_text,
-    float_value,
-    graph_to_text,
-    side_data,
-    to_text,
-)
+from irc.ir.text.printer import UNAVAILABLE, graph_to_text, side_data, to_text
 from irc.ir.types import (
     DTYPES,
     F32,
@@ -373,7 +366,7 @@ def test_every_truncated_text_is_refused() -> None:
 
 def test_deep_nesting_is_an_error_not_a_crash() -> None:
     deep = 'graph() { "F"() { ' * 2000
-    with pytest.raises(ParseError, match="at most 64 graphs in each other"):
+    with pytest.raises(ParseError, match="at most 64 nested graphs"):
         parse(deep)
 
 
@@ -505,7 +498,7 @@ def test_a_damaged_text_is_parsed_or_refused(place: int, removed: int, added: st
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_every_half_is_written_shortly_and_exactly(name: str) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(numpy_dtype(DTYPES[name]))
-    texts = [elements_text(ArrayTensor(halves[i : i + 1]), 1) for i in range(1 << 16)]
+    texts = [format_elements(ArrayTensor(halves[i : i + 1]), 1) for i in range(1 << 16)]
     odd = np.array([text is None for text in texts])
     assert odd.sum() == np.isnan(halves.astype(np.float32)).sum() - 1  # the usual NaN has a name
     literals = ", ".join(text[1:-1] if text else "nan" for text in texts)
@@ -517,8 +510,8 @@ def test_every_half_is_written_shortly_and_exactly(name: str) -> None:
 
 @given(st.floats(width=32) | st.floats())
 def test_floats_of_attributes(value: float) -> None:
-    text = float_text(value)
-    assert content(float_value(text, single=True)) == content(value)
+    text = format_float(value)
+    assert content(parse_float(text, single=True)) == content(value)
     assert any(mark in text for mark in (".", "e", "inf", "nan"))
     with np.errstate(over="ignore"):
         assert text.endswith("f64") == (np.isfinite(value) and float(np.float32(value)) != value)
