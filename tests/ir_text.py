@@ -1,0 +1,177 @@
+"""Tests of passes as IR text: modules before and after a pipeline, in `.irc` files. docs/testing.md has the format.
+
+A case is run from its text. The text that comes out has to be the expected one; the ONNX models of both are held
+against the invariants of `graphs`, and are evaluated in float64.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import SIZES, assert_outcome, compiled
+from irc.backends.result import Result, emit
+from irc.frontends.onnx import from_model
+from irc.ir.module import Module
+from irc.ir.text.parser import parse
+from irc.ir.text.printer import to_text
+from irc.ir.verifier import verify
+from irc.passes.registry import parse_pipeline
+from onnx import ModelProto
+
+TESTS = Path(__file__).parent
+HEADER = 'module {ir_version=10, opsets={"": 21}}\n\n'
+"""The header of a module that the text leaves out."""
+CASE, RUN, NUMBERS, AFTER, UNCHANGED = "// CASE: ", "// RUN: ", "// NUMBERS: ", "// AFTER", "// UNCHANGED"
+UPDATE = os.environ.get("IRC_UPDATE", "")
+"""`1` rewrites the expected texts; `source` also the sources, as the importer reads their ONNX models."""
+
+_drawn = re.compile(r"(\w+)\[([\d,]*)\] \[(\+?)\.\.\.\]")
+_digest = re.compile(r"(\w+\[[\d,]*\]) #[0-9a-z]+")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module, the pipeline to run, and the text of the module afterwards with the status of every affine.
+
+    `expected` is None where the module stays as it is. `incomparable` says why the numbers are not compared.
+    """
+
+    file: Path
+    line: int
+    name: str
+    pipeline: str
+    source: str
+    expected: str | None
+    statuses: tuple[str, ...]
+    incomparable: str = ""
+
+    def outcome(self) -> str:
+        """Return the part of the file that says what comes out."""
+        text = f"{UNCHANGED}\n" if self.expected is None else f"{AFTER}\n{self.expected}"
+        return text + "".join(f"// {status}\n" for status in self.statuses)
+
+
+def cases(*patterns: str) -> pytest.MarkDecorator:
+    """Parametrize a test by the cases of all files that match `patterns`, relative to the tests."""
+    files = [file for pattern in patterns for file in sorted(TESTS.glob(pattern))]
+    assert files, patterns
+    found = [case for file in files for case in read_cases(file)]
+    ids = [f"{case.file.stem}: {case.name}" for case in found]
+    assert len(set(ids)) == len(ids), "two cases of one name"
+    return pytest.mark.parametrize("case", found, ids=ids)
+
+
+def read_cases(file: Path) -> Iterator[Case]:
+    """Yield the cases of a file."""
+    head, *blocks = re.split(rf"^(?={re.escape(CASE)})", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    line = 1 + head.count("\n")
+    for block in blocks:
+        title, body = block.split("\n", 1)
+        source, marker, outcome = re.split(rf"^({AFTER}|{UNCHANGED})\n", body, maxsplit=1, flags=re.MULTILINE)
+        expected = "".join(each for each in outcome.splitlines(True) if not each.startswith("//"))
+        yield Case(
+            file, line, title.removeprefix(CASE), directive(RUN, source) or directive(RUN, head),
+            "".join(each for each in source.splitlines(True) if not each.startswith((RUN, NUMBERS))).strip() + "\n",
+            None if marker == UNCHANGED else f"{expected.strip()}\n",
+            tuple(each.removeprefix("// ") for each in outcome.splitlines() if each.startswith("// ")),
+            directive(NUMBERS, source),
+        )  # fmt: skip
+        line += block.count("\n")
+
+
+def directive(prefix: str, text: str) -> str:
+    return next((line.removeprefix(prefix) for line in text.splitlines() if line.startswith(prefix)), "")
+
+
+def check_case(case: Case) -> None:
+    """Run a case. With `IRC_UPDATE` set, what comes out is written to the file instead of compared."""
+    module = parse(drawn(case.source)[0], name=str(case.file))
+    before, source = to_text(module), None if case.incomparable else emit(module).model
+    run = parse_pipeline(case.pipeline)
+    run(module)
+    verify(module)
+    result = emit(module)
+    found = observed(case, module, before, result)
+    if UPDATE:
+        rewrite(case, found)
+    elif found.outcome() != case.outcome():
+        lines = [each.outcome().splitlines() for each in (case, found)]
+        names = f"{case.file.relative_to(TESTS.parent)}:{case.line} expected", "found"
+        pytest.fail("\n".join([case.name, *unified_diff(*lines, *names, lineterm="", n=100)]), pytrace=False)
+    if source is not None:
+        frozen = "FreezeInitializers" in case.pipeline
+        assert_outcome(source, result, frozen=frozen, refined=True, sizes=SIZES if is_open(source) else SIZES[:1])
+        assert compiled(result.model, run).model == result.model, "a second run finds something"
+
+
+def is_open(model: ModelProto) -> bool:
+    """Whether an extent of an input is not known."""
+    types = [info.type.tensor_type for info in model.graph.input]
+    dims = [dim for each in types for dim in each.shape.dim]
+    return not all(each.HasField("shape") for each in types) or not all(dim.HasField("dim_value") for dim in dims)
+
+
+def observed(case: Case, module: Module, before: str, result: Result) -> Case:
+    """Return the case with what was found in place of what was expected."""
+    after = to_text(module)
+    statuses = [
+        f"%{each['output']}: {each['status']}"
+        + (f" ({each['reason']})" if each["reason"] not in (None, "not_attempted") else "")
+        for each in result.fold_map.sources
+    ]
+    expected = None if after == before else elided(after)
+    source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
+    return Case(case.file, case.line, case.name, case.pipeline, source, expected, tuple(statuses), case.incomparable)
+
+
+def elided(text: str) -> str:
+    """Return the text without the usual header and without digests."""
+    return _digest.sub(r"\1 [...]", text.removeprefix(HEADER))
+
+
+def drawn(text: str) -> tuple[str, dict[str, str]]:
+    """Return the text with numbers for `[...]`, of both signs, and for `[+...]`, which are positive; and what was put.
+
+    The numbers are between 0.5 and 2 in magnitude, and exact in every floating type.
+    """
+    rng = np.random.default_rng(0)
+    put: dict[str, str] = {}
+
+    def numbers(match: re.Match[str]) -> str:
+        dtype, dims, positive = match.groups()
+        size = int(np.prod([int(dim) for dim in dims.split(",") if dim]))
+        found = rng.integers(32, 128, size) / 64 * (1 if positive else np.where(np.arange(size) % 2, 1, -1))
+        literal = f"{dtype}[{dims}] {found.tolist()}"
+        put[literal] = match.group()
+        return literal
+
+    return _drawn.sub(numbers, text), put
+
+
+def as_imported(case: Case) -> str:
+    """Return the source as the importer reads the ONNX model that it stands for."""
+    text, put = drawn(case.source)
+    text = to_text(from_model(emit(parse(text)).model), max_elements=1 << 20).removeprefix(HEADER)
+    for literal, short in put.items():
+        text = text.replace(literal, short)
+    return text
+
+
+def rewrite(case: Case, found: Case) -> None:
+    """Put what was found in place of the case in its file."""
+    text = case.file.read_text(encoding="utf-8")
+    begin = text.index(f"{CASE}{case.name}\n")
+    end = text.find(f"\n{CASE}", begin)
+    end = len(text) if end < 0 else end
+    block = text[begin:end]
+    block = block.replace(case.source.strip(), found.source.strip(), 1)
+    marker = re.search(rf"^({AFTER}|{UNCHANGED})\n", block, flags=re.MULTILINE)
+    assert marker is not None
+    case.file.write_text(text[:begin] + block[: marker.start()] + found.outcome() + text[end:], encoding="utf-8")
