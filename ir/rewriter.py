@@ -13,9 +13,10 @@ from types import TracebackType
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
 from .graph import Node, Origins, Value
-from .infer import TYPE_OF_DATA, same
 from .module import Module
 from .ops import op_info
+from .ops.inference import TYPE_OF_DATA, same
+from .ops.row import Trait
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
@@ -27,7 +28,7 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     """
     info = op_info(node.op)
     infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
-    decides_rank = info is not None and info.decides_rank
+    decides_rank = info is not None and Trait.DECIDES_RANK in info.traits
     outputs = node.outputs
     if infer is None or (is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs)):
         if not decides_rank or _has_rank_of_weight(node):
@@ -126,7 +127,7 @@ class Rewriter:
         node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self.origins)
         assert before.graph is not None
         before.graph.insert_before(before, node)
-        if info.decides_rank or not is_known(type_):
+        if Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self._evaluator)
         self.changed = True
         return node

@@ -10,13 +10,14 @@ from onnx import defs
 
 from ..codec.dtypes import import_type
 from ..frontends.onnx.importer import constant_payload
-from ..frontends.onnx.lowering import OP_TYPES, NodeView, lower
+from ..frontends.onnx.lowering import lower
 from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops.row import NodeView
 from ..ir.rewriter import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
 from .eliminate_dead_code import drop_unused_functions
@@ -130,7 +131,8 @@ class _Inliner:
                 continue
             if domain or domain not in here:
                 return f"version {there.get(domain)} of domain {domain!r} is not that of the model"
-            known = OP_TYPES.get(node.op, op_type)
+            info = op_info(node.op)
+            known = op_type if info is None or info.onnx is None else info.onnx
             if since(known, here[""]) != since(known, there.get("", 1)):
                 return f"{known} means something else in the model's opset"
         return ""

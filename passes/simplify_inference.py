@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator, first_of_channel, scale_and_shift
+from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
+from ..ir.ops.normalization import DEFAULT_EPSILON, first_of_channel, scale_and_shift
 from ..ir.provenance import Refusal
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import Array

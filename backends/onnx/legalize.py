@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator, NotEvaluable, align, is_wide
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import BIASED, op_info
+from ...ir.ops.evaluation import NotEvaluable, align, is_wide
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...passes.affine.recognise import batch_norm_of

@@ -9,10 +9,9 @@ from ...codec.messages import copy_fields
 from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
 from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from ...codec.tensors import OnnxTensor, write_tensor
-from ...frontends.onnx.lowering import OP_TYPES
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops import BIASED
+from ...ir.ops import BIASED, op_info
 from ...ir.tensor import Tensor
 from ...support.errors import EmitError
 from .legalize import Legalization
@@ -185,10 +184,9 @@ class GraphWriter:
         return name
 
     def op_type(self, node: Node) -> str:
-        if node.op == "nn.bias_add":
-            return "Add"
-        if node.op in OP_TYPES:
-            return OP_TYPES[node.op]
+        info = op_info(node.op)
+        if info is not None and info.onnx is not None:
+            return info.onnx
         if "::" not in node.op:
             raise EmitError(f"{node.label}: ONNX has no such operator")
         return node.op.split("::", 1)[1]

@@ -29,15 +29,16 @@ from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Node, Value
-from ...ir.infer import TYPE_OF_DATA
 from ...ir.module import Module
-from ...ir.ops import DEFAULT_DOMAINS
+from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
+from ...ir.ops.inference import TYPE_OF_DATA
+from ...ir.ops.row import NodeView
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Array, ArrayTensor, Tensor
 from ...ir.types import UNKNOWN, TensorType, Type, has_unknown_dtype
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
-from .lowering import LOWERINGS, NodeView, lower
+from .lowering import lower
 from .shape_inference import infer_shapes
 from .toposort import reads, topological_order
 
@@ -57,7 +58,7 @@ CONSTANT_FORMS = {
 """The attributes of ONNX's Constant, one of which is set, with the field that holds each."""
 
 
-_INFERRED = frozenset((*LOWERINGS, *(name.removeprefix("::") for name in TYPE_OF_DATA), "Constant"))
+_INFERRED = frozenset((*BY_ONNX_NAME, *(name.removeprefix("::") for name in TYPE_OF_DATA), "Constant"))
 """Operators of the default domain whose results the op table may know the types of."""
 
 

@@ -35,7 +35,8 @@ from ..attributes import Attribute
 from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
-from ..ops import OPS, OpInfo, odd_attribute
+from ..ops import OPS
+from ..ops.row import OpInfo
 from ..rewriter import infer_types
 from ..tensor import Tensor
 from ..types import UNKNOWN, Type, has_unknown_dtype
@@ -205,9 +206,6 @@ class _Parser(AttributeParser):
         if opened and self.token != "graph":
             self.listed("}", lambda: self.entry(attrs))
             opened = False
-        invalid = None if info is None else odd_attribute(attrs)
-        if invalid is not None:
-            self.fail(f"another kind of value for {invalid}", at, str(attrs[invalid]))
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []

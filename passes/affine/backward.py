@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.movement import integer, permutation
+from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -314,7 +315,7 @@ def depth_to_space(node: Node, index: int, affine: Affine, params: Parameters) -
         return _data(affine)
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"{node.label} moves channels into axis {affine.axis}")
-    blocks = integer(node, "blocksize", 1) ** 2
+    blocks = integer_of(node, "blocksize", 1) ** 2
     if blocks > MAX_BLOCKS:
         return unknown_shape(node)
     if text(node, "mode", "DCR") == "DCR":
@@ -326,7 +327,7 @@ def space_to_depth(node: Node, index: int, affine: Affine, params: Parameters) -
     """SpaceToDepth: the blocks of the result must agree on the channels of the data."""
     if affine.axis is None or affine.axis == 0:
         return _data(affine)
-    blocks = integer(node, "blocksize", 1) ** 2
+    blocks = integer_of(node, "blocksize", 1) ** 2
     if affine.axis != 1 or affine.channels is None or affine.channels % blocks:
         return Refusal("axis_mismatch", f"{node.label} moves axis {affine.axis} into the channels")
     moved = one_block(node, affine, blocks, by_block=True)
@@ -351,7 +352,7 @@ def one_block(node: Node, affine: Affine, blocks: int, *, by_block: bool) -> Aff
 def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """Concat: along the channels each operand takes its part of the affine, along another axis all take it whole."""
     shape = shape_of(node.output.type)
-    axis = integer(node, "axis", 1)
+    axis = integer_of(node, "axis", 1)
     if axis < 0 and shape is None:
         return unknown_shape(node)
     axis += len(shape) if axis < 0 and shape is not None else 0
@@ -385,7 +386,7 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
 def split(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """Split along the channels: the data takes the affine in the range of this result, and nothing elsewhere."""
     before, _ = shapes(node)
-    axis = integer(node, "axis", 0)
+    axis = integer_of(node, "axis", 0)
     others = any(value.users for i, value in enumerate(node.outputs) if i != index)
     if not others and affine.axis is None:
         return _data(affine)
@@ -483,7 +484,7 @@ def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | N
     ranks = None if wanted is None else shape_of(wanted.type)
     if not before or ranks is None or wanted is None:
         return unknown_shape(node)
-    axis = integer(node, "axis", 0) % len(before)
+    axis = integer_of(node, "axis", 0) % len(before)
     indices, extent = params.evaluator.array(wanted), before[axis]
     if indices is not None and indices.dtype.kind != "i":
         return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")

@@ -11,8 +11,8 @@ from itertools import islice
 
 import numpy as np
 
-from ...ir.evaluate import align
 from ...ir.graph import Node
+from ...ir.ops.evaluation import align
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of

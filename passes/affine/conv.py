@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, round_to, to_float64
 from ...support.record import replaced
@@ -51,7 +51,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
     weight, bias = found
     if weight.dequantize is not None:
         return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
-    shape, group = weight.shape, integer(node, "group", 1)
+    shape, group = weight.shape, integer_of(node, "group", 1)
     refusal = _shape_refusal(node, shape, bias, shape[0] if shape else 0)
     if refusal is not None:
         return refusal
@@ -115,7 +115,7 @@ def _transposed(
     if isinstance(found, Refusal):
         return found
     weight, bias = found
-    shape, group = weight.shape, integer(node, "group", 1)
+    shape, group = weight.shape, integer_of(node, "group", 1)
     if len(shape) < 3 or group < 1 or shape[0] % group:
         return Refusal("channel_mismatch", f"{node.label}: weight {list(shape)} does not fit its groups")
     refusal = _shape_refusal(node, shape, bias, shape[1] * group)

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.movement import integer, permutation
+from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -212,7 +213,7 @@ def depth_to_space(node: Node, given: Given, params: Parameters) -> Transfer | R
     affine = _only(node, given)
     if isinstance(affine, Refusal) or affine.axis in (None, 0):
         return affine if isinstance(affine, Refusal) else _result(affine)
-    blocks = integer(node, "blocksize", 1) ** 2
+    blocks = integer_of(node, "blocksize", 1) ** 2
     if affine.axis != 1 or affine.channels is None or affine.channels % blocks:
         return Refusal("axis_mismatch", f"{node.label} moves channels into axis {affine.axis}")
     moved = one_block(node, affine, blocks, by_block=text(node, "mode", "DCR") == "DCR")
@@ -226,7 +227,7 @@ def space_to_depth(node: Node, given: Given, params: Parameters) -> Transfer | R
         return affine if isinstance(affine, Refusal) else _result(affine)
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"{node.label} moves axis {affine.axis} into the channels")
-    blocks = integer(node, "blocksize", 1) ** 2
+    blocks = integer_of(node, "blocksize", 1) ** 2
     if blocks > MAX_BLOCKS:
         return unknown_shape(node)
     return _result(affine.map(1, lambda array: np.tile(array, blocks)))
@@ -235,7 +236,7 @@ def space_to_depth(node: Node, given: Given, params: Parameters) -> Transfer | R
 def concatenate(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
     """Concat along the channels: the other operands have the identity; along another axis all must agree."""
     shape = shape_of(node.output.type)
-    axis = integer(node, "axis", 1)
+    axis = integer_of(node, "axis", 1)
     if axis < 0 and shape is None:
         return unknown_shape(node)
     axis += len(shape) if axis < 0 and shape is not None else 0
@@ -272,7 +273,7 @@ def split(node: Node, given: Given, params: Parameters) -> Transfer | Refusal:
         return Transfer(results=tuple((i, affine) for i in range(len(node.outputs))))
     if before is None:
         return unknown_shape(node)
-    axis = integer(node, "axis", 0) % len(before)
+    axis = integer_of(node, "axis", 0) % len(before)
     if affine.axis != axis:
         return Transfer(results=tuple((i, affine) for i in range(len(node.outputs))))
     extents = result_extents(node, axis)

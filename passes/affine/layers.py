@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
 from ...ir.types import DType, element_count, shape_of
@@ -136,7 +136,7 @@ def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> 
     scale = arrays[1]
     if scale.ndim > 1 or producer.attrs.get("block_size", 0) or not values[1].dtype.is_float:  # type: ignore[union-attr]
         return Refusal("quantized_weight", f"{label}: the scale is neither per tensor nor per channel")
-    axis = integer(producer, "axis", 1)
+    axis = integer_of(producer, "axis", 1)
     view = [1] * arrays[0].ndim
     if scale.size != 1:
         view[axis] = -1
@@ -286,7 +286,7 @@ def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Resc
     assert old is not None
     if not (scale > 0).all():
         return Refusal("negative_scale", f"{label}: a scale that is not positive would change the integers")
-    if old.size != 1 and integer(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
+    if old.size != 1 and integer_of(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
         return Refusal("axis_mismatch", f"{label} is not per output channel")
     if dequantize.opset < 13:
         return Refusal("unsupported_op", f"{label}: scales per channel need opset 13")

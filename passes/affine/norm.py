@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import to_float64
 from ...ir.types import dtype_of, shape_of
@@ -47,7 +47,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | 
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.label}")
-    groups, channels = integer(node, "num_groups", 0), affine.channels
+    groups, channels = integer_of(node, "num_groups", 0), affine.channels
     assert channels is not None
     data = shape_of(node.inputs[0].type) if node.inputs[0] is not None else None
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
@@ -74,7 +74,7 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold | 
     array = to_float64(weight.array)
     first = len(shape) - array.ndim
     axis = len(shape) - 1 if affine.axis is None else affine.axis
-    start = integer(node, "axis", -1) % len(shape)
+    start = integer_of(node, "axis", -1) % len(shape)
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
         return Refusal("axis_mismatch", f"{node.label}: the affine acts on axis {axis}, its parameters from {start} on")
     inner = axis - first
@@ -125,7 +125,7 @@ def _survives(node: Node, affine: Affine) -> Refusal | None:
     """Why subtracting the mean does not remove a shift along `affine.axis`, None where it does."""
     shape = shape_of(node.inputs[0].type) if node.inputs[0] is not None else None
     if node.op == "nn.layer_norm":
-        start = integer(node, "axis", -1)
+        start = integer_of(node, "axis", -1)
         start += len(shape) if shape is not None and start < 0 else 0
         if start >= 0 and affine.axis is not None and affine.axis < start:
             return None
@@ -134,7 +134,7 @@ def _survives(node: Node, affine: Affine) -> Refusal | None:
         return None
     if affine.axis != 1:
         return Refusal("axis_mismatch", f"{node.label}: the mean is taken over axis {affine.axis}")
-    groups, channels = integer(node, "num_groups", 0), affine.channels
+    groups, channels = integer_of(node, "num_groups", 0), affine.channels
     if node.op == "nn.instance_norm":
         return None
     if groups < 1 or channels is None or channels % groups:

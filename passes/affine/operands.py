@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.movement import is_given, listed
+from ...ir.ops.inference import is_given, listed
 from ...ir.tensor import Array, Tensor
 from ...ir.types import ELEMENT_COUNT_LIMIT, Dim, dtype_of, element_count, shape_of
 

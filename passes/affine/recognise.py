@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator, first_of_channel
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
+from ...ir.ops.normalization import first_of_channel
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from ...ir.types import F16, F32, F64, dtype_of, element_count, shape_of

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...ir.attributes import RegionRef
-from ...ir.evaluate import DEFAULT_EPSILON, ConstantEvaluator
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
+from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refusal
 from ...ir.tensor import OpaqueTensor, Tensor
 from ...ir.types import shape_of

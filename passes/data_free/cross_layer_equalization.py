@@ -19,7 +19,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
@@ -243,10 +243,10 @@ def is_depthwise(node: Node) -> bool:
     """Whether each channel of a convolution's result is made of the same channel of its data alone."""
     weight = node.inputs[1] if node.op == "nn.conv" else None
     shape = None if weight is None else shape_of(weight.type)
-    group = integer(node, "group", 1)
+    group = integer_of(node, "group", 1)
     return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
 
 
 def is_whole(node: Node) -> bool:
     """Whether a layer is a convolution without groups, or a depthwise one."""
-    return node.op in ("nn.conv", "nn.conv_transpose") and (integer(node, "group", 1) == 1 or is_depthwise(node))
+    return node.op in ("nn.conv", "nn.conv_transpose") and (integer_of(node, "group", 1) == 1 or is_depthwise(node))

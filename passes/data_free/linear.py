@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
@@ -37,7 +37,7 @@ class Linear:
         """Channels of the data, as the weight has it."""
         shape: tuple[int, ...] = self.weight.shape
         if self.node.op == "nn.conv":
-            return integer(self.node, "group", 1) * shape[1]
+            return integer_of(self.node, "group", 1) * shape[1]
         if self.node.op == "nn.dense":
             return shape[1 if self.node.attrs.get("transB", 0) else 0]
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
@@ -59,7 +59,7 @@ class Linear:
             return np.asarray(float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight)))
         if node.op == "matmul":
             return np.asarray(vector @ weight if self.fold.index == 1 else weight @ vector)
-        group, kernel = integer(node, "group", 1), weight.shape[2:]
+        group, kernel = integer_of(node, "group", 1), weight.shape[2:]
         inside = shares(node, kernel) if node.op == "nn.conv" and padding == "exact" else None
         taps = (weight if inside is None else weight * inside).reshape(*weight.shape[:2], prod(kernel)).sum(axis=2)
         taps = taps.reshape(group, -1, taps.shape[1])
@@ -112,7 +112,7 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
     shape = None if data is None else shape_of(data.type)
     if data is None or (node.op == "matmul" and shape is None):
         return None
-    group = integer(node, "group", 1)
+    group = integer_of(node, "group", 1)
     if group < 1 or weight.shape[0] % group:
         return None
     axis = 1

@@ -18,7 +18,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.module import Module
-from ...ir.movement import integer
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -190,7 +190,7 @@ class _Propagator:
         """Concat along the channels."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         shape = shape_of(node.output.type)
-        axis = integer(node, "axis", 1)
+        axis = integer_of(node, "axis", 1)
         axis += len(shape) if axis < 0 and shape is not None else 0
         known = [part for part in parts if part is not None and part.axis == axis]
         if len(known) < len(parts):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator, align
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.ops import BIASED
+from ...ir.ops.evaluation import align
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of

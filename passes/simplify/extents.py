@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator, Evaluate, Inputs, NotEvaluable
+from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.movement import integer
 from ...ir.ops import op_info
+from ...ir.ops.evaluation import NotEvaluable
+from ...ir.ops.inference import integer_of
+from ...ir.ops.row import Evaluate, Inputs
 from ...ir.tensor import Array
 from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
 
@@ -119,7 +121,7 @@ def shape_pieces(node: Node) -> Array | None:
         return None
     end = node.attrs.get("end")
     pieces = [piece_of(data, axis) for axis in range(len(dims))]
-    return _objects(pieces[integer(node, "start", 0) : end if isinstance(end, int) else None])
+    return _objects(pieces[integer_of(node, "start", 0) : end if isinstance(end, int) else None])
 
 
 def piece_of(value: Value, axis: int) -> Piece:

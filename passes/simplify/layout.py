@@ -22,7 +22,8 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
-from ...ir.movement import integer, is_given, listed, permutation
+from ...ir.ops.inference import integer_of, is_given, listed
+from ...ir.ops.reshaping import permutation
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
@@ -129,7 +130,7 @@ def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     producer = data_of(node).node
     perm = None if producer is None or producer.op != "transpose" else permutation(producer)
     axes = listed(node, "axes", 1, evaluator)
-    if perm is None or producer is None or not axes or integer(node, "keepdims", 1):
+    if perm is None or producer is None or not axes or integer_of(node, "keepdims", 1):
         return False
     places = {axis % len(perm) for axis in axes}
     rest = [perm[i] for i in range(len(perm)) if i not in places]
@@ -405,7 +406,7 @@ def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
 
 def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
     axes = listed(node, "axes", 1, evaluator)
-    if not axes or not integer(node, "keepdims", 1) or not _has_rank(data_of(node), perm):
+    if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(data_of(node), perm):
         return None
     moved = sorted(perm.index(axis % len(perm)) for axis in axes)
     if "axes" in node.attrs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.movement import integer, is_given, listed
+from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.rewriter import Rewriter
 from ...ir.types import dtype_of, shape_of
 from .elementwise import clip_bounds
@@ -108,7 +108,7 @@ def _fit_windows(node: Node, pads: list[int]) -> bool:
     """Whether every window of a pool keeps an element of the data when its pads grow by `pads`."""
     own, kernel = _own_pads(node, len(pads)), node.attrs.get("kernel_shape")
     dilations = node.attrs.get("dilations", ())
-    if own is None or not isinstance(kernel, tuple) or integer(node, "ceil_mode", 0):
+    if own is None or not isinstance(kernel, tuple) or integer_of(node, "ceil_mode", 0):
         return False
     if not isinstance(dilations, tuple) or any(item != 1 for item in dilations):
         return False

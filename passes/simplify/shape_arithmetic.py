@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.movement import integer, is_given, listed
+from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import numpy_dtype
 from ...ir.types import dtype_of, shape_of
@@ -84,7 +84,7 @@ def _target(node: Node, evaluator: ShapeEvaluator) -> list[Piece] | None:
         return None
     if node.op == "nn.batch_flatten":
         result = shape_of(node.output.type)
-        axis = integer(node, "axis", 1)
+        axis = integer_of(node, "axis", 1)
         sides = (shape[:axis], shape[axis:])
         if result is None or len(result) != 2 or any(dim is None for dim in result):
             known = [all(isinstance(dim, int) for dim in side) for side in sides]
@@ -118,7 +118,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     shape = shape_of(data.type)
     if shape is None:
         return False
-    if node.op == "nn.batch_flatten" and len(shape) == 2 and integer(node, "axis", 1) in (1, -1):
+    if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
     wanted = _target(node, evaluator)
     if wanted is None or len(wanted) != len(shape):

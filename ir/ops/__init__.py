@@ -1,0 +1,69 @@
+"""The operator table: one row for each in-house operator, which holds all that irc knows of it.
+
+Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept verbatim, may do
+anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning. Four things
+are irc's own:
+
+- `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
+  that axis of the first, counted from the left, so that a per-channel operation needs no rank;
+- their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower data: the exact
+  value of an affine parameter, rounded once where it is used (see `evaluation.is_wide`);
+- `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into it;
+- `variable` is an initializer that training may change: its payload is kept, and it is no constant.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from ..graph import Node, Value
+from . import indexing, logic, nonlinear, normalization, numeric, pooling, reduction, reshaping, sources, weighted
+from .row import OpInfo, Trait
+
+FAMILIES = (
+    sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping, indexing
+)  # fmt: skip
+
+OPS: dict[str, OpInfo] = {row.name: row for row in chain.from_iterable(family.ROWS for family in FAMILIES)}
+"""The operator table by name."""
+
+BY_ONNX_NAME: dict[str, OpInfo] = {
+    row.onnx: row for row in OPS.values() if row.onnx is not None and Trait.MADE_BY_PASSES not in row.traits
+}
+"""The rows by the name that the operator has in ONNX's default domain."""
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+"""The names of ONNX's own domain."""
+
+BIASED = ("nn.conv", "nn.conv_transpose", "nn.dense")
+"""Layers that take a bias as their third operand."""
+
+
+def op_info(op: str) -> OpInfo | None:
+    """Return the table's row for `op`, None for a foreign operator."""
+    return OPS.get(op)
+
+
+def has_trait(node: Node, trait: Trait) -> bool:
+    """Return whether the operator of `node` has `trait`; a foreign operator has none."""
+    info = OPS.get(node.op)
+    return info is not None and trait in info.traits
+
+
+def reads_elements(node: Node, value: Value) -> bool:
+    """Return whether `node` reads the elements of `value`, and not only its shape or dtype."""
+    info = OPS.get(node.op)
+    if info is None or not info.by_type:
+        return True
+    return any(operand is value and i not in info.by_type for i, operand in enumerate(node.inputs))
+
+
+def sole_reader(value: Value) -> Node | None:
+    """Return the one node that reads the elements of `value`, once; None where there are none or several."""
+    found: Node | None = None
+    for node, count in value.users.items():
+        if reads_elements(node, value):
+            if found is not None or count > 1:
+                return None
+            found = node
+    return found

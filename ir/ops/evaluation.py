@@ -1,0 +1,121 @@
+"""Evaluation with numpy that operators of several families share.
+
+An operator is evaluated exactly as ONNX defines it or not at all: an evaluation raises `NotEvaluable` where the result
+would depend on the runtime (a float out of an integer's range, division by zero, an unknown attribute form).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ..graph import Node
+from ..tensor import Array
+from ..types import F64, dtype_of
+from .row import Evaluate, Inputs
+
+MAX_BYTES = 1 << 28
+"""Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust the memory."""
+
+WIDE = ("multiply", "add", "nn.bias_add")
+"""Operators that may combine narrow data with a float64 parameter."""
+
+
+class NotEvaluable(Exception):
+    """A node's result cannot be computed here; the message says why."""
+
+
+def operand(inputs: Inputs, index: int = 0) -> Array:
+    """Return an input that must be there."""
+    array = inputs[index] if index < len(inputs) else None
+    if array is None:
+        raise NotEvaluable(f"input {index} is absent")
+    return array
+
+
+def listed_operand(node: Node, inputs: Inputs, name: str, index: int) -> list[int] | None:
+    """Return integers given as attribute `name` or, in newer operator versions, as input `index`."""
+    found = node.attrs.get(name)
+    if isinstance(found, tuple):
+        return [int(item) for item in found]  # type: ignore[arg-type]
+    array = inputs[index] if index < len(inputs) else None
+    return None if array is None else [int(item) for item in array.ravel()]
+
+
+def check_size(size: int, like: Array) -> None:
+    """Refuse a result of `size` elements of the dtype of `like` that exceeds MAX_BYTES before it is allocated."""
+    if size * like.itemsize > MAX_BYTES:
+        raise NotEvaluable(f"the result would take {size * like.itemsize} bytes")
+
+
+def is_wide(node: Node) -> bool:
+    """Return whether `multiply` or `add` combines narrow data with a float64 affine parameter.
+
+    That is where the second operand is float64 and the first is not, and where FoldScaleAxis marked the product of a
+    weight and its factor with `folded`. Such a node means the exact product or sum, rounded to the data's dtype where
+    the value is used: a chain of them is rounded once.
+    """
+    if node.op not in WIDE or len(node.inputs) != 2:
+        return False
+    if "folded" in node.attrs:
+        return True
+    data, parameter = node.inputs
+    assert data is not None and parameter is not None
+    return dtype_of(parameter.type) is F64 and dtype_of(data.type) not in (F64, None)
+
+
+def align(parameter: Array, axis: int, rank: int) -> Array:
+    """View `parameter` so that its first axis broadcasts against axis `axis` (counted from the left) of `rank`."""
+    axis += rank if axis < 0 else 0
+    if axis < 0 or axis + parameter.ndim > rank:
+        raise NotEvaluable(f"a parameter of rank {parameter.ndim} does not fit at axis {axis} of rank {rank}")
+    return parameter.reshape(parameter.shape + (1,) * (rank - axis - parameter.ndim))
+
+
+def aligned_operands(node: Node, inputs: Inputs) -> tuple[Array, Array]:
+    """Return both operands, the second viewed so that it broadcasts as `axis` says."""
+    a, b = operand(inputs), operand(inputs, 1)
+    axis = node.attrs.get("axis")
+    if isinstance(axis, int):
+        b = align(b, axis, a.ndim)
+    return a, b
+
+
+def binary(function: Callable[[Array, Array], Array]) -> Evaluate:
+    """Make the evaluation of an operator with two operands of one dtype, or with a float64 parameter."""
+
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        a, b = aligned_operands(node, inputs)
+        if is_wide(node):
+            if a.dtype.kind == "c":
+                raise NotEvaluable("a float64 parameter beside complex numbers")
+            a = a.astype(np.float64, copy=False)
+            size = prod(np.broadcast_shapes(a.shape, b.shape))
+            if size > max(a.size, b.size):
+                check_size(size, a)
+        elif a.dtype != b.dtype or a.dtype == object:
+            raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+        else:
+            check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+        with np.errstate(all="ignore"):
+            return (function(a, b),)
+
+    return evaluate
+
+
+def unary(function: Callable[[Array], Array]) -> Evaluate:
+    """Make the evaluation of an operator that maps each element to one of the same dtype."""
+
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        data = operand(inputs)
+        with np.errstate(all="ignore"):
+            return (np.asarray(function(data), dtype=data.dtype),)
+
+    return evaluate
+
+
+def identity(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Return the input."""
+    return (operand(inputs),)

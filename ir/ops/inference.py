@@ -1,0 +1,121 @@
+"""Type inference that operators of several families share.
+
+Each function returns the types of a node's outputs. Shapes follow the ONNX operator of the same meaning; unknown parts
+are left open.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ..graph import Node, Value
+from ..types import F64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
+from .row import Constants
+
+Types = tuple[Type, ...]
+
+
+TYPE_OF_DATA = frozenset(
+    f"::{name}"
+    for name in (
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp"),
+        *("Gelu", "HardSwish", "Hardmax", "LRN", "Log", "LogSoftmax", "LpNormalization", "Mish", "Round", "Selu"),
+        *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Swish", "Tan", "Tanh"),
+        *("ThresholdedRelu", "Trilu"),
+    )
+)
+"""Foreign operators of ONNX's default domain whose result has the type of their first operand."""
+
+
+def input_dtype(node: Node, index: int = 0) -> DType | None:
+    """Return the dtype of an input, None where it is absent or unknown."""
+    value = node.input(index)
+    return None if value is None else dtype_of(value.type)
+
+
+def input_shape(node: Node, index: int = 0) -> Shape:
+    """Return the shape of an input, None where it is absent or its rank unknown."""
+    return _shape(node.input(index))
+
+
+def _shape(value: Value | None) -> Shape:
+    return None if value is None else shape_of(value.type)
+
+
+def listed(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...] | None:
+    """Return integers given as attribute `name` or, in newer operator versions, as input `index`.
+
+    None stands for absent and for not constant; `is_given` tells them apart.
+    """
+    found = node.attrs.get(name)
+    if isinstance(found, tuple):
+        return tuple(int(item) for item in found) if all(isinstance(item, int) for item in found) else None  # type: ignore[arg-type]
+    array = constants.array(node.input(index))
+    return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
+
+
+def is_given(node: Node, name: str, index: int) -> bool:
+    """Return whether a node has attribute `name` or input `index`, whichever its version takes."""
+    return name in node.attrs or node.input(index) is not None
+
+
+def integer_of(node: Node, name: str, default: int) -> int:
+    """Return an integer attribute."""
+    found = node.attrs.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def normal_axes(axes: tuple[int, ...], rank: int) -> list[int] | None:
+    """Return axes counted from the left, None where one is out of range or occurs twice."""
+    found = [axis + rank if axis < 0 else axis for axis in axes]
+    return found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
+
+
+def broadcast_dims(a: Dim, b: Dim) -> Dim:
+    """Return the extent that two extents broadcast to, None where that depends on run time."""
+    if a == 1:
+        return b
+    if b == 1 or a == b:
+        return a
+    if (isinstance(a, int) and b is None) or isinstance(b, str):
+        return a if isinstance(a, int) else None
+    return b if isinstance(b, int) and not isinstance(a, int) else None
+
+
+def broadcast_shapes(a: Shape, b: Shape) -> Shape:
+    """Return numpy's broadcast of two shapes; unknown where either rank is."""
+    if a is None or b is None:
+        return None
+    rank = max(len(a), len(b))
+    wide = [(1,) * (rank - len(shape)) + shape for shape in (a, b)]
+    return tuple(broadcast_dims(x, y) for x, y in zip(*wide, strict=True))
+
+
+def same(node: Node, constants: Constants) -> Types:
+    """Infer the type of the first input."""
+    first = node.input(0)
+    return (UNKNOWN if first is None else first.type,)
+
+
+def elementwise(node: Node, constants: Constants) -> Types:
+    """Infer the broadcast of two operands in the first one's dtype; with `axis`, the first one's shape."""
+    first, second = input_dtype(node), input_dtype(node, 1)
+    dtype = first or (second if second is not F64 else None)
+    if "axis" in node.attrs:
+        return (TensorType(dtype, input_shape(node)),)
+    return (TensorType(dtype, broadcast_shapes(input_shape(node), input_shape(node, 1))),)
+
+
+def broadcast_of_inputs(node: Node) -> Shape:
+    """Return the broadcast of all operands."""
+    return reduce(broadcast_shapes, map(_shape, node.inputs))
+
+
+def broadcast(node: Node, constants: Constants) -> Types:
+    """Infer the broadcast of all operands, in the first one's dtype."""
+    return (TensorType(input_dtype(node), broadcast_of_inputs(node)),)
+
+
+def dtype_only(node: Node, constants: Constants) -> Types:
+    """Infer the first input's dtype."""
+    return (TensorType(input_dtype(node), None),)

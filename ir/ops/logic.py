@@ -1,0 +1,52 @@
+"""Comparisons, logic and selection element by element."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..graph import Node
+from ..tensor import Array
+from ..types import BOOL, TensorType
+from .evaluation import NotEvaluable, binary, check_size, operand, unary
+from .inference import Types, broadcast_of_inputs, input_dtype, same
+from .numeric import LIMITED_BROADCAST, has_numpy_broadcast
+from .row import Condition, Constants, Evaluate, Inputs, OpInfo
+
+
+def infer_comparison(node: Node, constants: Constants) -> Types:
+    """Infer the broadcast of the operands, bool."""
+    return (TensorType(BOOL, broadcast_of_inputs(node)),)
+
+
+def infer_where(node: Node, constants: Constants) -> Types:
+    """Infer the broadcast of condition and both branches, in the branches' dtype."""
+    return (TensorType(input_dtype(node, 1), broadcast_of_inputs(node)),)
+
+
+def evaluate_where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Where."""
+    condition, x, y = (operand(inputs, i) for i in range(3))
+    if x.dtype != y.dtype or condition.dtype != np.bool_:
+        raise NotEvaluable(f"operands are {condition.dtype}, {x.dtype} and {y.dtype}")
+    check_size(prod(np.broadcast_shapes(condition.shape, x.shape, y.shape)), x)
+    return (np.where(condition, x, y),)
+
+
+def _row(name: str, onnx: str, evaluate: Evaluate, when: Condition | None = has_numpy_broadcast) -> OpInfo:
+    return OpInfo(name, (2, 2), infer_comparison, evaluate, onnx=onnx, when=when, attrs=LIMITED_BROADCAST)
+
+
+ROWS = (
+    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where"),
+    _row("equal", "Equal", binary(np.equal)),
+    _row("less", "Less", binary(np.less)),
+    _row("less_equal", "LessOrEqual", binary(np.less_equal), None),
+    _row("greater", "Greater", binary(np.greater)),
+    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None),
+    _row("logical_and", "And", binary(np.logical_and)),
+    _row("logical_or", "Or", binary(np.logical_or)),
+    _row("logical_xor", "Xor", binary(np.logical_xor)),
+    OpInfo("logical_not", (1, 1), same, unary(np.logical_not), onnx="Not"),
+)

@@ -1,0 +1,160 @@
+"""Normalizations and Dropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...support.errors import ModelError
+from ..graph import Node, Value
+from ..provenance import Refusal
+from ..tensor import Array, Tensor, to_float64
+from ..types import F64, TensorType, shape_of
+from .evaluation import NotEvaluable, identity, operand
+from .inference import Types, input_shape, same
+from .row import Constants, Inputs, NodeView, OpInfo, integer, real
+
+DEFAULT_EPSILON = float(np.float32(1e-5))
+"""The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
+
+
+def infer_batch_norm_to_affine(node: Node, constants: Constants) -> Types:
+    """Infer scale and shift, f64[C]."""
+    shape = input_shape(node)
+    shape = None if shape is None else shape[:1]
+    return (TensorType(F64, shape), TensorType(F64, shape))
+
+
+def first_of_channel(array: Array) -> Array | None:
+    """Return the vector [C] that an array [C, ...] repeats all over each channel, None where it does not."""
+    if array.ndim < 2:
+        return array
+    flat = array.reshape(array.shape[0], -1)
+    return np.ascontiguousarray(flat[:, 0]) if flat.shape[1] and (flat == flat[:, :1]).all() else None
+
+
+def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64 [C]."""
+    vectors = [first_of_channel(operand(inputs, i)) for i in range(4)]
+    if any(vector is None for vector in vectors):
+        raise NotEvaluable("parameters per element")
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
+    assert isinstance(epsilon, float)
+    gamma, beta, mean, var = [to_float64(vector) for vector in vectors if vector is not None]
+    return scale_and_shift(gamma, beta, mean, var, epsilon)
+
+
+def scale_and_shift(gamma: Array, beta: Array, mean: Array, var: Array, epsilon: float | Array) -> tuple[Array, Array]:
+    """Return the factor and the addend of a BatchNormalization with these parameters, float64 of one shape."""
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(var + epsilon)
+        return scale, beta - mean * scale
+
+
+def _payload(value: Value) -> Tensor | None:
+    if value.node is None or value.node.op != "constant":
+        return None
+    payload = value.node.attrs.get("value")
+    return payload if isinstance(payload, Tensor) else None
+
+
+def _is_per_channel(value: Value | None) -> bool:
+    """Return whether a parameter is a vector, or a constant that is the same all over each channel, its first axis."""
+    shape = None if value is None else shape_of(value.type)
+    if value is None or shape is None or not shape:
+        return False
+    if len(shape) == 1:
+        return True
+    payload = _payload(value)
+    try:
+        return payload is not None and first_of_channel(payload.numpy()) is not None
+    except (ValueError, OSError, ModelError):  # a payload that cannot be read
+        return False
+
+
+def is_inference_batch_norm(node: NodeView) -> Refusal | None:
+    """Require fixed statistics, one value per channel.
+
+    Training mode is encoded in four ways: opsets 1 and 6 have `is_test`, by default 0; opsets 7 to 13 train where more
+    than the first output is declared; from 14 on there is `training_mode`. `spatial=0` (opsets 1 to 8) has parameters
+    per element; where they are per channel all the same, the attribute is spurious.
+    """
+    declared = sum(map(bool, node.outputs))
+    if node.opset < 7 and not node.attrs.get("is_test", 0):
+        return Refusal("training_mode", "is_test is 0, so the batch's own statistics are used")
+    if node.opset < 14 and declared > 1:
+        return Refusal("training_mode", f"{declared} outputs are declared, so the batch's own statistics are used")
+    if node.attrs.get("training_mode", 0):
+        return Refusal("training_mode", "training_mode is 1")
+    if declared > 1:
+        return Refusal("training_mode", f"{declared} outputs are declared")
+    if node.opset < 9 and node.attrs.get("spatial", 1) == 0:
+        if not all(_is_per_channel(value) for value in node.inputs[1:5]):
+            return Refusal("per_element", "spatial is 0: the parameters are per element, not per channel")
+    return None
+
+
+def is_inference_dropout(node: NodeView) -> Refusal | None:
+    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode from 12 on."""
+    training = Refusal("training_mode", "the node drops at run time")
+    if node.opset < 7:
+        return None if node.attrs.get("is_test", 0) else training
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    if node.opset < 12 or mode is None:
+        return None
+    payload = _payload(mode)
+    try:
+        return training if payload is None or payload.numpy().any() else None
+    except (ValueError, OSError, ModelError):  # a payload that cannot be read
+        return training
+
+
+ROWS = (
+    OpInfo(
+        "nn.batch_norm",
+        (5, 5),
+        same,
+        onnx="BatchNormalization",
+        when=is_inference_batch_norm,
+        attrs={"epsilon": real, "is_test": integer, "spatial": integer, "training_mode": integer},
+    ),
+    OpInfo(
+        "nn.batch_norm_to_affine",
+        (4, 4),
+        infer_batch_norm_to_affine,
+        evaluate_batch_norm_to_affine,
+        attrs={"epsilon": real},
+        outputs=2,
+    ),
+    OpInfo(
+        "nn.dropout",
+        (1, 3),
+        same,
+        identity,
+        onnx="Dropout",
+        when=is_inference_dropout,
+        attrs={"is_test": integer},
+        max_results=2,
+    ),
+    OpInfo("nn.instance_norm", (3, 3), same, onnx="InstanceNormalization", attrs={"epsilon": real}),
+    OpInfo(
+        "nn.group_norm",
+        (3, 3),
+        same,
+        onnx="GroupNormalization",
+        attrs={"epsilon": real, "num_groups": integer, "stash_type": integer},
+    ),
+    OpInfo(
+        "nn.layer_norm",
+        (2, 3),
+        same,
+        onnx="LayerNormalization",
+        attrs={"axis": integer, "epsilon": real, "stash_type": integer},
+    ),
+    OpInfo(
+        "nn.rms_norm",
+        (2, 2),
+        same,
+        onnx="RMSNormalization",
+        attrs={"axis": integer, "epsilon": real, "stash_type": integer},
+    ),
+)

@@ -1,0 +1,113 @@
+"""Arithmetic element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from ..graph import Node
+from ..provenance import Refusal
+from ..tensor import Array
+from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
+from .inference import broadcast, elementwise, same
+from .row import MANY, Evaluate, Inputs, NodeView, OpInfo, integer
+
+LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
+"""Attributes that operators with two operands have before opset 7."""
+
+
+def has_no_legacy_axis(node: NodeView) -> Refusal | None:
+    """Refuse `axis` but in the limited broadcast of opsets below 7, where `broadcast=1` gives it a meaning."""
+    if "axis" not in node.attrs or (node.opset < 7 and node.attrs.get("broadcast") == 1):
+        return None
+    return Refusal("unsupported_attr", "axis without limited broadcast")
+
+
+def has_numpy_broadcast(node: NodeView) -> Refusal | None:
+    """Refuse opsets below 7, where attributes tell how operands are broadcast."""
+    return None if node.opset >= 7 else Refusal("unsupported_attr", "limited broadcast")
+
+
+def evaluate_divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Divide floats as IEEE 754 says; integers truncate towards zero."""
+    a, b = aligned_operands(node, inputs)
+    if a.dtype != b.dtype or a.dtype == object:
+        raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+    if a.dtype.kind not in "iu":
+        check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+        with np.errstate(all="ignore"):
+            return (np.divide(a, b),)
+    least = np.iinfo(a.dtype).min
+    if not b.all() or (a.dtype.kind == "i" and ((a == least).any() or (b == least).any())):
+        raise NotEvaluable("integer division by zero or overflow")
+    check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    quotient = np.abs(a) // np.abs(b)
+    return (np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype),)
+
+
+def evaluate_power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Pow of integers, which wraps; how a floating power is rounded is up to the runtime."""
+    a, b = operand(inputs), operand(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
+        raise NotEvaluable("a floating or negative power")
+    check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return (np.power(a, b),)
+
+
+def evaluate_mod(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Mod of integers, with the sign of the divisor or, with `fmod`, of the dividend."""
+    a, b = operand(inputs), operand(inputs, 1)
+    if a.dtype != b.dtype or a.dtype.kind not in "iu" or not b.all():
+        raise NotEvaluable("a floating remainder, or one of a division by zero")
+    check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
+    return ((np.fmod if node.attrs.get("fmod") else np.mod)(a, b),)
+
+
+def _reciprocal(x: Array) -> Array:
+    return np.asarray(np.divide(np.ones((), x.dtype), x))
+
+
+def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
+    def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+        parts = [operand(inputs, i) for i in range(len(inputs))]
+        if any(part.dtype != parts[0].dtype or (part != part).any() for part in parts):
+            raise NotEvaluable("operands of several dtypes, or NaN")
+        check_size(prod(np.broadcast_shapes(*(part.shape for part in parts))), parts[0])
+        return (reduce(function, parts),)
+
+    return evaluate
+
+
+def _arithmetic(name: str, onnx: str, evaluate: Evaluate, *, wide: int | None = None) -> OpInfo:
+    return OpInfo(
+        name,
+        (2, 2),
+        elementwise,
+        evaluate,
+        onnx=onnx,
+        when=has_no_legacy_axis,
+        attrs=LIMITED_BROADCAST,
+        wide=wide,
+    )
+
+
+ROWS = (
+    _arithmetic("multiply", "Mul", binary(np.multiply), wide=1),
+    _arithmetic("add", "Add", binary(np.add), wide=1),
+    _arithmetic("subtract", "Sub", binary(np.subtract)),
+    _arithmetic("divide", "Div", evaluate_divide),
+    OpInfo("negative", (1, 1), same, unary(np.negative), onnx="Neg"),
+    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt"),
+    OpInfo("reciprocal", (1, 1), same, unary(_reciprocal), onnx="Reciprocal"),
+    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor"),
+    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil"),
+    OpInfo("power", (2, 2), broadcast, evaluate_power, onnx="Pow", when=has_numpy_broadcast, attrs=LIMITED_BROADCAST),
+    OpInfo("mod", (2, 2), broadcast, evaluate_mod, onnx="Mod", attrs={"fmod": integer}),
+    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max"),
+    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min"),
+    OpInfo("add_n", (1, MANY), broadcast, onnx="Sum"),
+    OpInfo("mean_n", (1, MANY), broadcast, onnx="Mean"),
+)

@@ -1,0 +1,54 @@
+"""Pooling over windows and over all spatial axes."""
+
+from __future__ import annotations
+
+from ..graph import Node
+from ..types import Dim, TensorType
+from .inference import Types, input_dtype, input_shape, listed
+from .row import Constants, OpInfo, integer, integers, positive_integers
+
+_WINDOW = {
+    "ceil_mode": integer,
+    "dilations": positive_integers,
+    "kernel_shape": positive_integers,
+    "pads": integers,
+    "strides": positive_integers,
+}
+
+
+def infer_pool(node: Node, constants: Constants) -> Types:
+    """Infer [N, C, spatial...]; an extent is known where the window is given in numbers and nothing is rounded up."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    kernel = listed(node, "kernel_shape", 9, constants)
+    if shape is None or kernel is None or len(shape) != len(kernel) + 2:
+        return (TensorType(dtype, None),)
+    ones, rank = (1,) * len(kernel), len(kernel)
+    strides = listed(node, "strides", 9, constants) or ones
+    dilations = listed(node, "dilations", 9, constants) or ones
+    pads = listed(node, "pads", 9, constants) or (0,) * (2 * rank)
+    is_open = node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or node.attrs.get("ceil_mode")
+    if not len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
+        is_open = True
+    dims: list[Dim] = []
+    for i, dim in enumerate(shape[2:]):
+        if is_open or not isinstance(dim, int) or not strides[i]:
+            dims.append(None)
+        else:
+            dims.append((dim + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1)
+    return (TensorType(dtype, (*shape[:2], *dims)),)
+
+
+def infer_global_pool(node: Node, constants: Constants) -> Types:
+    """Infer [N, C, 1, ...]."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    return (TensorType(dtype, None if shape is None else (*shape[:2], *(1,) * (len(shape) - 2))),)
+
+
+ROWS = (
+    OpInfo("nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW),
+    OpInfo("nn.avg_pool", (1, 1), infer_pool, onnx="AveragePool", attrs={**_WINDOW, "count_include_pad": integer}),
+    OpInfo("nn.lp_pool", (1, 1), infer_pool, onnx="LpPool", attrs={**_WINDOW, "p": integer}),
+    OpInfo("nn.global_max_pool", (1, 1), infer_global_pool, onnx="GlobalMaxPool"),
+    OpInfo("nn.global_avg_pool", (1, 1), infer_global_pool, onnx="GlobalAveragePool"),
+    OpInfo("nn.global_lp_pool", (1, 1), infer_global_pool, onnx="GlobalLpPool", attrs={"p": integer}),
+)

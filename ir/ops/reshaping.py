@@ -1,0 +1,247 @@
+"""Operators that keep every element: reshapes, transposition, casts; and broadcasting."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..graph import Node
+from ..provenance import Refusal
+from ..tensor import Array, numpy_dtype, round_to
+from ..types import DTYPES, ELEMENT_COUNT_LIMIT, Dim, DType, Shape, TensorType, dtype_of, element_count
+from .evaluation import NotEvaluable, identity, listed_operand, operand
+from .inference import (
+    Types,
+    broadcast_shapes,
+    input_dtype,
+    input_shape,
+    integer_of,
+    is_given,
+    listed,
+    normal_axes,
+    same,
+)
+from .row import Constants, Inputs, NodeView, OpInfo, integer, integers
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def infer_reshape(node: Node, constants: Constants) -> Types:
+    """Infer the shape of a constant target, 0 and -1 resolved as far as can be."""
+    dtype, shape, target = input_dtype(node), input_shape(node), node.attrs.get("shape")
+    if not isinstance(target, tuple):
+        array = constants.array(node.input(1))
+        target = None if array is None else tuple(int(dim) for dim in array.ravel())
+    if target is None or (node.attrs.get("allowzero") and 0 in target):
+        return (TensorType(dtype, None if target is None else (None,) * len(target)),)
+    dims: list[Dim] = []
+    for i, dim in enumerate(target):
+        kept = shape[i] if dim == 0 and shape is not None and i < len(shape) else None
+        dims.append(dim if isinstance(dim, int) and dim > 0 else kept)
+    if target.count(-1) == 1 and shape is not None:
+        copied = {i for i, dim in enumerate(target) if dim == 0 and i < len(shape)}
+        taken = [dim for dim in target if isinstance(dim, int) and dim > 0]
+        rest = _remaining_extent([dim for i, dim in enumerate(shape) if i not in copied], taken, shape)
+        dims[target.index(-1)] = rest
+    return (TensorType(dtype, tuple(dims)),)
+
+
+def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ...]) -> Dim:
+    """Return the extent that -1 stands for: of `extents`, what `taken` leaves; None where it is not known."""
+    numbers = [dim for dim in extents if isinstance(dim, int)]
+    count, rest = element_count(numbers), element_count(taken)
+    if ELEMENT_COUNT_LIMIT in (count, rest):
+        return None
+    if len(numbers) == len(extents) and 0 not in shape:
+        return count // rest
+    if rest == count and len(numbers) == len(extents) - 1:
+        return next(dim for dim in extents if not isinstance(dim, int))
+    return None
+
+
+def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Reshape: 0 keeps an extent unless `allowzero`, -1 takes the elements that are left."""
+    data, target = operand(inputs), listed_operand(node, inputs, "shape", 1)
+    if target is None:
+        raise NotEvaluable("the target shape is not given")
+    if not node.attrs.get("allowzero"):
+        target = [data.shape[i] if dim == 0 and i < data.ndim else dim for i, dim in enumerate(target)]
+    try:
+        return (data.reshape(target),)
+    except ValueError as error:
+        raise NotEvaluable(str(error)) from None
+
+
+def infer_expand_dims(node: Node, constants: Constants) -> Types:
+    """Infer an extent of 1 at each of the axes of the result."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    axes = listed(node, "axes", 1, constants)
+    if shape is None or axes is None or (new := normal_axes(axes, len(shape) + len(axes))) is None:
+        return (TensorType(dtype, None),)
+    rest = iter(shape)
+    return (TensorType(dtype, tuple(1 if i in new else next(rest) for i in range(len(shape) + len(axes)))),)
+
+
+def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Unsqueeze."""
+    data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
+    if axes is None:
+        raise NotEvaluable("the axes are not given")
+    return (np.expand_dims(data, tuple(axes)),)
+
+
+def infer_squeeze(node: Node, constants: Constants) -> Types:
+    """Infer the shape without the given axes, or without those of extent 1 where all extents are known."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    if shape is None:
+        return (TensorType(dtype, None),)
+    axes = listed(node, "axes", 1, constants)
+    if axes is None and (is_given(node, "axes", 1) or not all(isinstance(dim, int) for dim in shape)):
+        return (TensorType(dtype, None),)
+    gone = [i for i, dim in enumerate(shape) if dim == 1] if axes is None else normal_axes(axes, len(shape))
+    if not gone:
+        return (TensorType(dtype, None),)
+    return (TensorType(dtype, tuple(dim for i, dim in enumerate(shape) if i not in gone)),)
+
+
+def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Squeeze; without axes every extent of 1 goes. Runtimes disagree on axes that are given and empty."""
+    data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
+    if axes == []:
+        raise NotEvaluable("the axes are empty")
+    return (np.squeeze(data, None if axes is None else tuple(axes)),)
+
+
+def infer_flatten(node: Node, constants: Constants) -> Types:
+    """Infer rank 2; an extent is known where its factors are, or where it is the only factor."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    axis = integer_of(node, "axis", 1)
+    if shape is None:
+        return (TensorType(dtype, (None, None)),)
+    axis += len(shape) if axis < 0 else 0
+    return (TensorType(dtype, (_product(shape[:axis]), _product(shape[axis:]))),)
+
+
+def _product(dims: tuple[Dim, ...]) -> Dim:
+    """Return the product of extents, a symbol where the others are 1; None where it is unknown or too large."""
+    others = [dim for dim in dims if dim != 1]
+    if len(others) == 1:
+        return others[0]
+    known = [dim for dim in others if isinstance(dim, int)]
+    count = element_count(known)
+    return count if len(known) == len(others) and count < ELEMENT_COUNT_LIMIT else None
+
+
+def evaluate_flatten(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Reshape to rank 2, split at `axis`."""
+    data, axis = operand(inputs), node.attrs.get("axis", 1)
+    assert isinstance(axis, int)
+    axis += data.ndim if axis < 0 else 0
+    return (data.reshape(prod(data.shape[:axis]), prod(data.shape[axis:])),)
+
+
+def infer_transpose(node: Node, constants: Constants) -> Types:
+    """Infer the permuted shape; without `perm` the axes are reversed."""
+    dtype, shape, perm = input_dtype(node), input_shape(node), node.attrs.get("perm")
+    if shape is None:
+        return (TensorType(dtype, (None,) * len(perm) if isinstance(perm, tuple) else None),)
+    axes = perm if isinstance(perm, tuple) else tuple(reversed(range(len(shape))))
+    if sorted(axes) != list(range(len(shape))):  # type: ignore[type-var]
+        return (TensorType(dtype, None),)
+    return (TensorType(dtype, tuple(shape[axis] for axis in axes)),)  # type: ignore[index]
+
+
+def evaluate_transpose(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Permute axes; without `perm` reverse them."""
+    perm = node.attrs.get("perm")
+    return (np.transpose(operand(inputs), perm if isinstance(perm, tuple) else None),)  # type: ignore[arg-type]
+
+
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """Return the axes of a `transpose`, None where they are unknown; without `perm` they take a known rank."""
+    perm = node.attrs.get("perm")
+    if isinstance(perm, tuple):
+        axes = tuple(axis for axis in perm if isinstance(axis, int))
+        return axes if sorted(axes) == list(range(len(perm))) else None
+    dtype_shape = node.output.type
+    shape: Shape = dtype_shape.shape if isinstance(dtype_shape, TensorType) else None
+    return None if shape is None else tuple(reversed(range(len(shape))))
+
+
+def has_numeric_target(node: NodeView) -> Refusal | None:
+    """Refuse opsets below 6, where `to` is a name."""
+    return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
+
+
+def infer_cast(node: Node, constants: Constants) -> Types:
+    """Infer the first input's shape."""
+    return (TensorType(None, input_shape(node)),)
+
+
+def infer_cast_like(node: Node, constants: Constants) -> Types:
+    """Infer the first input's shape in the second one's dtype."""
+    return (TensorType(input_dtype(node, 1), input_shape(node)),)
+
+
+def evaluate_cast(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Cast to the dtype of the output's type."""
+    dtype = dtype_of(node.output.type)
+    if dtype is None:
+        raise NotEvaluable("the target dtype is unknown")
+    return (convert(operand(inputs), dtype),)
+
+
+def convert(array: Array, dtype: DType) -> Array:
+    """Cast as ONNX defines it, refusing what it leaves to the runtime."""
+    source = array.dtype
+    target = numpy_dtype(dtype)
+    if source == target:
+        return array
+    is_float = any(source == numpy_dtype(DTYPES[name]) for name in FLOATS)
+    if source.kind == "O" or not (is_float or source.kind in "iub"):
+        raise NotEvaluable(f"cast from {source}")
+    if dtype.name in FLOATS:
+        if source.kind in "iu" and source.itemsize == 8 and (np.abs(array.astype(np.float64)) > 2.0**53).any():
+            raise NotEvaluable("a cast of an integer above 2**53 to floating point")
+        return round_to(array.astype(np.float64), dtype)
+    if dtype.kind == "bool":
+        return np.asarray(array != 0)
+    if dtype.kind not in ("int", "uint") or dtype.bits < 8:
+        raise NotEvaluable(f"cast to {dtype}")
+    info = np.iinfo(target)
+    low, high = (array.min(), array.max()) if array.size else (0, 0)
+    if not (np.isfinite(array.astype(np.float64)).all() and info.min <= low and high <= info.max):
+        raise NotEvaluable(f"a value out of the range of {dtype}")
+    if is_float and array.size and float(high) >= 2.0 ** (dtype.bits - (dtype.kind == "int")):
+        raise NotEvaluable(f"a value out of the range of {dtype}")
+    result: Array = array.astype(target)
+    return result
+
+
+def infer_broadcast_to(node: Node, constants: Constants) -> Types:
+    """Infer the broadcast of the data with the requested shape."""
+    target = listed(node, "shape", 1, constants)
+    return (TensorType(input_dtype(node), None if target is None else broadcast_shapes(input_shape(node), target)),)
+
+
+def evaluate_broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Expand: broadcast both ways with the requested shape."""
+    data, target = operand(inputs), tuple(int(dim) for dim in operand(inputs, 1).ravel())
+    try:
+        return (np.broadcast_to(data, np.broadcast_shapes(data.shape, target)),)
+    except ValueError as error:
+        raise NotEvaluable(str(error)) from None
+
+
+ROWS = (
+    OpInfo("identity", (1, 1), same, identity, onnx="Identity"),
+    OpInfo("cast", (1, 1), infer_cast, evaluate_cast, onnx="Cast", when=has_numeric_target),
+    OpInfo("cast_like", (2, 2), infer_cast_like, evaluate_cast, onnx="CastLike", by_type=frozenset({1})),
+    OpInfo("reshape", (1, 2), infer_reshape, evaluate_reshape, onnx="Reshape", attrs={"allowzero": integer}),
+    OpInfo("expand_dims", (1, 2), infer_expand_dims, evaluate_expand_dims, onnx="Unsqueeze", attrs={"axes": integers}),
+    OpInfo("squeeze", (1, 2), infer_squeeze, evaluate_squeeze, onnx="Squeeze", attrs={"axes": integers}),
+    OpInfo("nn.batch_flatten", (1, 1), infer_flatten, evaluate_flatten, onnx="Flatten", attrs={"axis": integer}),
+    OpInfo("transpose", (1, 1), infer_transpose, evaluate_transpose, onnx="Transpose", attrs={"perm": integers}),
+    OpInfo("broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand"),
+)

@@ -1,0 +1,129 @@
+"""The form of a row of the operator table, and the types of the functions that stand in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from ...support.record import record
+from ..attributes import Attribute, EmptyList
+from ..graph import Node, Value
+from ..provenance import Refusal
+from ..tensor import Array
+from ..types import Type
+
+
+class Constants(Protocol):
+    """A source of constant elements, of which type inference takes what shapes depend on."""
+
+    def array(self, value: Value | None) -> Array | None:
+        """Return the elements of a constant value, None where it is not constant."""
+
+
+@dataclass(slots=True)
+class NodeView:
+    """An ONNX node that is being imported, as a condition sees it."""
+
+    opset: int
+    attrs: Mapping[str, Attribute]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+
+
+Infer = Callable[[Node, Constants], tuple[Type, ...]]
+"""Return the types of a node's outputs; unknown parts are left open."""
+
+Inputs = Sequence[Array | None]
+Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
+"""Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the runtime."""
+
+Condition = Callable[[NodeView], Refusal | None]
+"""Return why an ONNX node is not the in-house operator, None where it is."""
+
+Check = Callable[[Attribute], bool]
+"""Return whether an attribute has a value of the right kind and range."""
+
+
+class Trait(Enum):
+    """A fact about an operator that passes ask for."""
+
+    MADE_BY_PASSES = "no ONNX node becomes it, though it is written as one"
+    DECIDES_RANK = "its result has the rank of its weight, whatever the model declares"
+
+    __hash__ = object.__hash__  # that of Enum is written in Python, and slow
+
+
+MANY = 1 << 30
+"""More inputs than any node has."""
+
+
+@record
+class OpInfo:
+    """All that irc knows of one operator.
+
+    - `inputs`: the least and the greatest number of inputs; `outputs`: the number of outputs.
+    - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them itself.
+    - `onnx` is the operator's name in ONNX, `when` the condition under which an ONNX node is this operator,
+      `max_results` the number of results that a node may have in every opset.
+    - `attrs` checks the attributes that irc reads.
+    - `by_type` lists the inputs that are needed by type only.
+    - `wide` is the input that may be a float64 parameter beside narrower data.
+    - A `pure` operator may be erased where nobody reads its results.
+    - `channels` is reserved for how a channel passes from input to output.
+    """
+
+    name: str
+    inputs: tuple[int, int]
+    infer: Infer
+    evaluate: Evaluate | None = None
+    onnx: str | None = None
+    when: Condition | None = None
+    attrs: Mapping[str, Check] = field(default_factory=dict)
+    by_type: frozenset[int] = frozenset()
+    outputs: int = 1
+    max_results: int = 1
+    wide: int | None = None
+    pure: bool = True
+    traits: frozenset[Trait] = frozenset()
+    channels: Callable[[Node], object] | None = None
+
+
+def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | None:
+    """Return the first attribute of another kind or range than the operator takes, None where all are valid."""
+    checks = info.attrs
+    for name, value in attrs.items():
+        check = checks.get(name)
+        if check is not None and not check(value):
+            return name
+    return None
+
+
+def integer(value: Attribute) -> bool:
+    """Check for one integer."""
+    return isinstance(value, int)
+
+
+def integers(value: Attribute) -> bool:
+    """Check for a list of integers."""
+    if isinstance(value, tuple):
+        return all([isinstance(item, int) for item in value])
+    return value == EmptyList("ints")
+
+
+def positive_integers(value: Attribute) -> bool:
+    """Check for a list of integers above zero."""
+    if isinstance(value, tuple):
+        return all([isinstance(item, int) and item > 0 for item in value])
+    return value == EmptyList("ints")
+
+
+def number(value: Attribute) -> bool:
+    """Check for one number."""
+    return isinstance(value, int | float)
+
+
+def real(value: Attribute) -> bool:
+    """Check for one float."""
+    return isinstance(value, float)

@@ -1,0 +1,116 @@
+"""Operators that make tensors from little or nothing: constants, ranges, shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph import Node
+from ..tensor import Array, Tensor
+from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of
+from .evaluation import NotEvaluable, check_size, operand
+from .inference import Types, dtype_only, input_shape, listed
+from .row import Constants, Inputs, OpInfo, integer
+
+_FIRST = frozenset({0})
+
+
+def infer_constant(node: Node, constants: Constants) -> Types:
+    """Infer the payload's type."""
+    payload = node.attrs.get("value")
+    return (payload.type if isinstance(payload, Tensor) else UNKNOWN,)
+
+
+def evaluate_constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Return the payload's elements."""
+    payload = node.attrs.get("value")
+    if not isinstance(payload, Tensor):
+        raise NotEvaluable("not a dense tensor")
+    return (payload.numpy(),)
+
+
+def infer_full(node: Node, constants: Constants) -> Types:
+    """Infer the requested shape in the dtype of `value`, f32 by default."""
+    value, target = node.attrs.get("value"), listed(node, "shape", 0, constants)
+    return (TensorType(value.dtype if isinstance(value, Tensor) else F32, target),)
+
+
+def evaluate_full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute ConstantOfShape: `value` (one element, by default 0.0 f32) everywhere."""
+    value = node.attrs.get("value")
+    fill = value.numpy().ravel()[:1] if isinstance(value, Tensor) else np.zeros(1, np.float32)
+    shape = tuple(int(dim) for dim in operand(inputs).ravel())
+    if any(dim < 0 for dim in shape):
+        raise NotEvaluable(f"negative extent in {shape}")
+    return (np.broadcast_to(fill.reshape((1,) * len(shape)), shape),)
+
+
+def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Range of integers; a runtime may accumulate the rounding of floats."""
+    start, limit, delta = (operand(inputs, i) for i in range(3))
+    if start.dtype.kind not in "iu" or not start.dtype == limit.dtype == delta.dtype or delta.size != 1 or not delta:
+        raise NotEvaluable("a range of floats, or one without end")
+    low, high, step = (int(array.item()) for array in (start, limit, delta))
+    check_size(len(range(low, high, step)), start)
+    return (np.arange(low, high, step, dtype=start.dtype),)
+
+
+def _extents(node: Node, inputs: Inputs) -> Shape:
+    """Return the shape of the first operand, by its elements where it is constant and by its type elsewhere."""
+    array, first = inputs[0] if inputs else None, node.input(0)
+    if array is not None:
+        return tuple(map(int, array.shape))
+    return None if first is None else shape_of(first.type)
+
+
+def infer_shape_of(node: Node, constants: Constants) -> Types:
+    """Infer i64[rank]."""
+    shape = input_shape(node)
+    known = shape is not None and not node.attrs
+    return (TensorType(I64, (len(shape),) if known and shape is not None else (None,)),)
+
+
+def evaluate_shape_of(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Return the extents of the input's type from `start` to `end`, which must be static."""
+    dims = _extents(node, inputs)
+    if dims is None:
+        raise NotEvaluable("the rank is unknown")
+    start, end = node.attrs.get("start", 0), node.attrs.get("end")
+    assert isinstance(start, int) and isinstance(end, int | None)
+    wanted = dims[start:end]
+    if not all(isinstance(dim, int) for dim in wanted):
+        raise NotEvaluable("an extent is not static")
+    return (np.array(wanted, np.int64),)
+
+
+def infer_ndarray_size(node: Node, constants: Constants) -> Types:
+    """Infer i64[]."""
+    return (TensorType(I64, ()),)
+
+
+def evaluate_ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute Size: the product of the extents of the input's type, 1 for a scalar."""
+    dims = _extents(node, inputs)
+    if dims is None or not all(isinstance(dim, int) for dim in dims):
+        raise NotEvaluable("an extent is not static")
+    count = element_count(dim for dim in dims if isinstance(dim, int))
+    if count == ELEMENT_COUNT_LIMIT:
+        raise NotEvaluable("no tensor has so many elements")
+    return (np.array(count, np.int64),)
+
+
+ROWS = (
+    OpInfo("constant", (0, 0), infer_constant, evaluate_constant),
+    OpInfo("variable", (0, 0), infer_constant, pure=False),
+    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape"),
+    OpInfo("arange", (3, 3), dtype_only, evaluate_arange, onnx="Range"),
+    OpInfo(
+        "shape_of",
+        (1, 1),
+        infer_shape_of,
+        evaluate_shape_of,
+        onnx="Shape",
+        attrs={"end": integer, "start": integer},
+        by_type=_FIRST,
+    ),
+    OpInfo("ndarray_size", (1, 1), infer_ndarray_size, evaluate_ndarray_size, onnx="Size", by_type=_FIRST),
+)

@@ -1,0 +1,158 @@
+"""Layers with weights: convolutions, dense layers, matrix products and their biases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ..graph import Node
+from ..tensor import Array, round_to
+from ..types import Dim, TensorType, dtype_of
+from .evaluation import NotEvaluable, binary, check_size, operand
+from .inference import Types, broadcast_shapes, input_dtype, input_shape, same
+from .row import Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
+
+_WINDOW = {
+    "dilations": positive_integers,
+    "group": integer,
+    "kernel_shape": positive_integers,
+    "pads": integers,
+    "strides": positive_integers,
+}
+
+
+def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | None:
+    found = node.attrs.get(name)
+    if found is None:
+        return (default,) * count
+    if not isinstance(found, tuple) or len(found) != count or not all(isinstance(item, int) for item in found):
+        return None
+    return found  # type: ignore[return-value]
+
+
+def _window(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Return pads (begins, then ends), strides and dilations of a convolution; None where they are no numbers."""
+    spatial = rank - 2
+    pads, strides = _ints(node, "pads", 0, 2 * spatial), _ints(node, "strides", 1, spatial)
+    dilations = _ints(node, "dilations", 1, spatial)
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or pads is None or strides is None or dilations is None:
+        return None
+    return (pads, strides, dilations) if all(strides) else None
+
+
+def _convolved(node: Node, extent: Callable[[int, int, int], int] | None) -> tuple[Dim, list[Dim]]:
+    """Return batch and spatial extents of a convolution, these by `extent`(axis, of the input, of the kernel)."""
+    x, weight = input_shape(node), input_shape(node, 1)
+    assert weight is not None
+    if x is None or len(x) != len(weight):
+        return None, [None] * (len(weight) - 2)
+    dims: list[Dim] = []
+    for i, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
+        static = extent is not None and isinstance(size, int) and isinstance(kernel, int)
+        result = extent(i, size, kernel) if static else None  # type: ignore[misc, arg-type]
+        dims.append(None if result is None or result < 0 else result)
+    return x[0], dims
+
+
+def infer_conv(node: Node, constants: Constants) -> Types:
+    """Infer [N, M, spatial...] with rank and M from the weight [M, C/group, k...]."""
+    weight = input_shape(node, 1)
+    dtype = input_dtype(node, 1) or input_dtype(node)
+    if weight is None or len(weight) < 2:
+        return (TensorType(dtype, None),)
+    window = _window(node, len(weight))
+
+    def extent(i: int, size: int, kernel: int) -> int:
+        assert window is not None
+        pads, strides, dilations = window
+        return (size + pads[i] + pads[len(strides) + i] - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
+
+    batch, dims = _convolved(node, extent if window else None)
+    return (TensorType(dtype, (batch, weight[0], *dims)),)
+
+
+def infer_conv_transpose(node: Node, constants: Constants) -> Types:
+    """Infer [N, M, spatial...] with rank and M from the weight [C, M/group, k...]."""
+    weight = input_shape(node, 1)
+    dtype = input_dtype(node, 1) or input_dtype(node)
+    if weight is None or len(weight) < 2:
+        return (TensorType(dtype, None),)
+    group = node.attrs.get("group", 1)
+    channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
+    window = _window(node, len(weight))
+    extra = _ints(node, "output_padding", 0, len(weight) - 2)
+
+    def extent(i: int, size: int, kernel: int) -> int:
+        assert window is not None
+        assert extra is not None
+        pads, strides, dilations = window
+        covered = strides[i] * (size - 1) + dilations[i] * (kernel - 1) + 1
+        return covered + extra[i] - pads[i] - pads[len(strides) + i]
+
+    known = window is not None and extra is not None and "output_shape" not in node.attrs
+    batch, dims = _convolved(node, extent if known else None)
+    return (TensorType(dtype, (batch, channels, *dims)),)
+
+
+def infer_dense(node: Node, constants: Constants) -> Types:
+    """Infer [M, N] of Gemm."""
+    a, b = input_shape(node), input_shape(node, 1)
+    rows = a[1 if node.attrs.get("transA") else 0] if a is not None and len(a) == 2 else None
+    columns = b[0 if node.attrs.get("transB") else 1] if b is not None and len(b) == 2 else None
+    return (TensorType(input_dtype(node, 1) or input_dtype(node), (rows, columns)),)
+
+
+def infer_matmul(node: Node, constants: Constants) -> Types:
+    """Infer the type of numpy.matmul."""
+    a, b = input_shape(node), input_shape(node, 1)
+    dtype = input_dtype(node) or input_dtype(node, 1)
+    if a is None or b is None or not a or not b:
+        return (TensorType(dtype, None),)
+    rows: tuple[Dim, ...] = a[-2:-1]
+    columns: tuple[Dim, ...] = b[-1:] if len(b) > 1 else ()
+    batch = broadcast_shapes(a[:-2], b[:-2])
+    return (TensorType(dtype, None if batch is None else batch + rows + columns),)
+
+
+def evaluate_matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute numpy.matmul; floating products are summed in float64 and rounded once."""
+    a, b = operand(inputs), operand(inputs, 1)
+    dtype = dtype_of(node.output.type)
+    if a.dtype != b.dtype or dtype is None or not a.ndim or not b.ndim:
+        raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    check_size(prod(batch) * prod(a.shape[-2:-1]) * prod(b.shape[-1:] if b.ndim > 1 else ()), a)
+    if not dtype.is_float:
+        return (np.matmul(a, b),)
+    with np.errstate(all="ignore"):
+        return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
+
+
+_LAYER = frozenset({Trait.DECIDES_RANK})
+_MADE = frozenset({Trait.MADE_BY_PASSES})
+
+ROWS = (
+    OpInfo("nn.conv", (2, 3), infer_conv, onnx="Conv", attrs=_WINDOW, wide=2, traits=_LAYER),
+    OpInfo(
+        "nn.conv_transpose",
+        (2, 3),
+        infer_conv_transpose,
+        onnx="ConvTranspose",
+        attrs={**_WINDOW, "output_padding": integers},
+        wide=2,
+        traits=_LAYER,
+    ),
+    OpInfo(
+        "nn.dense",
+        (2, 3),
+        infer_dense,
+        onnx="Gemm",
+        attrs={"alpha": number, "beta": number, "broadcast": integer, "transA": integer, "transB": integer},
+        wide=2,
+        traits=_LAYER,
+    ),
+    OpInfo("matmul", (2, 2), infer_matmul, evaluate_matmul, onnx="MatMul"),
+    OpInfo("nn.bias_add", (2, 2), same, binary(np.add), onnx="Add", attrs={"axis": integer}, wide=1, traits=_MADE),
+)
