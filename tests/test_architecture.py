@@ -39,7 +39,6 @@ KNOWN_UPWARD: set[tuple[str, str]] = {
     ("parallel.fork_server", "cli"),
 }
 KNOWN_CIRCLES: set[frozenset[str]] = {
-    frozenset({"ir.evaluate", "ir.infer", "ir.movement", "ir.ops"}),
     frozenset({"passes.infra", "passes.registry"}),
     frozenset({"commands.compile", "commands.report"}),
 }
