@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
-from ..codec.external_data import all_nodes, complete, external_tensors
+from ..codec.external_data import external_location
 from ..codec.protos import ModelProto
-from ..codec.tensors import external_location
+from ..codec.streaming import materialize
+from ..codec.traversal import all_nodes, external_tensors
 from ..ir.graph import Value
 from ..ir.module import Module
 from ..ir.payload import FilePart
@@ -49,7 +50,7 @@ class Result:
     @cached_property
     def model(self) -> ModelProto:
         """The model with all its elements. Raises ModelError where a file of the source does not have them any more."""
-        model = complete(self._model)
+        model = materialize(self._model)
         self._check_source()
         return model
 

@@ -1,135 +1,91 @@
-"""External data: files beside a model that hold its large tensors."""
+"""External data: the files beside a model that contain its large tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
 from pathlib import Path
 
-from ..ir.payload import FilePart, raw
-from .placeholders import any_held, held
-from .protos import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
+from ..ir.payload import FilePart, SourceFile
+from ..ir.types import element_count
+from ..support.errors import ModelError, clipped
+from .onnx_types import import_dtype
+from .protos import ModelProto, TensorProto
+from .traversal import external_tensors
+
+_OWN = re.compile(
+    r"\..*\.(?:\d+-\d+\.tmp|lock)|.*\.(?:irc\.onnx|foldmap\.json|foldmap\.npz|html|irc)", re.DOTALL | re.IGNORECASE
 )
-from .tensors import external_part
-
-_KINDS = AttributeProto.AttributeType
-_BARE: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
-"""Kinds of attributes that hold neither graphs nor tensors."""
+"""Matches names of files that irc writes (`support.files`, `support.output_paths`)."""
 
 
-def holds_tensors(node: NodeProto) -> bool:
-    """Whether an attribute may hold graphs or tensors; those of old files say nothing of their kind."""
-    return any(attribute.type not in _BARE for attribute in node.attribute)
+def external_location(proto: TensorProto) -> str:
+    """Return the location of an external tensor, relative to the folder of the model."""
+    return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
 
 
-def _attributes(part: GraphProto | FunctionProto, *, odd: bool) -> Iterator[AttributeProto]:
-    """The attributes of nodes, and defaults of functions, that may hold graphs or tensors; with `odd` also those that
-    should not, by their kind.
+def external_path(proto: TensorProto, base_dir: Path) -> Path:
+    """Return the file of an external tensor.
+
+    Raises ModelError if it is missing, is not a regular file, or lies outside `base_dir`, the folder of the model.
     """
-    bare = frozenset[int]() if odd else _BARE
-    yield from [attribute for node in part.node for attribute in node.attribute if attribute.type not in bare]
-    if isinstance(part, FunctionProto):
-        yield from part.attribute_proto
+    location = external_location(proto)
+    if not isinstance(location, str):  # protobuf gives bytes where a string is not UTF-8
+        raise ModelError(f"{_subject(proto)} is not UTF-8 text")
+    try:
+        path = base_dir / location
+        inside = (
+            Path(os.path.realpath(base_dir)) in Path(os.path.realpath(path)).parents
+            and ".." not in Path(location).parts
+        )
+        if not location or Path(location).is_absolute() or not inside:
+            raise ModelError(f"{_subject(proto)} lies outside the model's folder")
+        if _OWN.fullmatch(path.name):
+            raise ModelError(f"{_subject(proto)} has a name that irc gives to its own files: rename it")
+        if not path.is_file():
+            raise ModelError(f"{_subject(proto)} is {'not a regular file' if path.exists() else 'missing'}")
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: circular links, before Python 3.13
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{_subject(proto)} cannot be read: {why}") from None
+    return path
 
 
-def _parts(
-    model: ModelProto, *, odd: bool = False
-) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Every function, the main graph, those of training, and every graph in an attribute, with the attributes of
-    `_attributes`.
+def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
+    """Return the part of a file that contains an external tensor: `length` bytes from `offset`, or all from there.
+
+    Raises ModelError as `external_path`, and if the file does not have these bytes.
     """
-    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
-    pending: list[GraphProto | FunctionProto] = [*reversed(training), model.graph, *reversed(model.functions)]
-    graphs: list[GraphProto | FunctionProto] = []
-    while pending or graphs:
-        part = (pending or graphs).pop()
-        attributes = list(_attributes(part, odd=odd))
-        yield part, attributes
-        for attribute in attributes:
-            if attribute.HasField("g"):
-                graphs.append(attribute.g)
-            graphs.extend(attribute.graphs)
-
-
-def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
-    """The main graph and every graph in an attribute, at any depth."""
-    return (part for part, _ in _parts(model) if isinstance(part, GraphProto))
-
-
-def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node of every graph and function."""
-    for part, _ in _parts(model):
-        yield from part.node
-
-
-def value_names(model: ModelProto) -> set[str]:
-    """Names of the results of all nodes, and of the inputs of the main graph."""
-    names = {info.name for info in model.graph.input}
-    for node in all_nodes(model):
-        names.update(node.output)
-    return names
-
-
-def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of the model, in any graph, function or attribute, whose elements stand in another file."""
-    for tensor in all_tensors(model):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            yield tensor
-
-
-def all_tensors(model: ModelProto, *, odd: bool = False) -> Iterator[TensorProto]:
-    """Every tensor of the model: the initializers of all graphs, the main graph first, then those in attributes, with
-    `odd` also in those that by their kind should have none.
-    """
-    holding: list[AttributeProto] = []
-    for part, attributes in _parts(model, odd=odd):
-        holding.extend(attributes)
-        if isinstance(part, GraphProto):
-            yield from part.initializer
-            for sparse in part.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-    for attribute in holding:
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
+    path = external_path(proto, base_dir)
+    try:
+        file = SourceFile.at(path)
+    except OSError as error:
+        raise ModelError(f"{_subject(proto)} cannot be read: {error.strerror}") from None
+    return FilePart(file, *_range(proto, file.size))
 
 
 def external_parts(model: ModelProto, base_dir: Path) -> list[FilePart]:
-    """Where all external data of `model` stands.
-
-    Raises ModelError where some is missing, lies outside `base_dir` or ends too early.
-    """
+    """Return the `external_part` of every external tensor of `model`. Raises ModelError as that does."""
     return [external_part(tensor, base_dir) for tensor in external_tensors(model)]
 
 
-def complete(model: ModelProto) -> ModelProto:
-    """`model` with the elements of all tensors that only have placeholders in it; itself where there are none.
-
-    Raises ModelError where a file does not have them any more. O(bytes).
-    """
-    if not any_held() or all(held(tensor.raw_data) is None for tensor in all_tensors(model, odd=True)):
-        return model
-    full = ModelProto()
-    full.CopyFrom(model)
-    fill_all(full)
-    return full
+def _subject(proto: TensorProto) -> str:
+    return f"tensor {clipped(proto.name)}: external data {clipped(external_location(proto))}"
 
 
-def fill_all(model: ModelProto) -> None:
-    """`fill` every tensor of `model`."""
-    for tensor in all_tensors(model, odd=True) if any_held() else ():
-        fill(tensor)
-
-
-def fill(tensor: TensorProto) -> None:
-    """Put the elements of a tensor in the place of its placeholder, if it has one."""
-    payload = held(tensor.raw_data) if any_held() else None
-    if payload is not None:
-        tensor.raw_data = b"".join(map(raw, payload.blocks()))
+def _range(proto: TensorProto, size: int) -> tuple[int, int]:
+    """Return offset and length of an external tensor in a file of `size` bytes. Raises ModelError."""
+    numbers = {"offset": "0"}
+    numbers.update((entry.key, entry.value) for entry in proto.external_data if entry.key in ("offset", "length"))
+    for key, text in numbers.items():
+        if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+            raise ModelError(f"{_subject(proto)}: {key} {clipped(text)} is not a number of bytes")
+    offset = int(numbers["offset"])
+    length = int(numbers.get("length", max(size - offset, 0)))
+    if offset + length > size:
+        raise ModelError(f"{_subject(proto)}: {length} bytes from {offset} on are not in its {size} bytes")
+    dtype = import_dtype(proto.data_type)
+    wanted = (element_count(proto.dims) * dtype.bits + 7) // 8
+    if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
+        shape = list(proto.dims)[:8]
+        raise ModelError(f"{_subject(proto)}: its {length} bytes are not the {wanted} of the shape {shape}")
+    return offset, length

@@ -1,4 +1,4 @@
-"""ONNX attributes and irc's, both ways. Graph attributes become regions and are handled by the callers."""
+"""Attributes, from ONNX to the IR and back. The callers import and export the graphs in them, which are regions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..ir.attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
 from ..ir.tensor import Tensor
 from ..ir.types import Type
-from .dtypes import export_type, import_type
+from .onnx_types import export_type, import_type
 from .protos import AttributeProto, GraphProto, SparseTensorProto
 from .tensors import OnnxTensor, tensor_proto
 
@@ -32,27 +32,27 @@ _FIELDS = {
 _KIND_OF_FIELD = {field: kind for kind, field in _FIELDS.items()}
 _LISTS = {"floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"}
 
-NUMBERS: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.FLOATS, _KINDS.INTS))
-"""The kinds of attributes that are numbers: what they hold is their value."""
+NUMERIC_KINDS: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.FLOATS, _KINDS.INTS))
+"""Kinds of attributes whose field is their value in the IR, too."""
 
 ImportRegion = Callable[[GraphProto], RegionRef]
 
 
 class UnknownAttribute(Exception):
-    """An attribute's kind is newer than the installed onnx package."""
+    """An attribute of a kind that the installed onnx package does not know."""
 
 
 def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion) -> Attribute:
-    """The value of an attribute; `region` imports a graph and tells its number.
+    """Return the value of an attribute; `region` imports a graph and returns a reference to it.
 
-    Raises UnknownAttribute where the attribute cannot be represented.
+    Raises UnknownAttribute if the attribute has no representation in the IR.
     """
     if proto.ref_attr_name:
         return AttributeRef(proto.ref_attr_name, _KINDS.Name(proto.type))
     field = value_field(proto)
     if field is None:
         raise UnknownAttribute(proto.name)
-    if proto.type in NUMBERS:
+    if proto.type in NUMERIC_KINDS:
         found = getattr(proto, field)
         return found if field in ("f", "i") else tuple(found) or EmptyList(field)
     if field not in _LISTS:
@@ -63,12 +63,12 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
 
 
 def value_field(proto: AttributeProto) -> str | None:
-    """The field that holds the value of an attribute."""
+    """Return the field that contains the value of an attribute, None if there is none or more than one."""
     return _FIELDS.get(proto.type) or _set_field(proto)
 
 
 def _set_field(proto: AttributeProto) -> str | None:
-    """The one value field that is set: files of IR version 1 and 2 carry no type."""
+    """Return the one value field that is set: files of IR version 1 and 2 do not state the kind."""
     present = [field.name for field, _ in proto.ListFields() if field.name in _KIND_OF_FIELD]
     return present[0] if len(present) == 1 else None
 
@@ -79,7 +79,7 @@ def _import_scalar(field: str, value: object, base_dir: Path, region: ImportRegi
             return value  # type: ignore[return-value]
         case "s":
             assert isinstance(value, bytes)
-            return decode(value)
+            return decode_text(value)
         case "t":
             return OnnxTensor(value, base_dir)  # type: ignore[arg-type]
         case "g":
@@ -91,13 +91,13 @@ def _import_scalar(field: str, value: object, base_dir: Path, region: ImportRegi
 
 
 def import_sparse(proto: SparseTensorProto, base_dir: Path) -> SparseTensor:
-    """A sparse tensor held by reference."""
+    """Return a sparse tensor that refers to the message."""
     values, indices = OnnxTensor(proto.values, base_dir), OnnxTensor(proto.indices, base_dir)
     return SparseTensor(values, indices, tuple(proto.dims))
 
 
-def decode(data: bytes) -> str | bytes:
-    """Text where `data` is UTF-8, else the bytes themselves."""
+def decode_text(data: bytes) -> str | bytes:
+    """Return `data` as text if it is UTF-8, else as it is."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -105,7 +105,7 @@ def decode(data: bytes) -> str | bytes:
 
 
 def export_sparse(sparse: SparseTensor, name: str = "") -> SparseTensorProto:
-    """A SparseTensorProto of `sparse`, whose values bear `name`."""
+    """Return a SparseTensorProto of `sparse`; its values are named `name`."""
     proto = SparseTensorProto(dims=sparse.shape)
     proto.values.CopyFrom(tensor_proto(sparse.values, name))
     proto.indices.CopyFrom(tensor_proto(sparse.indices, _own_name(sparse.indices)))
@@ -113,9 +113,9 @@ def export_sparse(sparse: SparseTensor, name: str = "") -> SparseTensorProto:
 
 
 def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto]) -> AttributeProto:
-    """The ONNX attribute of a value; `regions` are the node's, already exported.
+    """Return the ONNX attribute of a value; `regions` are the exported regions of the node.
 
-    Raises ValueError where it has none.
+    Raises ValueError if ONNX cannot represent the value.
     """
     proto = AttributeProto(name=name)
     if isinstance(value, AttributeRef):
@@ -124,7 +124,7 @@ def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto])
         return proto
     if isinstance(value, EmptyList):
         if value.kind not in _KIND_OF_FIELD:
-            raise ValueError(f"{value.kind} is no kind of list")
+            raise ValueError(f"{value.kind} is not a kind of list")
         proto.type = _KIND_OF_FIELD[value.kind]
         return proto
     if not isinstance(value, tuple):
@@ -137,7 +137,7 @@ def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto])
         return proto
     exported = [_export_scalar(item, regions) for item in value]
     if not exported:
-        raise ValueError(f"the attribute {name} is a list of nothing, which has no kind")
+        raise ValueError(f"the attribute {name} is an empty list of unknown kind")
     single = exported[0][0]
     plural = {"f": "floats", "i": "ints", "s": "strings", "t": "tensors", "g": "graphs", "tp": "type_protos"}
     field = plural.get(single, single + "s")
@@ -164,7 +164,7 @@ def _export_scalar(value: Scalar, regions: Sequence[GraphProto]) -> tuple[str, o
             return "tp", export_type(value)
         case RegionRef():
             return "g", regions[value.index]
-    raise ValueError(f"{type(value).__name__} is no attribute value of ONNX")
+    raise ValueError(f"{type(value).__name__} is not an attribute value of ONNX")
 
 
 def _own_name(tensor: Tensor) -> str:

@@ -1,14 +1,18 @@
-"""ONNX's protobuf messages, without the rest of the onnx package, which takes longer to import than a small compile.
+"""The protobuf messages of ONNX. The rest of the onnx package takes longer to import than a small compile.
 
-They are the very classes of the package, whichever of the two is imported first.
+They are the classes of the package itself, whichever of the two is imported first.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 if TYPE_CHECKING:
     from onnx import (
@@ -52,6 +56,7 @@ else:
     ValueInfoProto = _found.ValueInfoProto
 
 __all__ = [
+    "FOLD_MAP_KEY",
     "IR_VERSION",
     "AttributeProto",
     "FunctionProto",
@@ -62,4 +67,42 @@ __all__ = [
     "TensorProto",
     "TypeProto",
     "ValueInfoProto",
+    "copy_fields",
+    "remove_fold_map",
 ]
+
+FOLD_MAP_KEY = "irc.fold_map"
+"""The key of an embedded fold map in the metadata of a model."""
+
+
+def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
+    """Copy every field of `source` that is set, except those in `leave`.
+
+    Fields that this version of onnx does not know are kept, and so are strings that are not UTF-8 (protobuf gives
+    bytes for them, and does not take them).
+    """
+    left = set(leave)
+    if len(UnknownFieldSet(source)) or any(
+        field.type == field.TYPE_STRING and isinstance(value, bytes) for field, value in source.ListFields()
+    ):
+        target.CopyFrom(source)
+        for name in left:
+            target.ClearField(name)
+        return
+    for descriptor, value in source.ListFields():
+        if descriptor.name in left:
+            continue
+        if isinstance(value, int | float | str | bytes):
+            setattr(target, descriptor.name, value)
+        elif isinstance(value, Message):
+            getattr(target, descriptor.name).CopyFrom(value)
+        else:
+            getattr(target, descriptor.name).extend(value)
+
+
+def remove_fold_map(model: ModelProto) -> None:
+    """Remove an embedded fold map, which describes the model only as it was when the map was made."""
+    others = [entry for entry in model.metadata_props if entry.key != FOLD_MAP_KEY]
+    if len(others) < len(model.metadata_props):
+        del model.metadata_props[:]
+        model.metadata_props.extend(others)

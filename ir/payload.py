@@ -154,6 +154,16 @@ class FilePart:
 _files: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], SourceFile] = weakref.WeakValueDictionary()
 
 
+def file_digest(path: Path) -> str:
+    """Return the digest of a file as fold maps state it. Raises OSError if the file cannot be read."""
+    from xxhash import xxh3_128
+
+    file, hasher = SourceFile(path), xxh3_128()
+    for block in FilePart(file, 0, file.size).blocks():
+        hasher.update(raw(block))
+    return f"xxh128:{hasher.hexdigest()}"
+
+
 def raw(array: Block) -> memoryview:
     """The bytes of an array in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from onnx import defs
 
-from ..codec.dtypes import import_type
+from ..codec.onnx_types import import_type
 from ..frontends.onnx.importer import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..frontends.onnx.shape_inference import infer_shapes

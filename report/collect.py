@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto
 
 from ..backends.foldmap import FORMAT, VERSION, FoldMap
 from ..backends.result import Result
-from ..codec.external_data import external_tensors
+from ..codec.traversal import external_tensors
 from ..frontends.onnx import from_model
 from .layer_rows import affines_of, layers_of, scope_of
 from .model_graph import Data, GraphData, graphs_of

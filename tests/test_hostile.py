@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 from harness import run
 from irc.cli import main
-from irc.codec.elements import file_digest
 from irc.commands.options import LIMITS
 from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.importer import SURE_OPSET
 from irc.ir.ops import BY_ONNX_NAME
+from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.support.limits import DEFAULT_LIMITS, Limits
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper

@@ -19,8 +19,8 @@ import pytest
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap
 from irc.cli import main
-from irc.codec.elements import file_digest
 from irc.frontends.onnx import from_model
+from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, IRError, ModelError
 from irc.support.limits import Limits
 from onnx import ModelProto, TensorProto, helper
@@ -75,8 +75,8 @@ def load(place: Path, made: ModelProto) -> irc.Module:
         ("", "outside"),
         (".", "outside"),
         ("..", "outside"),
-        ("folder", "no regular file"),
-        ("fifo", "no regular file"),
+        ("folder", "not a regular file"),
+        ("fifo", "not a regular file"),
         ("absent", "missing"),
         ("data/inside", "missing"),
         ("loop", "external data"),
@@ -102,14 +102,14 @@ def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(place: Path,
     [
         ({"offset": "65"}, "not the 64"),
         ({"offset": "100", "length": "64"}, "not in its 128 bytes"),
-        ({"offset": "-1"}, "no number"),
-        ({"offset": "0x10"}, "no number"),
-        ({"offset": " 4"}, "no number"),
-        ({"offset": "1e1"}, "no number"),
-        ({"offset": "٣"}, "no number"),
-        ({"offset": ""}, "no number"),
-        ({"offset": "9" * 5000}, "no number"),
-        ({"length": "-64"}, "no number"),
+        ({"offset": "-1"}, "not a number"),
+        ({"offset": "0x10"}, "not a number"),
+        ({"offset": " 4"}, "not a number"),
+        ({"offset": "1e1"}, "not a number"),
+        ({"offset": "٣"}, "not a number"),
+        ({"offset": ""}, "not a number"),
+        ({"offset": "9" * 5000}, "not a number"),
+        ({"length": "-64"}, "not a number"),
         ({"length": "63"}, "not the 64"),
         ({"length": "128"}, "not the 64"),
         ({"length": str(2**62)}, "not in its 128 bytes"),

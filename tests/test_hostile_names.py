@@ -141,7 +141,7 @@ def test_no_external_data_is_read_from_files_with_names_of_ours(
     before = files(tmp_path)
     options = ["--fold-map", f"{folder}/m.foldmap.json", "--report", f"{folder}/m.html", "--dump-ir", f"{folder}/ir"]
     assert irc("compile", "m.onnx", "-o", f"{folder}/m.irc.onnx", *options, "-q") == 1
-    assert "a name that irc gives to files of its own" in capsys.readouterr().err
+    assert "a name that irc gives to its own files" in capsys.readouterr().err
     assert files(tmp_path) == before
 
 

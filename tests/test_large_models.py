@@ -20,7 +20,7 @@ import zoo
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap, graph_digest, unfold
 from irc.cli import main
-from irc.codec import wire
+from irc.codec import streaming
 from irc.ir import payload
 from irc.ir.payload import SourceFile
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -108,11 +108,13 @@ def test_compiles_of_random_graphs_leave_the_same_files(large: Large, dtype: typ
 
 def test_every_field_that_may_hold_a_tensor_is_known() -> None:
     """The table of the scanner is that of the installed onnx."""
-    for name, known in wire.CHILDREN.items():
+    for name, known in streaming.MESSAGE_FIELDS.items():
         fields = getattr(onnx, name).DESCRIPTOR.fields
         kinds = {field.number: field.message_type.name for field in fields if field.message_type is not None}
-        expected = {number: kind for number, kind in kinds.items() if kind in wire.CHILDREN}
-        raw = {field.number: wire.RAW for field in fields if name == "TensorProto" and field.name == "raw_data"}
+        expected = {number: kind for number, kind in kinds.items() if kind in streaming.MESSAGE_FIELDS}
+        raw = {
+            field.number: streaming.RAW_DATA for field in fields if name == "TensorProto" and field.name == "raw_data"
+        }
         assert known == expected | raw, name
 
 
@@ -343,15 +345,15 @@ def test_a_system_that_cannot_copy_ranges_is_none_the_worse(
 
 def test_a_model_cannot_bring_a_placeholder_of_its_own(large: Large, tmp_path: Path) -> None:
     """What stands in a file is elements, whatever it looks like."""
-    from irc.codec.placeholders import LENGTH, TOKEN
+    from irc.codec.streaming import PLACEHOLDER_LENGTH, TOKEN
 
     large(1)
-    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[LENGTH], raw_data=TOKEN + bytes(8))
+    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[PLACEHOLDER_LENGTH], raw_data=TOKEN + bytes(8))
     graph = helper.make_graph(
         [helper.make_node("Identity", ["w"], ["y"])],
         "g",
         [],
-        [helper.make_tensor_value_info("y", 2, [LENGTH])],
+        [helper.make_tensor_value_info("y", 2, [PLACEHOLDER_LENGTH])],
         [tensor],
     )
     model = helper.make_model(graph)

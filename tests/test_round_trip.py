@@ -78,8 +78,8 @@ def test_what_is_no_graph_is_refused_with_a_reason(name: str) -> None:
 
 def external_bytes(path: Path) -> dict[str, bytes]:
     """Every tensor of the model at `path` with its elements read in."""
-    from irc.codec.external_data import external_tensors
     from irc.codec.tensors import OnnxTensor
+    from irc.codec.traversal import external_tensors
 
     model = harness.load(path)
     return {
@@ -128,7 +128,7 @@ def test_external_data_of_another_model_is_not_overwritten(tmp_path: Path) -> No
 
 
 def external_tensors_of(path: Path) -> list[onnx.TensorProto]:
-    from irc.codec.external_data import external_tensors
+    from irc.codec.traversal import external_tensors
 
     return list(external_tensors(harness.load(path)))
 

@@ -123,7 +123,7 @@ def test_external_data_outside_the_models_folder_is_not_read(kind: str, tmp_path
 def test_external_data_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for location in (".", "pipe", "", "/dev/zero"):
-        with pytest.raises(irc.ModelError, match=r"outside the model's folder|is no regular file"):
+        with pytest.raises(irc.ModelError, match=r"outside the model's folder|is not a regular file"):
             irc.compile(referring(tmp_path, location))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
-from ..codec.dtypes import export_dtype
+from ..codec.onnx_types import export_dtype
 from ..ir.types import TensorType
 from ..support.errors import VerifyError
 from .graph_reads import BRANCHES, is_branching

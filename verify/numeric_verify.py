@@ -12,7 +12,8 @@ from typing import Any
 from onnx import ModelProto
 
 from ..backends.result import emit
-from ..codec.external_data import complete, external_tensors
+from ..codec.streaming import materialize
+from ..codec.traversal import external_tensors
 from ..ir.module import Module
 from ..passes.infra import Pass
 from ..support.errors import EmitError, SourceError, VerifyError
@@ -131,7 +132,7 @@ class VerifyNumerics:
     def comparison(self, module: Module) -> Comparison:
         """What the module is held to: its source, or what it is now where it came from text. Raises SourceError."""
         if self._comparison is None:
-            source = complete(module.source) if isinstance(module.source, ModelProto) else emit(module).model
+            source = materialize(module.source) if isinstance(module.source, ModelProto) else emit(module).model
             try:
                 self._comparison = self._against(source, module.base_dir)
             except VerifyError as error:

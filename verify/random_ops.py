@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from ..codec.external_data import all_graphs
+from ..codec.traversal import all_graphs
 from ..ir.ops import DEFAULT_DOMAINS
 from ..passes.foreign import RANDOM
 from .graph_reads import bodies, constants_of, reads

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from onnx import ModelProto, ValueInfoProto
 
-from ..codec.messages import copy_fields
+from ..codec.protos import copy_fields
 from .graph_reads import reads
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codec.external_data import value_names
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.tensors import OnnxTensor
+from ...codec.traversal import value_names
 from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
 from ...ir.provenance import Refusal

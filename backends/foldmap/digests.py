@@ -13,11 +13,10 @@ from pathlib import Path
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from ...codec.elements import ELEMENTS, raw_elements
-from ...codec.external_data import all_tensors, fill_all, holds_tensors
-from ...codec.placeholders import any_in
 from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...codec.tensors import elsewhere
+from ...codec.streaming import contains_placeholder, materialize_in_place
+from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
+from ...codec.traversal import all_tensors, may_hold_tensors
 from .readings import Readings, type_text
 
 
@@ -26,7 +25,7 @@ def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None 
 
     Raises ModelError where a file cannot be read.
     """
-    found = elsewhere(proto, base_dir)
+    found = detached_payload(proto, base_dir)
     if found is not None:
         return (readings or Readings()).digest(found, proto)
     try:
@@ -73,8 +72,8 @@ def graph_digest(
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     for node in graph.node:
-        data = node.SerializeToString(deterministic=True) if bare_nodes or not holds_tensors(node) else None
-        hasher.update(_digested(node, base_dir or Path()) if data is None or any_in(data) else data)
+        data = node.SerializeToString(deterministic=True) if bare_nodes or not may_hold_tensors(node) else None
+        hasher.update(_digested(node, base_dir or Path()) if data is None or contains_placeholder(data) else data)
     for sparse in graph.sparse_initializer:
         hasher.update(_digested(sparse, base_dir or Path()))
     for function in model.functions:
@@ -91,10 +90,10 @@ def _digested(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: 
         model.graph.sparse_initializer.append(message)
     else:
         model.functions.append(message)
-    fill_all(model)
+    materialize_in_place(model)
     for tensor in all_tensors(model):
         digest = tensor_digest(tensor, base_dir)
-        for field in (*ELEMENTS, "data_location"):
+        for field in (*ELEMENT_FIELDS, "data_location"):
             tensor.ClearField(field)
         tensor.raw_data = digest.encode()
     parts = (*model.graph.node, *model.graph.sparse_initializer, *model.functions)

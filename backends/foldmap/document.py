@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codec.elements import file_digest
-from ...codec.external_data import value_names
-from ...codec.messages import METADATA_KEY, forget_fold_map
-from ...codec.protos import ModelProto
+from ...codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
+from ...codec.traversal import value_names
+from ...ir.payload import file_digest
 from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError, clipped
 from ...support.files import Together, replacing, writing
@@ -99,8 +98,8 @@ class FoldMap:
     def embed(self, model: ModelProto) -> None:
         """Put the map into the metadata of `model`, which every tool that was tried keeps; `load` finds it there."""
         text = base64.b64encode(zlib.compress(self.to_json().encode())).decode()
-        forget_fold_map(model)
-        model.metadata_props.add(key=METADATA_KEY, value=text)
+        remove_fold_map(model)
+        model.metadata_props.add(key=FOLD_MAP_KEY, value=text)
 
     # asking
 
@@ -292,7 +291,7 @@ def _of_model(content: bytes, limits: Limits) -> bytes:
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
+        text = next((entry.value for entry in model.metadata_props if entry.key == FOLD_MAP_KEY), None)
         if text is None:
             raise FoldMapError("the model holds no fold map")
         unpacker = zlib.decompressobj()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...codec.external_data import all_nodes, value_names
 from ...codec.protos import ModelProto
+from ...codec.traversal import all_nodes, value_names
 from ...support.errors import FoldMapError
 from .digests import graph_digest
 from .document import FoldMap

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codec.elements import file_digest
+from ...ir.payload import file_digest
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
 from ...support.files import replacing, writing

@@ -49,8 +49,8 @@ class Readings:
             after.update(raw(made))
             residual.add(original, made)
         self._known[payload] = after
-        if base.part is not None:
-            self._known[base.part] = before
+        if base.payload is not None:
+            self._known[base.payload] = before
         name, made_name = (finished(hasher, base.proto) for hasher in (before, after))
         arrays = residual.arrays() if name not in self.recipes else None
         if arrays is not None:

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...codec.elements import ELEMENTS, raw_elements
-from ...codec.external_data import all_tensors, complete
-from ...codec.placeholders import any_in
 from ...codec.protos import ModelProto, TensorProto
-from ...codec.tensors import OnnxTensor, elsewhere
+from ...codec.streaming import contains_placeholder, materialize
+from ...codec.tensors import ELEMENT_FIELDS, OnnxTensor, detached_payload, raw_elements
+from ...codec.traversal import all_tensors
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
 from ...support.lazy import lazy
@@ -129,8 +128,8 @@ def way_back(
         else:
             recipes[digest] = _recipe(tensor, digest, before, after, factors, readings.arrays)
     text = skeleton.SerializeToString(deterministic=True)
-    if any_in(text):  # in attributes that by their kind hold no tensors
-        text = complete(skeleton).SerializeToString(deterministic=True)
+    if contains_placeholder(text):  # in attributes that by their kind hold no tensors
+        text = materialize(skeleton).SerializeToString(deterministic=True)
     return {"skeleton": readings.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
 
 
@@ -186,7 +185,7 @@ def _without_elements(source: ModelProto, before: Payloads) -> ModelProto:
     skeleton.CopyFrom(source)  # large elements are not in the messages
     for tensor, digest, is_out in zip(before.in_copy(skeleton), before.digests, before.out, strict=True):
         if is_out:
-            for name in ELEMENTS:
+            for name in ELEMENT_FIELDS:
                 tensor.ClearField(name)
             if tensor.data_location == TensorProto.EXTERNAL:
                 tensor.ClearField("data_location")
@@ -196,7 +195,7 @@ def _without_elements(source: ModelProto, before: Payloads) -> ModelProto:
 
 def _raw_bytes(tensor: TensorProto, base_dir: Path) -> int:
     """Bytes of the elements as raw data, 0 where they have none."""
-    found = elsewhere(tensor, base_dir)
+    found = detached_payload(tensor, base_dir)
     if found is not None:
         return found.nbytes
     if tensor.HasField("raw_data"):

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from ...codec.dtypes import value_info
-from ...codec.messages import copy_fields, forget_fold_map
 from ...codec.onnx_attributes import export_attribute
+from ...codec.onnx_types import value_info
 from ...codec.protos import (
     AttributeProto,
     FunctionProto,
@@ -23,6 +22,8 @@ from ...codec.protos import (
     NodeProto,
     TensorProto,
     ValueInfoProto,
+    copy_fields,
+    remove_fold_map,
 )
 from ...codec.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Node
@@ -91,7 +92,7 @@ class _Emitter:
         if isinstance(module.source, ModelProto):
             copy_fields(module.source, model, ("graph", "functions"))
             if module.changed:
-                forget_fold_map(model)
+                remove_fold_map(model)
         else:
             model.ir_version, model.producer_name = module.ir_version, "irc"
             for domain, version in module.graph.opsets.items():

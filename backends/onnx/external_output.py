@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...codec.elements import file_digest
-from ...codec.external_data import external_tensors
+from ...codec.external_data import external_location, external_path
 from ...codec.protos import ModelProto
-from ...codec.tensors import check_location, external_location
+from ...codec.traversal import external_tensors
 from ...ir.module import Module
-from ...ir.payload import FilePart
+from ...ir.payload import FilePart, file_digest
 from ...support.errors import EmitError
 from ...support.files import Together, Turn, replacing, writing
 from ...support.output_paths import read_at, replaced
@@ -56,7 +55,7 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
     for tensor in external_tensors(model):
         location = external_location(tensor)
         if location not in moved:
-            moved[location] = _place(check_location(tensor, base_dir), location, target, files)
+            moved[location] = _place(external_path(tensor, base_dir), location, target, files)
         for entry in tensor.external_data:
             if entry.key == "location" and moved[location] != location:
                 entry.value = moved[location]

@@ -14,12 +14,11 @@ import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
 from xxhash import xxh3_128
 
-from ...codec.elements import ELEMENTS, raw_elements
-from ...codec.external_data import all_graphs, external_tensors
-from ...codec.placeholders import held
+from ...codec.external_data import external_location, external_part
 from ...codec.protos import ModelProto, TensorProto
-from ...codec.tensors import OnnxTensor, external_location, external_part
-from ...codec.wire import cut, splice
+from ...codec.streaming import extract_payloads, insert_payloads, payload_of
+from ...codec.tensors import ELEMENT_FIELDS, OnnxTensor, raw_elements
+from ...codec.traversal import all_graphs, external_tensors
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
 from ...ir.tensor import ArrayTensor, ScaledTensor
 from ...support.errors import EmitError, ModelError
@@ -78,7 +77,7 @@ def save_model(
     path = Path(path)
     new = _NewData(path, files)
     target = files.enter_context(replacing(path))
-    pieces = [] if external_data else splice(_serialized(model, str(path)))
+    pieces = [] if external_data else insert_payloads(_serialized(model, str(path)))
     external = list(external_tensors(model))
     if external_data or _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = _with_data_file(model, path, base_dir, files, through, in_memory=external_data)
@@ -126,7 +125,7 @@ def _parsed(data: bytes, name: object) -> ModelProto:
 
 def _pieces(model: ModelProto, name: str) -> Pieces:
     """Raises EmitError where they are more than one file can hold."""
-    pieces = splice(_serialized(model, name))
+    pieces = insert_payloads(_serialized(model, name))
     if _size(pieces) > MAX_FILE:
         raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold")
     return pieces
@@ -228,7 +227,7 @@ def _with_data_file(
         _write(stream, _laid_out(placed), hashed)
     file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
     for each in placed:
-        for field in ELEMENTS:
+        for field in ELEMENT_FIELDS:
             each.tensor.ClearField(field)
         each.tensor.data_location = TensorProto.EXTERNAL
         values = {"location": file.path.name, "offset": each.offset, "length": each.payload.nbytes}
@@ -255,7 +254,7 @@ def _movable(model: ModelProto, base_dir: Path, *, in_memory: bool) -> Iterator[
         yield tensor, external_part(tensor, base_dir)
     for graph in all_graphs(model):
         for tensor in graph.initializer:
-            if (found := held(tensor.raw_data)) is not None:
+            if (found := payload_of(tensor.raw_data)) is not None:
                 yield tensor, found
             elif in_memory and tensor.data_location != TensorProto.EXTERNAL:
                 with suppress(ValueError):  # strings, and what does not fit its shape, stay
@@ -310,7 +309,7 @@ class _NewData:
         try:
             if not self._path.is_file():
                 return None
-            data, _parts = cut(SourceFile(self._path), 1 << 10)
+            data, _parts = extract_payloads(SourceFile(self._path), 1 << 10)
             return set(map(external_location, external_tensors(ModelProto.FromString(data))))
         except (OSError, ModelError, DecodeError):
             return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
-from ...codec.messages import copy_fields
 from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
-from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, copy_fields
 from ...codec.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value

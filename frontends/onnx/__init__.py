@@ -9,10 +9,10 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from ...codec.external_data import external_parts, external_tensors
+from ...codec.external_data import external_part, external_parts
 from ...codec.protos import ModelProto
-from ...codec.tensors import external_part
-from ...codec.wire import cut
+from ...codec.streaming import extract_payloads
+from ...codec.traversal import external_tensors
 from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
@@ -92,7 +92,7 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     if whole or file.size < LARGE_FILE:
         data = file.read(0, file.size)
     else:
-        data, parts = cut(file, LARGE_PAYLOAD)
+        data, parts = extract_payloads(file, LARGE_PAYLOAD)
     file.check_unchanged()
     return _parsed(data), parts
 

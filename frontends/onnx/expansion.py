@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...codec.external_data import all_graphs
 from ...codec.protos import ModelProto, NodeProto
+from ...codec.traversal import all_graphs
 
 EXPANDED = 200_000
 """Nodes that shape inference may visit because functions are called more than once; it takes 10 us for each."""

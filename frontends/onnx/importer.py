@@ -13,18 +13,10 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from ...codec.dtypes import import_type
-from ...codec.onnx_attributes import NUMBERS, UnknownAttribute, import_attribute, import_sparse
-from ...codec.protos import (
-    IR_VERSION,
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    ValueInfoProto,
-)
-from ...codec.tensor_checks import misfit
+from ...codec.onnx_attributes import NUMERIC_KINDS, UnknownAttribute, import_attribute, import_sparse
+from ...codec.onnx_types import import_type
+from ...codec.protos import IR_VERSION, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from ...codec.tensor_checks import size_mismatch
 from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, EmptyList, RegionRef, SparseTensor
 from ...ir.evaluate import ConstantEvaluator
@@ -268,7 +260,7 @@ class _Importer:
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute):
-            if attribute.type in NUMBERS:
+            if attribute.type in NUMERIC_KINDS:
                 name, value = self.numbers(attribute)
                 attrs[name] = value
                 continue
@@ -305,18 +297,18 @@ class _Importer:
             return None
         form, value = next(iter(attrs.items()))
         payload = constant_payload(form, value)
-        if payload is None or self.misfit(proto.output[0], payload):
+        if payload is None or self.is_malformed(proto.output[0], payload):
             return None
         return {"value": payload, "form": form}
 
-    def misfit(self, name: str, payload: Attribute) -> bool:
+    def is_malformed(self, name: str, payload: Attribute) -> bool:
         """Whether a constant is none that can be read: its elements disagree with its shape."""
         if isinstance(payload, OnnxTensor) and payload.is_decoded:
             return False
         fault = None
         for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
             if isinstance(tensor, OnnxTensor):
-                fault = fault or misfit(tensor)
+                fault = fault or size_mismatch(tensor)
         if fault is not None:
             self.module.warnings.append(f"the tensor {clipped(name)} {fault}: it is kept as it is")
         return fault is not None
@@ -358,7 +350,7 @@ class _Importer:
         return payloads
 
     def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
-        op = "variable" if name in self.variables or self.misfit(name, payload) else "constant"
+        op = "variable" if name in self.variables or self.is_malformed(name, payload) else "constant"
         dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
         key = (dtype.name, payload.shape)
         type_ = self.types.get(key)

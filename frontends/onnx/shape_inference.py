@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ...codec.external_data import fill
-from ...codec.placeholders import any_held, held
 from ...codec.protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from .expansion import expands_little
 
 PAYLOAD_LIMIT = 1024
@@ -74,11 +73,11 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
 
 
 def _strip_tensor(source: TensorProto, target: TensorProto) -> None:
-    payload = held(source.raw_data) if any_held() else None
+    payload = payload_of(source.raw_data) if placeholders_exist() else None
     size = source.ByteSize() + (0 if payload is None else payload.nbytes)
     if size <= PAYLOAD_LIMIT and source.data_location != TensorProto.EXTERNAL:
         target.CopyFrom(source)
-        fill(target)
+        materialize_tensor(target)
         return
     target.name, target.data_type = source.name, source.data_type
     target.dims.extend(source.dims)

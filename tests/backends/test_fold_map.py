@@ -21,7 +21,7 @@ from irc.backends.foldmap import FORMAT, FoldMap, NpzWriter, check, graph_digest
 from irc.backends.foldmap.arrays import POOLED, Arrays, entries_of
 from irc.backends.quantizers.ranges import activations
 from irc.cli import main
-from irc.codec.external_data import all_nodes
+from irc.codec.traversal import all_nodes
 from irc.support.errors import EmitError, FoldMapError
 from onnx import ModelProto, numpy_helper
 from xxhash import xxh3_128_hexdigest

@@ -1,4 +1,4 @@
-"""ONNX's element and value types and irc's, both ways."""
+"""Element types and value types, from ONNX to the IR and back."""
 
 from __future__ import annotations
 
@@ -52,25 +52,23 @@ _ONNX_NAMES = {
 _KNOWN = dict(TensorProto.DataType.items())
 TO_ONNX: dict[DType, int] = {DTYPES[name]: _KNOWN[onnx] for name, onnx in _ONNX_NAMES.items() if onnx in _KNOWN}
 FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in TO_ONNX.items()}
-FROM_ONNX_NAME: dict[str, DType] = {_ONNX_NAMES[dtype.name]: dtype for dtype in TO_ONNX}
 
-
-MADE_UP = "unk__"
-"""How onnx's shape inference names an extent of which it knows nothing."""
+GENERATED_SYMBOL = "unk__"
+"""The prefix of the symbols that onnx's shape inference generates for unknown extents."""
 
 
 def import_dtype(number: int) -> DType:
-    """The element type of that ONNX number; one that is not known here is named `onnx` and the number."""
+    """Return the element type of an ONNX number; an unknown one is named `onnx` and the number."""
     return FROM_ONNX.get(number) or DType(f"onnx{number}", 0, "unknown")
 
 
 def export_dtype(dtype: DType) -> int:
-    """The ONNX number of an element type."""
+    """Return the ONNX number of an element type."""
     return TO_ONNX[dtype] if dtype in TO_ONNX else int(dtype.name.removeprefix("onnx"))
 
 
 def import_type(proto: TypeProto) -> Type:
-    """The IR type of an ONNX type; what it leaves open, or what is not known here, stays unknown."""
+    """Return the IR type of an ONNX type. Parts that are missing, or that irc does not know, are unknown."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         tensor = proto.tensor_type
@@ -108,12 +106,12 @@ def _import_dim(dim: object) -> Dim:
         symbol: str = dim.dim_param  # type: ignore[attr-defined]
         if not isinstance(symbol, str):  # protobuf gives bytes where a string is not UTF-8
             return None
-        return None if not symbol or symbol.startswith(MADE_UP) else symbol
+        return None if not symbol or symbol.startswith(GENERATED_SYMBOL) else symbol
     return None
 
 
 def export_type(type_: Type) -> TypeProto:
-    """The ONNX type of an IR type."""
+    """Return the ONNX type of an IR type."""
     proto = TypeProto()
     match type_:
         case TensorType(dtype, shape):
@@ -146,7 +144,7 @@ def _export_tensor(proto: TypeProto.Tensor | TypeProto.SparseTensor, dtype: DTyp
 
 
 def value_info(name: str, type_: Type) -> ValueInfoProto:
-    """A ValueInfoProto of `name` and `type_`."""
+    """Return a ValueInfoProto of `name` and `type_`."""
     proto = ValueInfoProto(name=name)
     if type_ != UNKNOWN:
         proto.type.CopyFrom(export_type(type_))

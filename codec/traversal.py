@@ -1,0 +1,90 @@
+"""Walks over all graphs, nodes and tensors of a ModelProto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+_KINDS = AttributeProto.AttributeType
+_LEAF_KINDS: frozenset[int] = frozenset(
+    (_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS)
+)
+"""Kinds of attributes that contain neither graphs nor tensors."""
+
+
+def may_hold_tensors(node: NodeProto) -> bool:
+    """Return whether an attribute of `node` may contain graphs or tensors. Old files do not state the kind."""
+    return any(attribute.type not in _LEAF_KINDS for attribute in node.attribute)
+
+
+def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator[AttributeProto]:
+    """Yield the attributes of nodes, and defaults of functions, that may contain graphs or tensors.
+
+    With `any_kind` yield all attributes: one may contain a tensor in spite of its kind.
+    """
+    leaves = frozenset[int]() if any_kind else _LEAF_KINDS
+    yield from [attribute for node in part.node for attribute in node.attribute if attribute.type not in leaves]
+    if isinstance(part, FunctionProto):
+        yield from part.attribute_proto
+
+
+def _parts(
+    model: ModelProto, *, any_kind: bool = False
+) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
+    """Yield every function and every graph, those of training and in attributes included, with its `_attributes`."""
+    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    pending: list[GraphProto | FunctionProto] = [*reversed(training), model.graph, *reversed(model.functions)]
+    graphs: list[GraphProto | FunctionProto] = []
+    while pending or graphs:
+        part = (pending or graphs).pop()
+        attributes = list(_attributes(part, any_kind=any_kind))
+        yield part, attributes
+        for attribute in attributes:
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs.extend(attribute.graphs)
+
+
+def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """Yield the main graph, those of training, and every graph in an attribute, at any depth."""
+    return (part for part, _ in _parts(model) if isinstance(part, GraphProto))
+
+
+def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield every node of every graph and function."""
+    for part, _ in _parts(model):
+        yield from part.node
+
+
+def value_names(model: ModelProto) -> set[str]:
+    """Return the names of the results of all nodes, and of the inputs of the main graph."""
+    names = {info.name for info in model.graph.input}
+    for node in all_nodes(model):
+        names.update(node.output)
+    return names
+
+
+def all_tensors(model: ModelProto, *, any_kind: bool = False) -> Iterator[TensorProto]:
+    """Yield the initializers of all graphs, then the tensors in attributes.
+
+    With `any_kind` also yield tensors in attributes whose kind says that they have none.
+    """
+    found: list[AttributeProto] = []
+    for part, attributes in _parts(model, any_kind=any_kind):
+        found.extend(attributes)
+        if isinstance(part, GraphProto):
+            yield from part.initializer
+            for sparse in part.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+    for attribute in found:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+
+
+def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Yield every tensor of the model whose elements are in another file."""
+    return (tensor for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
