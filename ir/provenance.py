@@ -24,6 +24,19 @@ class Refusal:
     notes: tuple[str, ...] = ()
 
 
+class Refused(Exception):
+    """Raised by a rule that does not apply, with the `refusal` that says why."""
+
+    def __init__(self, code: str, detail: str, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(code, detail)
+        self.refusal = Refusal(code, detail, notes)
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Refused:
+        """Return the exception that carries `refusal`."""
+        return cls(refusal.code, refusal.detail, refusal.notes)
+
+
 class SideTable:
     """Records that are keyed by nodes or values, kept right by the Rewriter (as MLIR's RewriterBase::Listener).
 

@@ -12,7 +12,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
 from ..ir.ops.normalization import DEFAULT_EPSILON, first_of_channel, scale_and_shift
-from ..ir.provenance import Refusal
+from ..ir.provenance import Refusal, Refused
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import Array
 from .affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
@@ -82,9 +82,10 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
     found: dict[Node, tuple[Array, Array] | Refusal] = {}
     alike: dict[int, list[tuple[Node, list[Array]]]] = {}
     for node in nodes:
-        vectors = parameters(node, evaluator)
-        if isinstance(vectors, Refusal):
-            found[node] = vectors
+        try:
+            vectors = parameters(node, evaluator)
+        except Refused as refused:
+            found[node] = refused.refusal
         else:
             alike.setdefault(vectors[0].size, []).append((node, vectors))
     for group in alike.values():
@@ -92,23 +93,23 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
     return found
 
 
-def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array] | Refusal:
+def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     """Gamma, beta, mean and variance as vectors of one length."""
     arrays = []
     for value in node.inputs[1:]:
         if made_of_little(value):
-            return too_much_made(value)
+            raise too_much_made(value)
         array = evaluator.array(value)
         if array is None or array.dtype.kind in "cO":
-            return not_constant(value)
+            raise not_constant(value)
         if not evaluator.affords(array.size):
-            return too_much_shared(value)
+            raise too_much_shared(value)
         vector = first_of_channel(array)
         arrays.append(array if vector is None else vector)
     shape = arrays[0].shape
     if len(shape) != 1 or any([array.shape != shape for array in arrays]):
         shapes = ", ".join(str(list(array.shape)) for array in arrays)
-        return Refusal("channel_mismatch", f"{_label(node)}: parameters of shapes {shapes}")
+        raise Refused("channel_mismatch", f"{_label(node)}: parameters of shapes {shapes}")
     return arrays
 
 

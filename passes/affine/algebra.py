@@ -13,6 +13,11 @@ from ...support.record import record
 MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
+CANCELLATION = 2.0**-10
+"""Two shifts are not merged where their sum is smaller than this share of the larger: the rounding of the original,
+which somebody may compare with, is lost then.
+"""
+
 _ONE, _ZERO = np.ones(()), np.zeros(())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.graph import Node
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .algebra import MAX_EXTENT, Affine
@@ -30,9 +30,9 @@ from .operands import (
     text,
 )
 from .remap import through_reshape
-from .transfer import Transfer, below_zero, is_extent, reduced_axes, shifted, unknown_shape
+from .transfer import Transfer, check_no_shift, check_scale_sign, is_extent, reduced_axes, unknown_shape
 
-Ways = Sequence[Transfer] | Refusal
+Ways = Sequence[Transfer]
 
 
 def _data(affine: Affine) -> Ways:
@@ -43,7 +43,7 @@ def _data(affine: Affine) -> Ways:
 def unchanged(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """Identity, Dropout: op(x) = x."""
     if index != 0:
-        return Refusal("unsupported_op", f"{node.label}: not its first result")
+        raise Refused("unsupported_op", f"{node.label}: not its first result")
     return _data(affine)
 
 
@@ -54,8 +54,9 @@ def negative(node: Node, index: int, affine: Affine, params: Parameters) -> Ways
 
 def rectifier(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     """Relu, LeakyRelu, PRelu, Abs: op(s x) = s op(x) for s >= 0, whatever the slope; no shift passes."""
-    refusal = shifted(node, affine) or below_zero(node, affine)
-    return refusal or _data(affine)
+    check_no_shift(node, affine)
+    check_scale_sign(node, affine)
+    return _data(affine)
 
 
 def clip(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
@@ -64,26 +65,24 @@ def clip(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     The bounds are scalars, so scale and shift must be, too.
     """
     bounds = clip_bounds(node, affine, params)
-    if isinstance(bounds, Refusal):
-        return bounds
     ends = [float(affine.apply(np.array(bound))) if np.isfinite(bound) else bound for bound in bounds]
     changed = new_bounds(node, ends, swapped=bool(affine.scale < 0))
-    return changed if isinstance(changed, Refusal) else [replace(changed, operands=((0, affine),))]
+    return [replace(changed, operands=((0, affine),))]
 
 
-def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, float] | Refusal:
+def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, float]:
     """The bounds of a Clip that `affine` may pass; infinite where there is none."""
     if affine.axis is not None:
-        return Refusal("activation_between", f"{node.label}: its bounds are not per channel")
+        raise Refused("activation_between", f"{node.label}: its bounds are not per channel")
     low, high = number(node, params, "min", 1, -np.inf), number(node, params, "max", 2, np.inf)
     if low is None or high is None:
-        return Refusal("non_constant_params", f"{node.label}: its bounds are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its bounds are not constant")
     if not low <= high or not affine.scale:
-        return Refusal("activation_between", f"{node.label}: bounds {low:.6g} and {high:.6g} cannot be scaled")
+        raise Refused("activation_between", f"{node.label}: bounds {low:.6g} and {high:.6g} cannot be scaled")
     return low, high
 
 
-def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Transfer | Refusal:
+def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Transfer:
     """A Clip with other bounds, as attributes or inputs; they are `swapped` where the scale is negative."""
     if swapped:
         bounds = [-bound if np.isinf(bound) else bound for bound in reversed(bounds)]
@@ -92,7 +91,7 @@ def new_bounds(node: Node, bounds: Sequence[float], *, swapped: bool) -> Transfe
         lowest = {"min": -np.finfo(np.float32).max, "max": np.finfo(np.float32).max}
         given = [(n, float(b if np.isfinite(b) else lowest[n])) for n, b in zip(names, bounds, strict=True)]
         if not all(fits_attribute(node, bound) for _, bound in given):
-            return Refusal("dtype_mismatch", f"{node.label}: its bounds are attributes, which are float32")
+            raise Refused("dtype_mismatch", f"{node.label}: its bounds are attributes, which are float32")
         return Transfer(attrs=tuple(given))
     inputs = [i for i, b in enumerate(bounds) if np.isfinite(b) or node.input(i + 1) is not None]
     return Transfer(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
@@ -105,19 +104,19 @@ def pool(node: Node, index: int, affine: Affine, params: Parameters, *, kind: st
     shift passes where the weights of every window add up to one, so padding must not count. lp: s >= 0, no shift.
     """
     if affine.axis is not None and affine.axis > 1:
-        return Refusal("axis_mismatch", f"{node.label} pools along axis {affine.axis}")
-    refusal = None
+        raise Refused("axis_mismatch", f"{node.label} pools along axis {affine.axis}")
     if kind == "max":
-        refusal = below_zero(node, affine)
-        if refusal is None and any(value.users for value in node.outputs[1:]) and not affine.scale.all():
-            refusal = Refusal("negative_scale", f"{node.label}: its indices are read, and a scale is zero")
         if index != 0:
-            refusal = Refusal("unsupported_op", f"{node.label}: its indices are integers")
+            raise Refused("unsupported_op", f"{node.label}: its indices are integers")
+        check_scale_sign(node, affine)
+        if any(value.users for value in node.outputs[1:]) and not affine.scale.all():
+            raise Refused("negative_scale", f"{node.label}: its indices are read, and a scale is zero")
     elif kind == "lp":
-        refusal = shifted(node, affine) or below_zero(node, affine)
+        check_no_shift(node, affine)
+        check_scale_sign(node, affine)
     elif affine.has_shift and not sums_to_one(node):
-        refusal = Refusal("nonzero_padding", f"{node.label}: zeros in the padding count, which a shift is not")
-    return refusal or _data(affine)
+        raise Refused("nonzero_padding", f"{node.label}: zeros in the padding count, which a shift is not")
+    return _data(affine)
 
 
 def sums_to_one(node: Node) -> bool:
@@ -138,28 +137,28 @@ def reduce(node: Node, index: int, affine: Affine, params: Parameters, *, kind: 
     max, min: s >= 0, shift passes. mean: both pass. sum: the shift is divided by the number of terms. norm: s >= 0.
     """
     found = reduced_axes(node, params)
-    if isinstance(found, Refusal):
-        return found
     axes, rank = found
     moved = affine
     if affine.axis is not None:
         kept = [axis for axis in range(rank) if axis not in axes]
         places = list(range(rank)) if node.attrs.get("keepdims", 1) else kept
         if affine.axis >= len(places):  # the types disagree
-            return unknown_shape(node)
+            raise unknown_shape(node)
         axis = places[affine.axis]
         if axis in axes:
-            return Refusal("axis_mismatch", f"{node.label} reduces the channels")
+            raise Refused("axis_mismatch", f"{node.label} reduces the channels")
         moved = affine.at(axis)
     if kind in ("max", "norm"):
-        refusal = below_zero(node, affine) or (shifted(node, affine) if kind == "norm" else None)
-        return refusal or _data(moved)
+        check_scale_sign(node, affine)
+        if kind == "norm":
+            check_no_shift(node, affine)
+        return _data(moved)
     if kind == "sum" and affine.has_shift:
         before, _ = shapes(node)
         assert before is not None
         terms = static_size(tuple(before[axis] for axis in axes))
         if not terms:
-            return Refusal("unknown_rank", f"{node.label}: the number of terms is unknown")
+            raise Refused("unknown_rank", f"{node.label}: the number of terms is unknown")
         moved = moved.rescaled_data(float(terms))
     return _data(moved)
 
@@ -171,20 +170,18 @@ def pad(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     the channels are padded, those in the middle are the data's.
     """
     found = padding(node, params, affine)
-    if isinstance(found, Refusal):
-        return found
     begin, end, value = found
     moved = affine
     if begin or end:
         if value is None or begin < 0 or end < 0:
-            return Refusal("axis_mismatch", f"{node.label} pads the channels with data, or crops them")
+            raise Refused("axis_mismatch", f"{node.label} pads the channels with data, or crops them")
         assert affine.channels is not None and affine.axis is not None
         moved = affine.map(affine.axis, lambda array: array[begin : len(array) - end])
     if value is None:
         return _data(moved)
     new = common_value(affine.apply(np.array(value)))
     if new is None:
-        return Refusal("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
+        raise Refused("nonzero_padding", f"{node.label}: the padding {value:.6g} would differ between channels")
     return padded(node, value, new, Transfer(operands=((0, moved),)))
 
 
@@ -194,28 +191,28 @@ def padded(node: Node, old: float, new: float, carry: Transfer) -> Ways:
         return [carry]
     if len(node.inputs) == 1:
         if not fits_attribute(node, new):
-            return Refusal("dtype_mismatch", f"{node.label}: its value is an attribute, which is a float32")
+            raise Refused("dtype_mismatch", f"{node.label}: its value is an attribute, which is a float32")
         return [Transfer(carry.operands, carry.results, attrs=(("value", new),))]
     return [Transfer(carry.operands, carry.results, constants=((2, np.array(new)),))]
 
 
-def padding(node: Node, params: Parameters, affine: Affine) -> tuple[int, int, float | None] | Refusal:
+def padding(node: Node, params: Parameters, affine: Affine) -> tuple[int, int, float | None]:
     """What a Pad adds on the axis of `affine` in front and behind, and the value, None where it repeats data."""
     mode = text(node, "mode", "constant")
     value = number(node, params, "value", 2, 0.0) if mode == "constant" else None
     if mode == "constant" and value is None:
-        return Refusal("non_constant_params", f"{node.label}: its value is not constant")
+        raise Refused("non_constant_params", f"{node.label}: its value is not constant")
     if affine.axis is None:
         return 0, 0, value
     pads = integers(node, params, "pads" if "pads" in node.attrs else "paddings", 1)
     axes = integers(node, params, "axes", 3)
     if pads is None or axes is None:
-        return Refusal("non_constant_params", f"{node.label}: its pads are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its pads are not constant")
     count = len(pads) // 2
     if axes or node.input(3) is not None:
         before, _ = shapes(node)
         if before is None:
-            return unknown_shape(node)
+            raise unknown_shape(node)
         places = [axis % len(before) for axis in axes]
     else:
         places = list(range(count))
@@ -231,11 +228,11 @@ def resize(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     Not so where tf_crop_and_resize extrapolates a constant, and not along the axis that is resized.
     """
     if not is_kept_by_resize(node, affine, params):
-        return Refusal("axis_mismatch", f"{node.label} resizes axis {affine.axis}, or may")
+        raise Refused("axis_mismatch", f"{node.label} resizes axis {affine.axis}, or may")
     if text(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         outside = node.attrs.get("extrapolation_value", 0.0)
         if affine.has_shift or outside:
-            return Refusal("nonzero_padding", f"{node.label} extrapolates a constant")
+            raise Refused("nonzero_padding", f"{node.label} extrapolates a constant")
     return _data(affine)
 
 
@@ -282,14 +279,18 @@ def transpose(node: Node, index: int, affine: Affine, params: Parameters) -> Way
     """Transpose: axis a of the result is axis perm[a] of the data."""
     perm = permutation(node)
     if perm is None:
-        return _data(affine) if affine.axis is None else unknown_shape(node)
+        if affine.axis is not None:
+            raise unknown_shape(node)
+        return _data(affine)
     moved = affine.permuted(perm)
-    return parted(node) if moved is None else _data(moved)
+    if moved is None:
+        raise parted(node)
+    return _data(moved)
 
 
-def parted(node: Node) -> Refusal:
-    """A Transpose that puts other axes between those that the channels lie on."""
-    return Refusal("axis_mismatch", f"{node.label} parts the axes that the channels lie on")
+def parted(node: Node) -> Refused:
+    """Return the refusal of a Transpose that puts other axes between those that the channels lie on."""
+    return Refused("axis_mismatch", f"{node.label} parts the axes that the channels lie on")
 
 
 def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
@@ -298,10 +299,10 @@ def reshape(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
         return _data(affine)
     before, after = shapes(node)
     if before is None or after is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     moved = through_reshape(affine, after, before)
     if moved is None:
-        return Refusal("axis_mismatch", f"{node.label}: the channels are no channels in front of it")
+        raise Refused("axis_mismatch", f"{node.label}: the channels are no channels in front of it")
     return _data(moved)
 
 
@@ -314,10 +315,10 @@ def depth_to_space(node: Node, index: int, affine: Affine, params: Parameters) -
     if affine.axis is None or affine.axis == 0:
         return _data(affine)
     if affine.axis != 1:
-        return Refusal("axis_mismatch", f"{node.label} moves channels into axis {affine.axis}")
+        raise Refused("axis_mismatch", f"{node.label} moves channels into axis {affine.axis}")
     blocks = integer_of(node, "blocksize", 1) ** 2
     if blocks > MAX_BLOCKS:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     if text(node, "mode", "DCR") == "DCR":
         return _data(affine.map(1, lambda array: np.tile(array, blocks)))
     return _data(affine.map(1, lambda array: np.repeat(array, blocks)))
@@ -329,12 +330,12 @@ def space_to_depth(node: Node, index: int, affine: Affine, params: Parameters) -
         return _data(affine)
     blocks = integer_of(node, "blocksize", 1) ** 2
     if affine.axis != 1 or affine.channels is None or affine.channels % blocks:
-        return Refusal("axis_mismatch", f"{node.label} moves axis {affine.axis} into the channels")
+        raise Refused("axis_mismatch", f"{node.label} moves axis {affine.axis} into the channels")
     moved = one_block(node, affine, blocks, by_block=True)
-    return moved if isinstance(moved, Refusal) else _data(moved)
+    return _data(moved)
 
 
-def one_block(node: Node, affine: Affine, blocks: int, *, by_block: bool) -> Affine | Refusal:
+def one_block(node: Node, affine: Affine, blocks: int, *, by_block: bool) -> Affine:
     """The affine of the channels in one of `blocks` blocks that agree; they stand block by block, or interleaved."""
     view = (blocks, -1) if by_block else (-1, blocks)
 
@@ -345,7 +346,7 @@ def one_block(node: Node, affine: Affine, blocks: int, *, by_block: bool) -> Aff
     for array in (array for stage in affine.stages for array in stage.arrays() if array.ndim):
         parts = array.reshape(view) if by_block else array.reshape(view).T
         if (parts != parts[:1]).any():
-            return Refusal("channel_mismatch", f"{node.label}: its blocks have different scales or shifts")
+            raise Refused("channel_mismatch", f"{node.label}: its blocks have different scales or shifts")
     return affine.map(1, block)
 
 
@@ -354,7 +355,7 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
     shape = shape_of(node.output.type)
     axis = integer_of(node, "axis", 1)
     if axis < 0 and shape is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     axis += len(shape) if axis < 0 and shape is not None else 0
     parts: list[Affine] = []
     if affine.axis != axis:
@@ -365,11 +366,11 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
             extents = None if value is None else shape_of(value.type)
             extent = extents[axis] if extents is not None and axis < len(extents) else None
             if not isinstance(extent, int):
-                return unknown_shape(node)
+                raise unknown_shape(node)
             parts.append(affine.map(axis, lambda array, start=start, extent=extent: array[start : start + extent]))  # type: ignore[misc]
             start += extent
         if start != affine.channels:
-            return unknown_shape(node)
+            raise unknown_shape(node)
     operands, constants = [], []
     for i, (value, part) in enumerate(zip(node.inputs, parts, strict=True)):
         assert value is not None
@@ -377,7 +378,7 @@ def concatenate(node: Node, index: int, affine: Affine, params: Parameters) -> W
         if array is None:
             operands.append((i, part))
         elif part.axis is not None and not is_extent(array.shape, part.axis, part.channels):
-            return unknown_shape(node)
+            raise unknown_shape(node)
         elif array.size:
             constants.append((i, part.apply_along(array)))
     return [Transfer(operands=tuple(operands), constants=tuple(constants))]
@@ -391,15 +392,15 @@ def split(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     if not others and affine.axis is None:
         return _data(affine)
     if before is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     axis %= len(before)
     if affine.axis not in (axis, None):
         if others:
-            return Refusal("multi_consumer", f"{node.label}: its other results would be scaled, too")
+            raise Refused("multi_consumer", f"{node.label}: its other results would be scaled, too")
         return _data(affine)
     extents = result_extents(node, axis)
     if extents is None or before[axis] != sum(extents) or affine.channels not in (None, extents[index]):
-        return unknown_shape(node)
+        raise unknown_shape(node)
     start = sum(extents[:index])
     return _data(affine.scattered(axis, sum(extents), np.arange(start, start + extents[index])))
 
@@ -421,31 +422,29 @@ def strided_slice(node: Node, index: int, affine: Affine, params: Parameters) ->
     if affine.axis is None:
         return _data(affine)
     picked = sliced(node, affine.axis, params)
-    if isinstance(picked, Refusal):
-        return picked
     if picked is None:
         return _data(affine)
     extent, places = picked
     if len(places) != affine.channels:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     return _data(affine.scattered(affine.axis, extent, places))
 
 
-def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | Refusal | None:
+def sliced(node: Node, axis: int, params: Parameters) -> tuple[int, Array] | None:
     """The extent of `axis` in front of a Slice and the places that it reads; None where it takes the whole axis."""
     before, _ = shapes(node)
     starts, ends = integers(node, params, "starts", 1), integers(node, params, "ends", 2)
     axes, steps = integers(node, params, "axes", 3), integers(node, params, "steps", 4)
     if axes is None or (starts is None and not axes) or before is None:
-        return Refusal("non_constant_params", f"{node.label}: its bounds are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its bounds are not constant")
     places = [a % len(before) for a in axes] if axes else list(range(len(starts or ())))
     if axis not in places:
         return None
     extent = before[axis]
     if starts is None or ends is None or steps is None or not isinstance(extent, int):
-        return Refusal("non_constant_params", f"{node.label}: its bounds are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its bounds are not constant")
     if not len(starts) == len(ends) == len(places) or len(steps) not in (0, len(places)) or extent > MAX_EXTENT:
-        return Refusal("axis_mismatch", f"{node.label}: its bounds are not those of its axes")
+        raise Refused("axis_mismatch", f"{node.label}: its bounds are not those of its axes")
     place = places.index(axis)
     step = steps[place] if steps else 1
     end: int | None = ends[place]
@@ -459,35 +458,33 @@ def take(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
     if affine.axis is None:
         return _data(affine)
     picked = gathered(node, params)
-    if isinstance(picked, Refusal):
-        return picked
     axis, extent, indices, rank = picked
     if affine.axis < axis:
         return _data(affine)
     if affine.axis >= axis + rank:
         return _data(affine.at(affine.axis - rank + 1))
     if rank != 1 or indices is None or not extent or indices.shape != (affine.channels,):
-        return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
+        raise Refused("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
     places = indices % extent
     for array in (array for stage in affine.stages for array in stage.arrays() if array.ndim):
         full = np.zeros(extent)
         full[places] = array
         if (full[places] != array).any():
-            return Refusal("channel_mismatch", f"{node.label} reads one channel twice, for different affines")
+            raise Refused("channel_mismatch", f"{node.label} reads one channel twice, for different affines")
     return _data(affine.scattered(axis, extent, places))
 
 
-def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | None, int] | Refusal:
+def gathered(node: Node, params: Parameters) -> tuple[int, int | None, Array | None, int]:
     """Axis and its extent in front of a Gather, its indices if they are constant, and their rank."""
     before, _ = shapes(node)
     wanted = node.inputs[1]
     ranks = None if wanted is None else shape_of(wanted.type)
     if not before or ranks is None or wanted is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     axis = integer_of(node, "axis", 0) % len(before)
     indices, extent = params.evaluator.array(wanted), before[axis]
     if indices is not None and indices.dtype.kind != "i":
-        return Refusal("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
+        raise Refused("axis_mismatch", f"{node.label}: the channels are not a list of constant indices")
     return axis, extent if isinstance(extent, int) and 0 <= extent <= MAX_EXTENT else None, indices, len(ranks)
 
 
@@ -497,10 +494,10 @@ def broadcast_to(node: Node, index: int, affine: Affine, params: Parameters) -> 
         return _data(affine)
     before, after = shapes(node)
     if before is None or after is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     axis = affine.axis - (len(after) - len(before))
     if not is_extent(before, axis, affine.channels):
-        return Refusal("axis_mismatch", f"{node.label}: the channels are copies")
+        raise Refused("axis_mismatch", f"{node.label}: the channels are copies")
     return _data(affine.at(axis))
 
 
@@ -510,14 +507,14 @@ def tile(node: Node, index: int, affine: Affine, params: Parameters) -> Ways:
         return _data(affine)
     repeats = integers(node, params, "repeats", 1)
     if repeats is None or len(node.inputs) != 2 or affine.axis >= len(repeats):
-        return Refusal("non_constant_params", f"{node.label}: its repeats are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its repeats are not constant")
     count = repeats[affine.axis]
     if count == 1:
         return _data(affine)
     if count < 1 or affine.channels is None or affine.channels % count:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     for array in (array for stage in affine.stages for array in stage.arrays() if array.ndim):
         parts = array.reshape(count, -1)
         if (parts != parts[:1]).any():
-            return Refusal("channel_mismatch", f"{node.label} repeats channels, for different affines")
+            raise Refused("channel_mismatch", f"{node.label} repeats channels, for different affines")
     return _data(affine.map(affine.axis, lambda array: array[: len(array) // count]))

@@ -13,92 +13,89 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ir.ops.evaluation import align
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .algebra import Affine
-from .magic_rounding import rounding
+from .magic_rounding import check_not_rounding
 from .operands import ALIGNED, Parameters, parameter_axis
-from .transfer import Transfer, below_zero, is_extent, shifted, unknown_shape
+from .transfer import Transfer, check_no_shift, check_scale_sign, is_extent, unknown_shape
 
 Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
 
 
-def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Parts | Refusal:
+def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Parts:
     """The dynamic operands from number `first` on, each with its axis of channels, and the constant ones.
 
     Constants are float64 and have the rank of the result. An operand that is broadcast along the channels has none.
     """
     shape = shape_of(node.output.type)
     if shape is None and affine.axis is not None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     dynamic: list[tuple[int, int]] = []
     constants: list[tuple[int, Array]] = []
     axis = parameter_axis(node)
     for i, value in enumerate(node.inputs[first:], start=first):
         if value is None:
-            return Refusal("unsupported_op", f"{node.label}: operand {i} is absent")
+            raise Refused("unsupported_op", f"{node.label}: operand {i} is absent")
         array = params.evaluator.exact(value)
         rank = None if shape is None else len(shape)
         if array is not None:
             array = array.astype(np.float64)
             if node.op == "nn.bias_add" and affine.axis not in (None, axis):
-                return Refusal("axis_mismatch", f"{node.label}: its parameter is a vector along another axis")
+                raise Refused("axis_mismatch", f"{node.label}: its parameter is a vector along another axis")
             if node.opset < 7 and node.op in ALIGNED and (axis is None or affine.axis not in (None, axis)):
-                return Refusal("unsupported_op", f"{node.label}: constants do not broadcast before opset 7")
+                raise Refused("unsupported_op", f"{node.label}: constants do not broadcast before opset 7")
             if axis is not None and i == 1:
                 if rank is None or axis + array.ndim > rank:
-                    return unknown_shape(node)
+                    raise unknown_shape(node)
                 if not 0 <= axis <= rank - array.ndim:
-                    return Refusal("channel_mismatch", f"{node.label}: its parameter does not fit at axis {axis}")
+                    raise Refused("channel_mismatch", f"{node.label}: its parameter does not fit at axis {axis}")
                 array = align(array, axis, rank)
             array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
             extents = (1, affine.channels)
             if affine.axis is not None and not any(is_extent(array.shape, affine.axis, extent) for extent in extents):
-                return unknown_shape(node)
+                raise unknown_shape(node)
             constants.append((i, array))
             continue
         if axis is not None and i == 1:
-            return Refusal("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
+            raise Refused("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
         inner = shape_of(value.type)
         if affine.axis is None:
             dynamic.append((i, 0))
             continue
         if inner is None:
-            return unknown_shape(node)
+            raise unknown_shape(node)
         assert rank is not None
         place = affine.axis - (rank - len(inner))
         dynamic.append((i, place if is_extent(inner, place, affine.channels) else -1))
     return dynamic, constants
 
 
-def _stretched(node: Node, parts: Parts) -> Refusal | None:
-    """An operand that is broadcast along the channels cannot be scaled per channel."""
+def _check_not_stretched(node: Node, parts: Parts) -> None:
+    """Refuse an operand that is broadcast along the channels: it cannot be scaled per channel."""
     for i, axis in parts[0]:
         if axis < 0:
             value = node.inputs[i]
             assert value is not None
-            return Refusal("axis_mismatch", f"{node.label}: %{value.name} is, or may be, broadcast along the channels")
-    return None
+            raise Refused("axis_mismatch", f"{node.label}: %{value.name} is, or may be, broadcast along the channels")
 
 
-def _rounding(node: Node, parts: Parts, params: Parameters) -> Refusal | None:
-    """A sum that rounds the data with the one beside it stays as it is."""
-    found = (rounding(node, array, params.evaluator) for _, array in parts[1])
-    return next((refusal for refusal in found if refusal is not None), None)
+def _check_not_rounding(node: Node, parts: Parts, params: Parameters) -> None:
+    """Refuse a sum that, with its neighbour, rounds the data to integers."""
+    for _, array in parts[1]:
+        check_not_rounding(node, array, params.evaluator)
 
 
-def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y; every operand takes the scale, one of them the shift, a constant
     if there is one.
     """
     parts = _parts(node, affine, params)
-    if isinstance(parts, Refusal):
-        return parts
     dynamic, constants = parts
-    refusal = (_stretched(node, parts) if affine.has_scale else None) or _rounding(node, parts, params)
-    if refusal is not None:
-        return refusal
+    if affine.has_scale:
+        _check_not_stretched(node, parts)
+    _check_not_rounding(node, parts, params)
     scale = affine.only_scale()
     ways = []
     places = [i for i, _ in constants] + [i for i, axis in dynamic if axis >= 0]
@@ -109,7 +106,9 @@ def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> 
         operands = [(i, given) for i, given in operands if given.has_scale or given.has_shift]
         scaled = [(i, array) for i, array in scaled if i == place or affine.has_scale]
         ways.append(Transfer(operands=tuple(operands), constants=tuple(scaled)))
-    return ways or Refusal("axis_mismatch", f"{node.label}: no operand has the channels")
+    if not ways:
+        raise Refused("axis_mismatch", f"{node.label}: no operand has the channels")
+    return ways
 
 
 def _negated(affine: Affine) -> Affine:
@@ -117,62 +116,57 @@ def _negated(affine: Affine) -> Affine:
     return affine.rescaled_data(-1.0)
 
 
-def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Mean: s mean(x, y) + t = mean(s x + t, s y + t)."""
     return _everywhere(node, affine, params)
 
 
-def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Max, Min: s max(x, y) + t = max(s x + t, s y + t) for s >= 0."""
-    return below_zero(node, affine) or _everywhere(node, affine, params)
+    check_scale_sign(node, affine)
+    return _everywhere(node, affine, params)
 
 
-def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Where: both branches take the affine; the condition does not."""
     return _everywhere(node, affine, params, first=1)
 
 
-def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Transfer] | Refusal:
+def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Transfer]:
     """Every operand takes the affine whole."""
     parts = _parts(node, affine, params, first)
-    if isinstance(parts, Refusal):
-        return parts
     dynamic, constants = parts
-    refusal = _stretched(node, parts)
-    if refusal is not None:
-        return refusal
+    _check_not_stretched(node, parts)
     operands = tuple((i, affine.at(axis)) for i, axis in dynamic)
     return [Transfer(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
 
 
-def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Mul: s (x y) = (s x) y = x (s y): exactly one operand takes the scale, and has the channels; no shift passes."""
-    parts = _parts(node, affine, params)
-    refusal = shifted(node, affine)
-    if refusal is not None or isinstance(parts, Refusal):
-        return refusal or parts  # type: ignore[return-value]
-    dynamic, constants = parts
+    check_no_shift(node, affine)
+    dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
     ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants]
-    return ways or Refusal("axis_mismatch", f"{node.label}: no operand has the channels")
+    if not ways:
+        raise Refused("axis_mismatch", f"{node.label}: no operand has the channels")
+    return ways
 
 
-def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer] | Refusal:
+def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Div: s (x / y) = (s x) / y = x / (y / s); a constant denominator takes a scale without zeros. No shift passes."""
-    parts = _parts(node, affine, params)
-    refusal = shifted(node, affine)
-    if refusal is not None or isinstance(parts, Refusal):
-        return refusal or parts  # type: ignore[return-value]
-    dynamic, constants = parts
+    check_no_shift(node, affine)
+    dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
     ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0]
     if affine.scale.all():
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
         ways += [Transfer(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
-    return ways or Refusal("axis_mismatch", f"{node.label}: the numerator has not the channels")
+    if not ways:
+        raise Refused("axis_mismatch", f"{node.label}: the numerator has not the channels")
+    return ways
 
 
-def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine | Refusal:
+def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     """The affine of operand `i` along the axis of the result that its channels are on."""
     (i, affine), *_ = given.items()
     value = node.inputs[i]
@@ -181,44 +175,38 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine | Refusal:
         return affine
     inner, shape = shape_of(value.type), shape_of(node.output.type)
     if inner is None or shape is None:
-        return unknown_shape(node)
+        raise unknown_shape(node)
     if parameter_axis(node) is not None and i == 1:
-        return Refusal("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
+        raise Refused("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
     axis = affine.axis + len(shape) - len(inner)
     if not is_extent(shape, axis, affine.channels):
-        return unknown_shape(node)
+        raise unknown_shape(node)
     return affine.at(axis)
 
 
-def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
+def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t; a constant y takes the shift, and lets a scale pass: (s x + t) + y =
     s (x + (y + t) / s).
     """
     if len(given) > 1:
-        return Refusal("multi_consumer", f"{node.label} reads the affine on more than one path")
+        raise Refused("multi_consumer", f"{node.label} reads the affine on more than one path")
     moved = _pushed(node, given)
-    if isinstance(moved, Refusal):
-        return moved
     if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
-            return Refusal("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
+            raise Refused("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
     parts = _parts(node, moved, params)
-    if isinstance(parts, Refusal):
-        return parts
     dynamic, constants = parts
     (place,) = given
     if not constants or len(dynamic) > 1:
         return Transfer(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
-    refusal = _rounding(node, parts, params)
-    if refusal is not None:
-        return refusal
+    _check_not_rounding(node, parts, params)
     if not moved.scale.all():
-        return Refusal("zero_scale", f"{node.label}: a scale is zero")
+        raise Refused("zero_scale", f"{node.label}: a scale is zero")
     takes = _shift_of_constant(moved, negated=node.op == "subtract")
     new = [(i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array)) for i, array in constants]
     if not all(np.isfinite(array).all() for _, array in new):
-        return Refusal("nonfinite", f"{node.label}: a constant divided by the scale is not finite")
+        raise Refused("nonfinite", f"{node.label}: a constant divided by the scale is not finite")
     return Transfer(results=((0, moved.only_scale()),), constants=tuple(new))
 
 
@@ -229,22 +217,22 @@ def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)
 
 
-def forward_product(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
+def forward_product(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Mul: (s x) y = s (x y); no shift passes."""
     return _scaled(node, given, allowed=(0, 1))
 
 
-def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer | Refusal:
+def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Div: (s x) / y = s (x / y); no shift passes, and nothing passes the denominator."""
     return _scaled(node, given, allowed=(0,))
 
 
-def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer | Refusal:
+def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer:
     if len(given) > 1:
-        return Refusal("multi_consumer", f"{node.label} reads the affine on more than one path")
+        raise Refused("multi_consumer", f"{node.label} reads the affine on more than one path")
     (place,) = given
-    refusal = shifted(node, given[place])
-    if refusal is not None or place not in allowed:
-        return refusal or Refusal("activation_between", f"{node.label}: nothing passes a denominator")
+    check_no_shift(node, given[place])
+    if place not in allowed:
+        raise Refused("activation_between", f"{node.label}: nothing passes a denominator")
     moved = _pushed(node, given)
-    return moved if isinstance(moved, Refusal) else Transfer(results=((0, moved),))
+    return Transfer(results=((0, moved),))

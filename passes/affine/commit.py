@@ -41,8 +41,8 @@ class Committer:
             for change in plan.changes:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
                     recorded.update(change.fold.affine.origins)
-                if change.carry is not None:
-                    self._carry(change)
+                if change.transfer is not None:
+                    self._transfer(change)
         return recorded
 
     def rename(self, value: Value) -> None:
@@ -51,14 +51,14 @@ class Committer:
         if value.node is not None and not value.is_returned:
             value.name = self.module.fresh_name(f"{value.name}.scaled")
 
-    def _carry(self, change: Change) -> None:
-        node, carry = change.node, change.carry
-        assert carry is not None
-        if carry.constants:
-            self._constants(node, carry.constants)
-        for name, attribute in carry.attrs:
+    def _transfer(self, change: Change) -> None:
+        node, transfer = change.node, change.transfer
+        assert transfer is not None
+        if transfer.constants:
+            self._constants(node, transfer.constants)
+        for name, attribute in transfer.attrs:
             self.rewriter.set_attr(node, name, attribute)
-        outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in carry.results]
+        outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in transfer.results]
         for value in outputs:
             self.rename(value)
 

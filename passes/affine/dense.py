@@ -5,24 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .algebra import Affine
-from .layers import Fold, Weight, misfit, of_data, of_result, operands, read_weight
+from .layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
 from .operands import Parameters
 
 
-def _dense(
-    node: Node, params: Parameters, *, any_bias: bool = False
-) -> tuple[Weight, Array | None, bool, float] | Refusal:
+def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, bool, float]:
     """Weight, what the layer adds (beta * C, its columns on the last axis), transB and the beta of the new bias."""
-    found = operands(node, params, any_bias=any_bias)
-    if isinstance(found, Refusal):
-        return found
-    weight, bias = found
+    weight, bias = operands(node, params, any_bias=any_bias)
     if weight.array.ndim != 2:
-        return Refusal("channel_mismatch", f"{node.label}: the weight has rank {weight.array.ndim}")
+        raise Refused("channel_mismatch", f"{node.label}: the weight has rank {weight.array.ndim}")
     transposed = bool(node.attrs.get("transB", 0))
     columns = weight.array.shape[0 if transposed else 1]
     beta = node.attrs.get("beta", 1.0)
@@ -30,18 +25,15 @@ def _dense(
     if bias is None:
         return weight, None, transposed, 1.0
     if bias.ndim > 2 or (bias.ndim and bias.shape[-1] not in (1, columns)):
-        return Refusal("channel_mismatch", f"{node.label}: C has shape {list(bias.shape)}")
+        raise Refused("channel_mismatch", f"{node.label}: C has shape {list(bias.shape)}")
     bias = bias * float(beta) if beta else np.zeros(columns)
     bias = np.broadcast_to(bias, (*bias.shape[:-1], columns)) if bias.ndim else np.full(columns, float(bias))
     return weight, bias, transposed, float(beta) if beta else 1.0
 
 
-def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
+def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: alpha * A B + beta * C; columns are channels, alpha stays, and C' = (scale * beta * C + shift) / beta."""
-    found = _dense(node, params)
-    if isinstance(found, Refusal):
-        return found
-    weight, bias, transposed, beta = found
+    weight, bias, transposed, beta = _dense(node, params)
 
     def spread(scale: Array) -> Array:
         return scale.reshape(-1, 1) if transposed else scale.reshape(1, -1)
@@ -51,19 +43,14 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refus
     return of_result(fold, weight, largest, bias, spread)
 
 
-def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
+def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
-    found = _dense(node, params, any_bias=not affine.has_shift)
-    if isinstance(found, Refusal):
-        return found
-    weight, bias, transposed, beta = found
+    weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
     if weight.dequantize is not None:
-        return Refusal("quantized_weight", f"{node.label}: the integers have no scale per input channel")
+        raise Refused("quantized_weight", f"{node.label}: the integers have no scale per input channel")
     matrix = weight.array.T if transposed else weight.array
     axis = 0 if node.attrs.get("transA", 0) else 1
-    refusal = misfit(node, affine, axis, matrix.shape[0])
-    if refusal is not None:
-        return refusal
+    check_channels(node, affine, axis, matrix.shape[0])
     alpha = node.attrs.get("alpha", 1.0)
     assert isinstance(alpha, float | int)
     shift = np.broadcast_to(affine.shift, (matrix.shape[0],))
@@ -77,33 +64,28 @@ def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal
     return of_data(fold, weight, largest, bias, spread, response)
 
 
-def _matrix(node: Node, params: Parameters) -> tuple[Weight, int] | Refusal:
+def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     """The constant operand of a MatMul, and which one it is."""
     side = 1 if params.evaluator.tensor(node.inputs[1]) is not None else 0
     if side == 0 and params.evaluator.tensor(node.inputs[0]) is None:
         side = 1
     weight = read_weight(node, side, params)
-    if isinstance(weight, Refusal):
-        return weight
     if weight.dequantize is not None:
-        return Refusal("quantized_weight", f"{node.label}: the weight of a MatMul is not rescaled")
+        raise Refused("quantized_weight", f"{node.label}: the weight of a MatMul is not rescaled")
     shape, ranks = shape_of(node.output.type), [None if v is None else shape_of(v.type) for v in node.inputs]
     if shape is None or ranks[1 - side] is None:
-        return Refusal("unknown_rank", f"{node.label}: the rank of its data or result is unknown")
+        raise Refused("unknown_rank", f"{node.label}: the rank of its data or result is unknown")
     if weight.array.ndim < 2 or weight.array.ndim > len(shape) or len(ranks[1 - side]) < 2:  # type: ignore[arg-type]
-        return Refusal("channel_mismatch", f"{node.label}: an operand is a vector or the weight has more axes")
+        raise Refused("channel_mismatch", f"{node.label}: an operand is a vector or the weight has more axes")
     return weight, side
 
 
-def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
+def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the rows of W.
 
     There is no slot for a bias: a shift stays behind, to be added.
     """
-    found = _matrix(node, params)
-    if isinstance(found, Refusal):
-        return found
-    weight, side = found
+    weight, side = _matrix(node, params)
     array, channel, axis = weight.array, _weight_axis(weight), _result_axis(node, side)
     largest = params.largest(weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel))
     fold = Fold(node, affine, side, channel, axis, weight.dtype)
@@ -111,21 +93,16 @@ def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold | Refu
     return of_result(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False)
 
 
-def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold | Refusal:
+def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """MatMul: (x scale + shift) W takes the scale on the rows of W and leaves shift W to be added; W (scale x + shift)
     on the columns, and W shift.
     """
-    found = _matrix(node, params)
-    if isinstance(found, Refusal):
-        return found
-    weight, side = found
+    weight, side = _matrix(node, params)
     array, data = weight.array, shape_of(node.inputs[1 - side].type)  # type: ignore[union-attr]
     assert data is not None
     channel = array.ndim - 2 if side else array.ndim - 1
     axis = len(data) - 1 if side else len(data) - 2
-    refusal = misfit(node, affine, axis, array.shape[channel])
-    if refusal is not None:
-        return refusal
+    check_channels(node, affine, axis, array.shape[channel])
     shift = np.broadcast_to(affine.shift, (array.shape[channel],))
     response: Array = np.zeros(1)
     if affine.has_shift:

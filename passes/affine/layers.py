@@ -2,7 +2,7 @@
 
 Of their result, op(x, w, b) being their data: scale * y + shift = op(x, w', b'); and of their data: op(scale * x +
 shift, w, b) = op(x, w', b'). Each function answers every question that can fail, on the actual numbers, and returns
-the `Fold` to write, or a `Refusal`.
+the `Fold` to write, or raises Refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.ops.inference import integer_of
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
 from ...ir.types import DType, element_count, shape_of
 from ...support.record import record, replaced
@@ -104,7 +104,7 @@ class Weight:
         return self.elements.shape
 
 
-def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
+def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     """The constant floating weight of a layer, or why there is none."""
     value = node.inputs[index]
     assert value is not None
@@ -116,26 +116,26 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight | Refusal:
         producer = value.node
         if producer is not None and producer.op == "::DequantizeLinear" and params.quantized:
             return _dequantized(node, index, producer, params)
-        reason = not_constant(value)
+        reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code
-        return Refusal(code, f"{node.label}: the weight {reason.detail}")
+        raise Refused(code, f"{node.label}: the weight {reason.detail}")
     if not tensor.dtype.is_float:
-        return Refusal("dtype_mismatch", f"{node.label}: the weight is {tensor.dtype}")
+        raise Refused("dtype_mismatch", f"{node.label}: the weight is {tensor.dtype}")
     if not tensor.size:
-        return Refusal("channel_mismatch", f"{node.label}: the weight is empty")
+        raise Refused("channel_mismatch", f"{node.label}: the weight is empty")
     return Weight(index, value, tensor.dtype, elements)
 
 
-def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> Weight | Refusal:
+def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> Weight:
     """(q - zero_point) * scale with constant integers, per tensor or along one axis."""
     values = [params.evaluator.tensor(value) for value in producer.inputs]
     label = producer.label
     if len(values) < 2 or any(tensor is None for tensor in values) or producer.output.sole_user() is not node:
-        return Refusal("quantized_weight", f"{label}: its operands are not constant, or others read it")
+        raise Refused("quantized_weight", f"{label}: its operands are not constant, or others read it")
     arrays = [float64(tensor) for tensor in values if tensor is not None]
     scale = arrays[1]
     if scale.ndim > 1 or producer.attrs.get("block_size", 0) or not values[1].dtype.is_float:  # type: ignore[union-attr]
-        return Refusal("quantized_weight", f"{label}: the scale is neither per tensor nor per channel")
+        raise Refused("quantized_weight", f"{label}: the scale is neither per tensor nor per channel")
     axis = integer_of(producer, "axis", 1)
     view = [1] * arrays[0].ndim
     if scale.size != 1:
@@ -146,58 +146,54 @@ def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> 
     return Weight(index, producer.output, dtype, exact, producer, scale, zero_point)
 
 
-def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | Refusal | None:
+def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
     """The constant bias of a layer in float64, None where it has none, or why it is not constant."""
     value = node.input(index)
     if value is None:
         return None
     array = params.evaluator.exact(value)
     if array is None:
-        reason = not_constant(value)
+        reason = not_constant(value).refusal
         code = "dynamic_bias" if reason.code == "non_constant_params" else reason.code
-        return Refusal(code, f"{node.label}: the bias {reason.detail}")
+        raise Refused(code, f"{node.label}: the bias {reason.detail}")
     return to_float64(array)
 
 
-def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None] | Refusal:
+def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None]:
     """The weight, and the bias in float64, of a layer with a slot for it; with `any_bias` the bias stays, and need not
     be known.
     """
     weight = read_weight(node, 1, params)
-    if isinstance(weight, Refusal):
-        return weight
     bias = None if any_bias else read_bias(node, params)
-    return bias if isinstance(bias, Refusal) else (weight, bias)
+    return (weight, bias)
 
 
-def misfit(node: Node, affine: Affine, axis: int, channels: int) -> Refusal | None:
-    """Why `affine` does not act on `axis`, which has `channels`; None where it does."""
+def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None:
+    """Refuse an `affine` that does not act on `axis`, which has `channels`."""
     if affine.axis is None:
-        return None
+        return
     if affine.axis != axis:
-        return Refusal("axis_mismatch", f"axis {affine.axis} is not the channel axis {axis} of {node.label}")
+        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis {axis} of {node.label}")
     if affine.channels != channels:
-        return Refusal("channel_mismatch", f"{node.label} has {channels} channels, not {affine.channels}")
-    return None
+        raise Refused("channel_mismatch", f"{node.label} has {channels} channels, not {affine.channels}")
 
 
-def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, dtype: DType) -> Refusal | None:
-    """Every folded number is finite, and no channel that had normal numbers is left with none.
+def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, dtype: DType) -> None:
+    """Refuse folded numbers that are not finite, and to leave a channel that had normal numbers with none.
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
     top = largest * np.abs(scale)
     fine = fits(top, dtype)  # which it is with finite factors only
     if not (fine or (all_finite(scale) and all_finite(largest))):
-        return Refusal("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
+        raise Refused("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
     if not fine:
-        return Refusal("overflow", f"{node.label}: a folded weight exceeds {dtype}")
+        raise Refused("overflow", f"{node.label}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
-        return Refusal("overflow", f"{node.label}: the folded bias exceeds {dtype}")
+        raise Refused("overflow", f"{node.label}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
     if np.count_nonzero(top < tiny) and ((top < tiny) & (largest >= tiny) & (scale != 0)).any():
-        return Refusal("underflow", f"{node.label}: a channel of folded weights vanishes in {dtype}")
-    return None
+        raise Refused("underflow", f"{node.label}: a channel of folded weights vanishes in {dtype}")
 
 
 def of_result(
@@ -208,16 +204,14 @@ def of_result(
     spread: Callable[[Array], Array],
     *,
     slot: bool = True,
-) -> Fold | Refusal:
+) -> Fold:
     """The fold of an affine of the result: weight times scale, and the affine of the bias.
 
     `largest` is the greatest magnitude in the weight of each channel of the result, `bias` what the layer adds now,
     its channels on the last axis, and `spread` makes of a vector [channels] a factor of the weight.
     """
     affine, channels = fold.affine, largest.shape[0]
-    refusal = misfit(fold.node, affine, fold.axis, channels)
-    if refusal is not None:
-        return refusal
+    check_channels(fold.node, affine, fold.axis, channels)
     new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
     return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
 
@@ -228,18 +222,16 @@ def of_data(
     largest: Array,
     bias: Array | None,
     spread: Callable[[Array], Array],
-    response: Array | Refusal,
+    response: Array,
     *,
     slot: bool = True,
-) -> Fold | Refusal:
+) -> Fold:
     """The fold of an affine of the data: weight times scale, and the bias plus what the weight makes of the shift.
 
     `largest` is the greatest magnitude in the weight of each channel of the data; `response` is the result of the
     layer, without its bias, for data that is the shift, or why it is not the same everywhere.
     """
     affine, channels = fold.affine, largest.shape[0]
-    if isinstance(response, Refusal):
-        return response
     new = response if bias is None else np.asarray(bias + response)
     return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
 
@@ -259,15 +251,13 @@ def checked(
     new: Array,
     *,
     slot: bool,
-) -> Fold | Refusal:
+) -> Fold:
     """The fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, every number checked."""
     written = new
     if fold.beta != 1.0:
         with np.errstate(all="ignore"):
             written = new / fold.beta
-    refusal = check_numbers(fold.node, scale, largest, written, fold.dtype)
-    if refusal is not None:
-        return refusal
+    check_numbers(fold.node, scale, largest, written, fold.dtype)
     factor = spread(scale) if fold.affine.has_scale else None
     if not slot:
         return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
@@ -276,24 +266,22 @@ def checked(
     if weight.dequantize is None or factor is None:
         return fold.writing(factor, bias)
     rescale = _rescale(fold, weight, weight.dequantize, scale)
-    return rescale if isinstance(rescale, Refusal) else replaced(fold, bias=bias, rescale=rescale)
+    return replaced(fold, bias=bias, rescale=rescale)
 
 
-def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Rescale | Refusal:
+def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Rescale:
     """The integers stay, and their scale per output channel is multiplied by positive numbers; from opset 13 on."""
     label = dequantize.label
     old, zero_point = weight.scale, weight.zero_point
     assert old is not None
     if not (scale > 0).all():
-        return Refusal("negative_scale", f"{label}: a scale that is not positive would change the integers")
+        raise Refused("negative_scale", f"{label}: a scale that is not positive would change the integers")
     if old.size != 1 and integer_of(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
-        return Refusal("axis_mismatch", f"{label} is not per output channel")
+        raise Refused("axis_mismatch", f"{label} is not per output channel")
     if dequantize.opset < 13:
-        return Refusal("unsupported_op", f"{label}: scales per channel need opset 13")
+        raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
     new = np.broadcast_to(old.ravel(), scale.shape) * scale
-    refusal = check_numbers(dequantize, scale, np.broadcast_to(old.ravel(), scale.shape), None, fold.dtype)
-    if refusal is not None:
-        return refusal
+    check_numbers(dequantize, scale, np.broadcast_to(old.ravel(), scale.shape), None, fold.dtype)
     if zero_point is not None:
         zero_point = np.ascontiguousarray(np.broadcast_to(zero_point.ravel(), scale.shape))
     return Rescale(dequantize, new, zero_point, fold.weight_axis)

@@ -10,33 +10,32 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array, finfo
 from ...ir.types import dtype_of
 
 SUMS = frozenset(("add", "subtract", "nn.bias_add"))
 
 
-def rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> Refusal | None:
-    """Why no affine moves into or past a sum with `constant`: with its neighbour it rounds the data."""
+def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> None:
+    """Refuse a sum with `constant` that, with its neighbour, rounds the data: no affine moves into or past it."""
     dtype = dtype_of(node.output.type)
     if dtype is None or not dtype.is_float or not constant.size:
-        return None
+        return
     # between this and its double are whole numbers alone
     whole = 2.0 ** finfo(dtype).nmant
     if not whole <= np.abs(constant).max() < np.inf:
-        return None
+        return
     own = _summand(node, evaluator)
     if own is None:
-        return None
+        return
     data = next((value for value in node.inputs if value is not None and not evaluator.is_constant(value)), None)
     before = data.node if data is not None else None
     for other in (before, *node.output.users):
         theirs = None if other is None else _summand(other, evaluator)
         if theirs is not None and theirs.shape == own.shape and (np.abs(own + theirs) <= np.abs(own) / 2).any():
             assert other is not None
-            return Refusal("unsupported_op", f"{node.label}: with {other.label} it rounds the data to whole numbers")
-    return None
+            raise Refused("unsupported_op", f"{node.label}: with {other.label} it rounds the data to whole numbers")
 
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:

@@ -12,13 +12,13 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
 from ...ir.ops.normalization import first_of_channel
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from ...ir.types import F16, F32, F64, dtype_of, element_count, shape_of
 from ...support.lazy import lazy
 from ...support.record import record
 from .algebra import Affine, Stage
-from .magic_rounding import SUMS, rounding
+from .magic_rounding import SUMS, check_not_rounding
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
 
@@ -74,8 +74,18 @@ class AffineOp:
         return flatten_origins(tuple(node.origins for node in self.nodes))
 
 
-def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | Refusal | None:
-    """The affine that begins at `node`; a refusal where it is one but for a condition; None where it is something else.
+def find_affine(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
+    """Return the affine that begins at `node`, None where there is none."""
+    try:
+        return recognise(node, evaluator)
+    except Refused:
+        return None
+
+
+def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
+    """Return the affine that begins at `node`, None where it is something else.
+
+    Raises Refused where it is an affine but for one condition.
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
@@ -139,31 +149,33 @@ def made_of_little(value: Value | None) -> bool:
     return 2 * held < count
 
 
-def too_much_made(value: Value | None) -> Refusal:
+def too_much_made(value: Value | None) -> Refused:
     """Why what is `made_of_little` is no parameter."""
     assert value is not None
     detail = f"%{value.name} has more than {MOST_MADE} elements and is made of few: it stays an expression"
-    return Refusal("constant_growth", detail)
+    return Refused("constant_growth", detail)
 
 
-def too_much_shared(value: Value | None) -> Refusal:
+def too_much_shared(value: Value | None) -> Refused:
     """Why a parameter beyond what `ConstantEvaluator.affords` is none."""
     assert value is not None
-    return Refusal(
+    return Refused(
         "constant_growth", f"%{value.name}: so many affines of so few numbers cost too much (--max-constant-bytes)"
     )
 
 
-def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | Refusal | None:
+def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     if len(node.inputs) != 2:
         return None
     constants = [i for i, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(constants) != 1:
-        return None if constants else _overridable(node)
+        if not constants:
+            _check_not_overridable(node)
+        return None
     side = constants[0]
     parameter, data = node.inputs[side], node.inputs[1 - side]
     if made_of_little(parameter):
-        return too_much_made(parameter)
+        raise too_much_made(parameter)
     array = evaluator.array(parameter)
     if array is None:
         return None
@@ -172,29 +184,25 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | Refusal | No
     if not (array.dtype in _FLOATS or array.dtype.name == "bfloat16") or half_of_batch_norm:
         return None
     if not evaluator.affords(array.size):
-        return too_much_shared(parameter)
+        raise too_much_shared(parameter)
     if side == 0 and ("axis" in node.attrs or node.op == "divide"):
         return None
     placed = _channel_axis(node, data, array)
-    if isinstance(placed, Refusal):
-        return placed
     axis, constant = placed
     with np.errstate(all="ignore"):
         pair = _scale_and_shift(node.op, constant, left=side == 0)
-    if isinstance(pair, Refusal):
-        return pair
-    if node.op in SUMS and (refusal := rounding(node, constant, evaluator)) is not None:
-        return refusal
+    if node.op in SUMS:
+        check_not_rounding(node, constant, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
 
 
-def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array] | Refusal:
+def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array]:
     one, zero = np.ones_like(constant), np.zeros_like(constant)
     if op == "multiply":
         return constant, zero
     if op == "divide":
         if not constant.all():
-            return Refusal("nonfinite", "the divisor has a zero")
+            raise Refused("nonfinite", "the divisor has a zero")
         return one / constant, zero
     if op == "subtract":
         return (-one, constant) if left else (one, -constant)
@@ -203,58 +211,64 @@ def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Ar
     return one, constant
 
 
-def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array] | Refusal:
+def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array]:
     """The axis of `data` along which `array` varies, and its values there in float64."""
     wide = array.astype(np.float64)
     shape = shape_of(data.type)
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
     if isinstance(axis, int):
         if array.ndim != 1:
-            return Refusal("axis_mismatch", f"%{node.output.name}: a parameter of rank {array.ndim} at an axis")
+            raise Refused("axis_mismatch", f"%{node.output.name}: a parameter of rank {array.ndim} at an axis")
         if axis < 0 and shape is None:
-            return Refusal("unknown_rank", f"%{node.output.name}: axis {axis} of data of unknown rank")
+            raise Refused("unknown_rank", f"%{node.output.name}: axis {axis} of data of unknown rank")
         return axis + (len(shape or ()) if axis < 0 else 0), wide
     if array.ndim == 0:
         return None, wide
     if shape is None:
-        return Refusal("unknown_rank", f"%{node.output.name}: the rank of %{data.name} is unknown")
+        raise Refused("unknown_rank", f"%{node.output.name}: the rank of %{data.name} is unknown")
     if array.ndim > len(shape):
-        return Refusal("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
+        raise Refused("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
     if array.size == 1:
         return None, wide.reshape(())
     if array.size == 0:
-        return Refusal("axis_mismatch", f"%{node.output.name}: the constant is empty")
+        raise Refused("axis_mismatch", f"%{node.output.name}: the constant is empty")
     first = len(shape) - array.ndim
     axes = [first + i for i, extent in enumerate(array.shape) if extent != 1]
     if any(shape[axis] != array.shape[axis - first] for axis in axes):
-        return Refusal("axis_mismatch", f"%{node.output.name}: the constant may stretch %{data.name}")
+        raise Refused("axis_mismatch", f"%{node.output.name}: the constant may stretch %{data.name}")
     varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis - first)).any()]
     if len(varying) > 1:
-        return Refusal("axis_mismatch", f"%{node.output.name}: the constant varies along more than one axis")
+        raise Refused("axis_mismatch", f"%{node.output.name}: the constant varies along more than one axis")
     axis = varying[0] if varying else axes[0]
     keep = tuple(slice(None) if i == axis - first else slice(0, 1) for i in range(array.ndim))
     return axis, wide[keep].reshape(-1)
 
 
-def _overridable(node: Node) -> Refusal | None:
+def _check_not_overridable(node: Node) -> None:
     for value in node.inputs:
-        reason = not_constant(value)
-        if reason.code == "overridable_initializer":
-            return reason
-    return None
+        if _overridable_initializer(value) is not None:
+            raise not_constant(value)
 
 
-def not_constant(value: Value | None) -> Refusal:
-    """Why a value is not a constant: the code tells an overridable initializer from anything computed at run time."""
-    leaf, name = value, "" if value is None else value.name
+def _overridable_initializer(value: Value | None) -> Value | None:
+    """Return the initializer that callers may override and that `value` is made of, None where there is none."""
+    leaf = value
     while leaf is not None and leaf.node is not None and leaf.node.op in _MOVES:
         leaf = leaf.node.inputs[0]
     if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
-        return Refusal("overridable_initializer", f"%{leaf.name} is an initializer that callers may override")
+        return leaf
+    return None
+
+
+def not_constant(value: Value | None) -> Refused:
+    """Return the refusal of a value that is no constant; the code tells overridable initializers from the rest."""
+    initializer, name = _overridable_initializer(value), "" if value is None else value.name
+    if initializer is not None:
+        return Refused("overridable_initializer", f"%{initializer.name} is an initializer that callers may override")
     producer = value.node if value is not None else None
     if producer is not None and producer.op.endswith("::DequantizeLinear"):
-        return Refusal("quantized_weight", f"%{name} is dequantized at run time")
-    return Refusal("non_constant_params", f"%{name} is no constant")
+        return Refused("quantized_weight", f"%{name} is dequantized at run time")
+    return Refused("non_constant_params", f"%{name} is no constant")
 
 
 def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:

@@ -11,11 +11,11 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops.normalization import DEFAULT_EPSILON
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
 from ...ir.types import shape_of
 from .fold_records import Param, Scope, SourceAffine, fold_records
-from .recognise import AffineOp, made_of_little, recognise
+from .recognise import made_of_little, recognise
 from .statistics import Statistic, StatisticRef, statistic_refs, statistics
 
 USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
@@ -167,15 +167,16 @@ def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
 
 
 def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> SourceAffine | None:
-    step = recognise(node, evaluator)
-    if isinstance(step, Refusal) and step.code in UNDECIDED:
-        return _undecided(node, scope, index)
-    if not isinstance(step, AffineOp):
+    try:
+        op = recognise(node, evaluator)
+    except Refused as refused:
+        return _undecided(node, scope, index) if refused.refusal.code in UNDECIDED else None
+    if op is None:
         return None
     params: dict[str, Param] = {}
-    if step.parameter is not None:
+    if op.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
-        params[key] = Param(step.parameter.name, _known(step.parameter, evaluator))
+        params[key] = Param(op.parameter.name, _known(op.parameter, evaluator))
     return SourceAffine(
         origin=_origin(node),
         kind=KINDS[node.op],
@@ -183,10 +184,10 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         name=node.name,
         op_type=KINDS[node.op].capitalize(),
         index=index,
-        input=step.data.name,
+        input=op.data.name,
         output=node.output.name,
-        axis=step.axis,
-        channels=step.scale.shape[0] if step.axis is not None else None,
+        axis=op.axis,
+        channels=op.scale.shape[0] if op.axis is not None else None,
         epsilon=None,
         params=params,
     )

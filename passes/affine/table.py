@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 
 from ...ir.graph import Node
-from ...ir.provenance import Refusal
 from ...support.record import record
 from . import backward, broadcast, conv, dense, forward, norm
 from .algebra import Affine
@@ -17,7 +16,7 @@ from .layers import Fold
 from .operands import Parameters
 from .transfer import Backward, Forward
 
-Absorb = Callable[[Node, Affine, Parameters], "Fold | Refusal"]
+Absorb = Callable[[Node, Affine, Parameters], "Fold"]
 
 
 @record

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import Shape
 from ...support.record import record
@@ -30,48 +30,47 @@ class Transfer:
     attrs: tuple[tuple[str, Attribute], ...] = ()
 
 
-Backward = Callable[[Node, int, Affine, Parameters], "Sequence[Transfer] | Refusal"]
+Backward = Callable[[Node, int, Affine, Parameters], "Sequence[Transfer]"]
 """The ways in which an affine of a result (by number) passes the node, the preferred one first."""
 
-Forward = Callable[[Node, Mapping[int, Affine], Parameters], "Transfer | Refusal"]
+Forward = Callable[[Node, Mapping[int, Affine], Parameters], "Transfer"]
 """How affines of some operands (by number) pass the node."""
 
 
-def below_zero(node: Node, affine: Affine) -> Refusal | None:
-    """Why an operator that commutes with scales of at least zero does not with this one."""
-    if (affine.scale >= 0).all():
-        return None
-    channel = int(np.argmax(np.atleast_1d(affine.scale) < 0))
-    where = "" if affine.axis is None else f" in channel {channel}"
-    return Refusal("negative_scale", f"{node.label}: the scale{where} is {np.atleast_1d(affine.scale)[channel]:.6g}")
+def check_scale_sign(node: Node, affine: Affine) -> None:
+    """Refuse a negative scale: the operator commutes with scales of at least zero only."""
+    if not (affine.scale >= 0).all():
+        channel = int(np.argmax(np.atleast_1d(affine.scale) < 0))
+        where = "" if affine.axis is None else f" in channel {channel}"
+        number = np.atleast_1d(affine.scale)[channel]
+        raise Refused("negative_scale", f"{node.label}: the scale{where} is {number:.6g}")
 
 
-def shifted(node: Node, affine: Affine) -> Refusal | None:
-    """Why an operator that no shift passes does not take this affine."""
-    if not affine.has_shift:
-        return None
-    return Refusal("activation_between", f"{node.label}: a shift does not pass")
+def check_no_shift(node: Node, affine: Affine) -> None:
+    """Refuse a shift."""
+    if affine.has_shift:
+        raise Refused("activation_between", f"{node.label}: a shift does not pass")
 
 
-def reduced_axes(node: Node, params: Parameters) -> tuple[tuple[int, ...], int] | Refusal:
+def reduced_axes(node: Node, params: Parameters) -> tuple[tuple[int, ...], int]:
     """The axes, counted from the left, that a Reduce operator reduces, and the rank of its data."""
     before, _ = shapes(node)
     axes = integers(node, params, "axes", 1)
     if before is None:
-        return Refusal("unknown_rank", f"{node.label}: the rank of its data is unknown")
+        raise Refused("unknown_rank", f"{node.label}: the rank of its data is unknown")
     if axes is None:
-        return Refusal("non_constant_params", f"{node.label}: its axes are not constant")
+        raise Refused("non_constant_params", f"{node.label}: its axes are not constant")
     rank = len(before)
     if not axes and not node.attrs.get("noop_with_empty_axes", 0):
         axes = tuple(range(rank))
     if not all(-rank <= axis < rank for axis in axes):
-        return Refusal("non_constant_params", f"{node.label}: its data has no such axes")
+        raise Refused("non_constant_params", f"{node.label}: its data has no such axes")
     return tuple(sorted(axis % rank for axis in axes)), rank
 
 
-def unknown_shape(node: Node) -> Refusal:
-    """A shape that a rule needs is not known."""
-    return Refusal("unknown_rank", f"{node.label}: a shape that decides where the channels go is unknown")
+def unknown_shape(node: Node) -> Refused:
+    """Return the refusal of a rule that needs a shape which is not known."""
+    return Refused("unknown_rank", f"{node.label}: a shape that decides where the channels go is unknown")
 
 
 def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:

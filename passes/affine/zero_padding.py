@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import Dim
 from .algebra import Affine
@@ -52,13 +52,13 @@ def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
     return numbers if len(numbers) == rank == len(dims) else None
 
 
-def constant_padding(node: Node, affine: Affine) -> float | Refusal:
+def constant_padding(node: Node, affine: Affine) -> float:
     """The number that becomes zero in every channel, with which the data may be padded instead: -shift / scale."""
     if not affine.scale.all():
-        return Refusal("zero_scale", f"{node.label}: a scale is zero")
+        raise Refused("zero_scale", f"{node.label}: a scale is zero")
     value = common_value(-affine.shift / affine.scale)
     if value is None:
-        return Refusal("nonzero_padding", f"{node.label}: the padding would differ between channels")
+        raise Refused("nonzero_padding", f"{node.label}: the padding would differ between channels")
     return value
 
 
@@ -96,7 +96,7 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
     return found
 
 
-def bias_map(node: Node, taps: Array) -> Array | Refusal:
+def bias_map(node: Node, taps: Array) -> Array:
     """What a convolution makes of the shift at every position: float64 [1, M, spatial...].
 
     `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times shift.
@@ -104,10 +104,10 @@ def bias_map(node: Node, taps: Array) -> Array | Refusal:
     kernel = taps.shape[1:]
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
-        return Refusal("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
+        raise Refused("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
     windows = _inside(node, kernel, sizes, pads)
     if windows is None or len(taps) * prod(inside.shape[1] for inside in windows) > MAX_POSITIONS:
-        return Refusal("nonzero_padding", f"{node.label} pads with zeros, and a bias for each position is too large")
+        raise Refused("nonzero_padding", f"{node.label} pads with zeros, and a bias for each position is too large")
     result = taps
     for axis, inside in enumerate(windows):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)

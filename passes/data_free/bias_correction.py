@@ -6,6 +6,7 @@ follows from the statistics of BatchNormalization without data.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
 from ...ir.module import Module
 from ...ir.ops import sole_reader
+from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, round_to, to_float64
 from ...ir.types import DType
@@ -22,9 +24,9 @@ from ...support.errors import UsageError
 from ..affine.algebra import Affine
 from ..affine.commit import Committer
 from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.layers import Fold
 from ..affine.operands import Parameters
-from ..affine.plan import Change, Plan, Planner
+from ..affine.plan import Change, Plan
+from ..affine.planner import Planner
 from ..affine.statistics import statistic_refs
 from ..affine.table import affine_rule
 from ..infra import Pass, PassContext
@@ -143,11 +145,15 @@ class _Corrector:
         """The change of the layer's bias, or of the constant that the only reader adds to the result of a MatMul."""
         absorb = affine_rule(node.op).absorb_result
         assert absorb is not None
-        fold = absorb(node, affine, self.params)
-        if isinstance(fold, Fold) and fold.shift is None:
-            return Change(node, node.output, "forward", fold=fold)
+        with suppress(Refused):
+            fold = absorb(node, affine, self.params)
+            if fold.shift is None:
+                return Change(node, node.output, "forward", fold=fold)
         reader = sole_reader(node.output)
-        plan = self.planner.forward(node.output, affine) if reader is not None and reader.op == "add" else None
-        if not isinstance(plan, Plan) or len(plan.changes) != 1 or plan.changes[0].carry is None:
+        if reader is None or reader.op != "add":
             return None
-        return plan.changes[0]
+        with suppress(Refused):
+            changes = self.planner.forward(node.output, affine).changes
+            if len(changes) == 1 and changes[0].transfer is not None:
+                return changes[0]
+        return None

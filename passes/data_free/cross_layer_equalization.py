@@ -20,7 +20,6 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops.inference import integer_of
-from ...ir.provenance import Refusal
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
@@ -149,8 +148,8 @@ class _Equalizer:
             if not isinstance(channels, int) or not 0 < channels < 1 / STEP:
                 continue
             affine = Affine.joined(axis, 1 + STEP * np.arange(1, channels + 1), np.zeros(channels))
-            link = self.linker.find(value, affine, affine)
-            if not isinstance(link, Refusal) and self.is_wanted(link):
+            link = self.linker.find_or_none(value, affine, affine)
+            if link is not None and self.is_wanted(link):
                 evaluator = self.linker.params.evaluator
                 first, second = (ranges(plan, channels, evaluator) for plan in (link.before, link.after))
                 return _Probed(link, axis, first, second)
@@ -173,8 +172,8 @@ class _Equalizer:
             return False
         zeros = np.zeros_like(scale)
         taken, given = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
-        link = self.linker.find(probed.link.value, taken, given)
-        if isinstance(link, Refusal) or any(self.loses_digits(fold) for _, fold in link.folds()):
+        link = self.linker.find_or_none(probed.link.value, taken, given)
+        if link is None or any(self.loses_digits(fold) for _, fold in link.folds()):
             return False
         for side, fold in link.folds():
             record = self.applied.layers.setdefault(fold.node, {})

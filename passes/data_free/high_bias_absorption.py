@@ -14,7 +14,6 @@ import numpy as np
 from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.ops import sole_reader
-from ...ir.provenance import Refusal
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
@@ -94,8 +93,7 @@ class HighBiasAbsorption(Pass):
             return None
         ones = np.ones_like(amount)
         taken, given = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
-        found = linker.find(value, taken, given, behind)
-        return None if isinstance(found, Refusal) else found
+        return linker.find_or_none(value, taken, given, behind)
 
     def amount(self, statistic: Statistic, *, active: bool) -> Array:
         """C [C]: what is absorbed with an `active` activation behind the value, or without."""

@@ -14,13 +14,14 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.ops import BIASED, sole_reader
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ..affine.algebra import Affine
 from ..affine.commit import Committer
 from ..affine.layers import Fold
 from ..affine.operands import Parameters
-from ..affine.plan import Plan, Planner
+from ..affine.plan import Plan
+from ..affine.planner import Planner
 from ..affine.statistics import StatisticRef, statistic_refs
 
 LAYERS = (*BIASED, "matmul")
@@ -57,7 +58,7 @@ class Link:
         """The affines that values become of what they were."""
         found = {self.value: self.taken}
         for change in self.before.changes:
-            for index, part in change.carry.operands if change.carry is not None else ():
+            for index, part in change.transfer.operands if change.transfer is not None else ():
                 operand = change.node.inputs[index]
                 assert operand is not None
                 found[operand] = part
@@ -65,7 +66,7 @@ class Link:
         for change in self.after.changes:
             if change.lacks is not None:
                 found[change.value] = inverse(change.lacks)
-            for index, moved in change.carry.results if change.carry is not None else ():
+            for index, moved in change.transfer.results if change.transfer is not None else ():
                 found[change.node.outputs[index]] = inverse(moved)
         return found
 
@@ -81,26 +82,32 @@ class Linker:
         self.committer = Committer(self.rewriter)
         self.statistics = statistic_refs(module)
 
-    def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | Refusal:
-        """The link at `value`, or why there is none. Changes nothing; O(region)."""
-        before = self._before(value, taken, alone=behind is not None)
-        if isinstance(before, Refusal):
-            return before
-        after = self.planner.forward(behind or value, given)
-        if isinstance(after, Refusal):
-            return after
-        link = Link(value, taken, before, behind or value, given, after)
-        return _fault(link) or link
+    def find(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link:
+        """Return the link at `value`. Changes nothing; O(region).
 
-    def _before(self, value: Value, taken: Affine, *, alone: bool) -> Plan | Refusal:
+        Raises Refused where there is none.
+        """
+        before = self._before(value, taken, alone=behind is not None)
+        after = self.planner.forward(behind or value, given)
+        link = Link(value, taken, before, behind or value, given, after)
+        _check(link)
+        return link
+
+    def _before(self, value: Value, taken: Affine, *, alone: bool) -> Plan:
         """The plan backward. Unless the value must have one reader `alone`, any number may read a layer's result."""
         if not alone and value.node is not None and value.node.op in LAYERS:
-            change = self.planner.into(value, taken)
-            return change if isinstance(change, Refusal) else Plan([change])
+            return Plan([self.planner.into(value, taken)])
         reader = sole_reader(value)
         if reader is None:
-            return Refusal("multi_consumer", f"%{value.name} has not one reader")
+            raise Refused("multi_consumer", f"%{value.name} has not one reader")
         return self.planner.backward(value, reader, taken)
+
+    def find_or_none(self, value: Value, taken: Affine, given: Affine, behind: Value | None = None) -> Link | None:
+        """Return the link at `value`, None where there is none."""
+        try:
+            return self.find(value, taken, given, behind)
+        except Refused:
+            return None
 
     def commit(self, link: Link) -> None:
         """Write a link, and what becomes of the statistics."""
@@ -127,28 +134,27 @@ def inverse(affine: Affine) -> Affine:
     return Affine.joined(affine.axis, 1 / affine.scale, -affine.shift / affine.scale)
 
 
-def _fault(link: Link) -> Refusal | None:
-    """What a link may not do though each of its plans is legal."""
+def _check(link: Link) -> None:
+    """Refuse a link that may not be written though each of its plans is legal."""
     both = link.before.joined(link.after)
     label = f"%{link.value.name}"
     if not both.is_sound:
-        return Refusal("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
+        raise Refused("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
     if both.added:
-        return Refusal("bias_slot", f"{label}: a layer that it reaches has no bias")
+        raise Refused("bias_slot", f"{label}: a layer that it reaches has no bias")
     ends = {"out": 0, "in": 0}
     for side, fold in link.folds():
         if fold.node.op not in LAYERS:
-            return Refusal("no_foldable_neighbour", f"{fold.node.label} is no layer with a weight")
+            raise Refused("no_foldable_neighbour", f"{fold.node.label} is no layer with a weight")
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
-            return Refusal("shared_weight", f"{fold.node.label}: others read its weight")
+            raise Refused("shared_weight", f"{fold.node.label}: others read its weight")
         ends[side] += 1
     if not all(ends.values()):
-        return Refusal("no_foldable_neighbour", f"{label}: no layer on one of its sides")
+        raise Refused("no_foldable_neighbour", f"{label}: no layer on one of its sides")
     growth = Plan([change for change in both.changes if change.fold is None]).growth()
     growth += sum(8 * fold.bias.size for _, fold in link.folds() if fold.bias is not None and _is_new(fold))
     if growth > MAX_GROWTH:
-        return Refusal("constant_growth", f"{label}: constants grow by {growth} bytes")
-    return None
+        raise Refused("constant_growth", f"{label}: constants grow by {growth} bytes")
 
 
 def _is_new(fold: Fold) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.ops.inference import integer_of
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
 from ..affine.algebra import Affine
@@ -90,9 +90,12 @@ class Linear:
         """What is added to the result, [M] or [], None where that is not constant or no vector."""
         if self.node.op == "matmul":
             return np.zeros(())
-        bias = read_bias(self.node, params)
-        if bias is None or isinstance(bias, Refusal):
-            return np.zeros(()) if bias is None else None
+        try:
+            bias = read_bias(self.node, params)
+        except Refused:
+            return None
+        if bias is None:
+            return np.zeros(())
         beta = self.node.attrs.get("beta", 1.0) if self.node.op == "nn.dense" else 1.0
         assert isinstance(beta, float | int)
         flat = bias.reshape(bias.shape[-1:]) if bias.size == (bias.shape[-1] if bias.ndim else 1) else None
@@ -104,9 +107,12 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
     absorb = affine_rule(node.op).absorb_result
     if node.op not in LAYERS or absorb is None:
         return None
-    fold = absorb(node, Affine(None, ()), params)
-    weight = params.evaluator.array(fold.weight) if isinstance(fold, Fold) else None
-    if not isinstance(fold, Fold) or weight is None or (node.op == "matmul" and weight.ndim != 2):
+    try:
+        fold = absorb(node, Affine(None, ()), params)
+    except Refused:
+        return None
+    weight = params.evaluator.array(fold.weight)
+    if weight is None or (node.op == "matmul" and weight.ndim != 2):
         return None
     data = node.inputs[1 - fold.index]
     shape = None if data is None else shape_of(data.type)

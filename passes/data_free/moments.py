@@ -19,12 +19,12 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops.inference import integer_of
-from ...ir.provenance import Refusal
+from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ..affine.algebra import Affine, Stage
 from ..affine.operands import Parameters, number, text
-from ..affine.recognise import AffineOp, recognise
+from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
 from ..affine.table import affine_rule
@@ -130,8 +130,8 @@ class _Propagator:
             return ()
         if node.op in (*MOVERS, *AVERAGES, *EXTREMA):
             return self.moved(node)
-        step = recognise(node, self.params.evaluator)
-        if isinstance(step, AffineOp):
+        step = find_affine(node, self.params.evaluator)
+        if step is not None:
             found = self.affine(step)
             return () if found is None else [(step.result, found)]
         found = self.single(node) if len(node.outputs) == 1 else None
@@ -166,8 +166,11 @@ class _Propagator:
         if data is None or transfer is None or (node.op in AVERAGES and cubic):
             return []
         names = np.arange(1.0, len(data.mean) + 1)
-        carry = transfer(node, {0: Affine(data.axis, (Stage(np.ones_like(names), names),))}, self.params)
-        if isinstance(carry, Refusal) or carry.constants:
+        try:
+            carry = transfer(node, {0: Affine(data.axis, (Stage(np.ones_like(names), names),))}, self.params)
+        except Refused:
+            return []
+        if carry.constants:
             return []
         if node.op in EXTREMA:
             unknown = np.full_like(data.mean, np.nan)
@@ -279,8 +282,8 @@ class _Propagator:
         node = value.node
         if node is None or value.index:
             return None
-        step = recognise(node, self.params.evaluator)
-        if isinstance(step, AffineOp):
+        step = find_affine(node, self.params.evaluator)
+        if step is not None:
             scale, shift = (array if array.ndim == 0 else array[:, None] for array in (step.scale, step.shift))
             return step.data, lambda v: v * scale + shift
         data = node.input(0)

@@ -12,7 +12,8 @@ from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
 from ...support.record import record
-from ..affine.recognise import AffineOp, made_of_little, recognise
+from ..affine.algebra import CANCELLATION
+from ..affine.recognise import AffineOp, find_affine, made_of_little
 from .extents import ShapeEvaluator
 from .rules import (
     MAX_BYTES,
@@ -25,15 +26,11 @@ from .rules import (
     only_reader,
 )
 
-CANCELLATION = 2.0**-10
-"""Two shifts are not merged where their sum is smaller than this share of the larger: the original's rounding, which
-somebody may compare with, is lost then."""
-
 
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
-    step = recognise(node, evaluator)
-    if not isinstance(step, AffineOp) or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
+    step = find_affine(node, evaluator)
+    if step is None or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
         return False
     if step.data.type != step.result.type:
         return False
@@ -78,17 +75,17 @@ def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
-    outer = recognise(node, evaluator)
-    if not isinstance(outer, AffineOp) or len(outer.nodes) > 1:
+    outer = find_affine(node, evaluator)
+    if outer is None or len(outer.nodes) > 1:
         return False
     producer = outer.data.node
     if producer is None or not only_reader(outer.data, node):
         return False
     if {_GROUP.get(producer.op), _GROUP.get(node.op)} == {"add", "multiply"}:
         return False
-    inner = recognise(producer, evaluator)
+    inner = find_affine(producer, evaluator)
     dtype = dtype_of(outer.result.type)
-    if not isinstance(inner, AffineOp) or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
+    if inner is None or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
         return False
     axis = inner.axis if outer.axis is None else outer.axis
     if (inner.axis is not None and inner.axis != axis) or inner.data.type != outer.result.type:
@@ -236,8 +233,8 @@ def _floats(first: Node, inner: _Link, second: Node, outer: _Link, dtype: DType)
 
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b)"""
-    step = recognise(node, evaluator)
-    if not isinstance(step, AffineOp) or len(step.nodes) > 1 or step.axis != 1 or not (step.scale == 1).all():
+    step = find_affine(node, evaluator)
+    if step is None or len(step.nodes) > 1 or step.axis != 1 or not (step.scale == 1).all():
         return False
     matmul = step.data.node
     if matmul is None or matmul.op != "matmul" or not only_reader(step.data, node):

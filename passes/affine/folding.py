@@ -1,0 +1,166 @@
+"""Folding the chains of a graph: choose, write, and record the refusal of what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...ir.graph import Graph, Node
+from ...ir.provenance import Refused
+from ...ir.rewriter import Rewriter, is_known
+from .chains import Chain, ChainFinder, affine_of, is_identity
+from .choice import ATTEMPTS, Choice, Chooser
+from .commit import Committer
+from .fold_records import fold_records
+from .operands import Parameters
+from .recognise import AffineOp
+from .statistics import statistic_refs
+
+
+class ChainFolder:
+    """Folds chains of affines with `chooser`, in the name of the pass `name`."""
+
+    def __init__(self, rewriter: Rewriter, params: Parameters, chooser: Chooser, name: str) -> None:
+        self.rewriter = rewriter
+        self.module = rewriter.module
+        self.chooser = chooser
+        self.planner = chooser.planner
+        self.finder = ChainFinder(self.module, params)
+        self.committer = Committer(rewriter)
+        self.name = name
+
+    def fold_round(self, graph: Graph) -> bool:
+        """Try every chain of the graph once, and return whether anything moved.
+
+        Chains are tried along the graph, where folding backward opens the way for the next chain, and then against it,
+        where folding forward opens the way for the one before. Folding a part comes last, when nothing goes whole.
+        """
+        self.planner.number(graph)
+        moved, left = False, []
+        for firsts in self.finder.batches(graph):
+            some_moved, some_left = self._fold_each(firsts, whole=True)
+            moved |= some_moved
+            left += some_left
+        if moved and self.chooser.goes_forward:
+            self._fold_each(left[::-1], whole=True)
+        if not moved:
+            moved, _ = self._fold_each(left, whole=False)
+        return moved
+
+    def _fold_each(self, firsts: Sequence[Node], *, whole: bool) -> tuple[bool, list[Node]]:
+        """Try the chain that begins at each node.
+
+        Returns whether anything moved, and the first nodes of the chains that are left.
+        """
+        moved, left = False, []
+        for node in firsts:
+            chain = self.finder.at(node)
+            if chain is None or self.rewriter.debug_counter.exhausted:
+                continue
+            ops = chain.ops
+            if not chain.is_reduced:
+                ops = self._reduce(ops)
+                chain.is_reduced = len(ops) == len(chain.ops)
+                moved = moved or not chain.is_reduced
+            if not ops:
+                continue
+            label = node.label
+            try:
+                choice = self.chooser.choose(ops, whole=whole)
+            except Refused as refused:
+                left.append(ops[0].nodes[0])
+                for op in ops if whole else ():
+                    self.module.provenance.refuse(tuple(op.origins), refused.refusal)
+                continue
+            moved = True
+            self.finder.known.pop(node, None)
+            rest = self._commit(choice, ops)
+            left.extend(rest)
+            self._remember_rest(rest, ops)
+            self.rewriter.debug_counter.note("fold forward" if choice.forward else "fold backward", label)
+        return moved, left
+
+    def _remember_rest(self, firsts: Sequence[Node], ops: list[AffineOp]) -> None:
+        """Remember the rest of a long chain, of which only the first affine reads something else now."""
+        if len(ops) <= ATTEMPTS:
+            return
+        for i, op in enumerate(ops):
+            if op.nodes[0] in firsts:
+                first = self.finder.renewed(op)
+                if first is not None:
+                    self.finder.known[op.nodes[0]] = chain = Chain([first, *ops[i + 1 :]])
+                    chain.is_reduced = True
+                return
+
+    def _reduce(self, ops: Sequence[AffineOp]) -> list[AffineOp]:
+        """Erase affines that are the identity and neighbours that undo each other, and return those that are left."""
+        left: list[AffineOp] = []
+        for op in ops:
+            candidates = ([op], [*left[-1:], op]) if left else ([op],)
+            undone = next((each for each in candidates if is_identity(affine_of(each))), [])
+            now = self.finder.renewed(undone[0]) if undone else None  # its data may be another value by now
+            if now is None or not self.rewriter.forward(op.result, now.data):
+                left.append(op)
+                continue
+            self._note_merged(undone)
+            del left[len(left) - len(undone) + 1 :]
+        if len(left) == len(ops):
+            return left
+        return [op for op in map(self.finder.renewed, left) if op is not None]
+
+    def _commit(self, choice: Choice, ops: Sequence[AffineOp]) -> list[Node]:
+        """Write the choice, and return the first node of the chain that is left, if one is."""
+        self._note_statistics(ops)
+        if choice.kept is not None:
+            self._commit_into(choice.kept, choice)
+            return [ops[0].nodes[0] if ops[0] is not choice.ops[0] else choice.kept.nodes[0]]
+        first, last = choice.ops[0], choice.ops[-1]
+        tail = last.nodes[-1]
+        position = first.nodes[0].inputs.index(first.data)
+        between = [op.data.name for op in choice.ops[1:]]
+        recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between)
+        data = first.nodes[0].inputs[position]
+        assert data is not None
+        self._note_merged([op for op in choice.ops if not recorded.intersection(op.origins)])
+        origins = [origin for op in choice.ops for origin in op.origins]
+        partial = fold_records(self.module).partial
+        (partial.update if choice.leftovers else partial.difference_update)(origins)
+        new, made = data, []
+        with self.rewriter.rewriting(tail):
+            for operator, affine in choice.leftovers:
+                made.append(self.committer.leftover(operator, affine, new, tail))
+                new = made[-1].output
+        if not choice.forward and not is_known(new.type):
+            new.type = last.result.type
+        heir = next((change.node for change in choice.plan.changes if change.fold is not None), new.node)
+        self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
+        if made:
+            made[-1].name = tail.name
+            return made[:1]
+        gone = {op.nodes[0] for op in choice.ops}
+        return [op.nodes[0] for op in ops if op.nodes[0] not in gone][:1]
+
+    def _commit_into(self, kept: AffineOp, choice: Choice) -> None:
+        """Let the BatchNormalization `kept` apply all affines of the choice."""
+        first, last = choice.ops[0], choice.ops[-1]
+        product, total = kept.nodes
+        self.committer.commit(choice.plan, total, first.nodes[0])
+        self._note_merged([op for op in choice.ops if op is not kept])
+        if first is not kept:
+            self.rewriter.set_inputs(product, [first.data, *product.inputs[1:]])
+        if last is not kept:
+            self.rewriter.replace(last.result, total.output, take_name=True)
+
+    def _note_statistics(self, ops: Iterable[AffineOp]) -> None:
+        """Record the statistics of each affine's result where those of its data are known."""
+        known = statistic_refs(self.module)
+        for op in ops:
+            reference = known.get(op.data)
+            if reference is not None and op.result not in known and op.axis in (None, reference.source.axis):
+                known[op.result] = reference.applied(op.scale, op.shift)
+
+    def _note_merged(self, ops: Iterable[AffineOp]) -> None:
+        """Record that affines went into other constants than those of a layer."""
+        for op in ops:
+            for node in op.nodes:
+                self.module.provenance.merged.append((node.origins, self.name))
+            self.committer.merged.update(dict.fromkeys(op.origins, self.name))
