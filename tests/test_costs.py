@@ -54,27 +54,27 @@ def counted(patch: pytest.MonkeyPatch, home: Any, name: str) -> Iterator[list[in
 
 
 def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes import fold_scale_axis
+    from irc.passes.affine import chains
 
     found = []
     for count in (20, 40):
         module = from_model(blocks(count))
         with (
-            counted(monkeypatch, fold_scale_axis, "recognise") as recognised,
+            counted(monkeypatch, chains, "recognise") as recognised,
+            counted(monkeypatch, chains, "find_affine") as looked_for,
             counted(monkeypatch, ConstantEvaluator, "_results") as evaluated,
             counted(monkeypatch, Node, "__init__") as made,
         ):
             default_pipeline()(module)
-        found.append((recognised[0], evaluated[0], made[0]))
+        found.append((recognised[0] + looked_for[0], evaluated[0], made[0]))
     grown = [b - a for a, b in zip(*found, strict=True)]
     assert all(growth <= 20 * most for growth, most in zip(grown, (5, 1, 8), strict=True)), grown
 
 
 def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from irc.codec import tensors
-    from irc.ir import statistics
     from irc.passes import simplify_inference
-    from irc.passes.affine import algebra, operands
+    from irc.passes.affine import algebra, operands, statistics
 
     homes = (
         (tensors.np, "frombuffer"),
@@ -95,10 +95,9 @@ def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest
 
 
 def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes import fold_scale_axis
-    from irc.passes.affine import operands
+    from irc.passes.affine import chains, operands
 
-    monkeypatch.setattr(fold_scale_axis, "BATCH", 10)
+    monkeypatch.setattr(chains, "BATCH", 10)
     with counted(monkeypatch, operands, "_magnitude") as found:
         default_pipeline()(from_model(blocks(40)))
     assert found == [4]
@@ -160,30 +159,30 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
 
 
 def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes import fold_scale_axis
-    from irc.passes.affine.recognise import Step
+    from irc.passes.affine import chains, folding
+    from irc.passes.affine.recognise import AffineOp
 
     held = []
-    commit = fold_scale_axis._Folder.commit
+    commit = folding.ChainFolder._commit
 
     def counting(*arguments: Any) -> Any:
-        held.append(sum(type(item) is Step for item in gc.get_objects()))
+        held.append(sum(type(item) is AffineOp for item in gc.get_objects()))
         return commit(*arguments)
 
-    monkeypatch.setattr(fold_scale_axis, "BATCH", 4)
-    monkeypatch.setattr(fold_scale_axis._Folder, "commit", counting)
+    monkeypatch.setattr(chains, "BATCH", 4)
+    monkeypatch.setattr(folding.ChainFolder, "_commit", counting)
     default_pipeline()(from_model(blocks(20)))
     assert len(held) == 20 and max(held) == 4
 
 
 def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """In large ones the order of folds may differ, and with it names of constants: a chain may have become another."""
-    from irc.passes import fold_scale_axis
+    from irc.passes.affine import chains
 
     for seed in range(40):
         model, found = grow(seed, F64), []
         for batch in (1, 1 << 10):
-            monkeypatch.setattr(fold_scale_axis, "BATCH", batch)
+            monkeypatch.setattr(chains, "BATCH", batch)
             module = default_pipeline()(from_model(model))
             sources = irc.emit(module).fold_map.sources
             found.append((to_text(module), [(each["id"], each["status"], each["reason"]) for each in sources]))
