@@ -29,11 +29,13 @@ TESTS = Path(__file__).parent
 HEADER = 'module {ir_version=10, opsets={"": 21}}\n\n'
 """The header of a module that the text leaves out."""
 CASE, RUN, NUMBERS, AFTER, UNCHANGED = "// CASE: ", "// RUN: ", "// NUMBERS: ", "// AFTER", "// UNCHANGED"
+SAME = "in ONNX the same model"
+"""Stands among the statuses where the module changes and its ONNX model does not."""
 UPDATE = os.environ.get("IRC_UPDATE", "")
 """`1` rewrites the expected texts; `source` also the sources, as the importer reads their ONNX models."""
 
 _drawn = re.compile(r"(\w+)\[([\d,]*)\] \[(\+?)\.\.\.\]")
-_digest = re.compile(r"(\w+\[[\d,]*\]) #[0-9a-z]+")
+_constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (#\w+|\[[^]]{140,}\])")
 
 
 @dataclass(frozen=True)
@@ -93,21 +95,29 @@ def directive(prefix: str, text: str) -> str:
 def check_case(case: Case) -> None:
     """Run a case. With `IRC_UPDATE` set, what comes out is written to the file instead of compared."""
     module = parse(drawn(case.source)[0], name=str(case.file))
-    before, source = to_text(module), None if case.incomparable else emit(module).model
+    before = to_text(module, max_elements=64)
+    source = None if case.incomparable else emit(module).model
     run = parse_pipeline(case.pipeline)
     run(module)
     verify(module)
     result = emit(module)
-    found = observed(case, module, before, result)
+    found = observed(case, module, before, result, source)
     if UPDATE:
         rewrite(case, found)
     elif found.outcome() != case.outcome():
         lines = [each.outcome().splitlines() for each in (case, found)]
         names = f"{case.file.relative_to(TESTS.parent)}:{case.line} expected", "found"
-        pytest.fail("\n".join([case.name, *unified_diff(*lines, *names, lineterm="", n=100)]), pytrace=False)
+        diff = unified_diff(*lines, *names, lineterm="", n=100)
+        pytest.fail("\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False)
     if source is not None:
-        frozen = "FreezeInitializers" in case.pipeline
-        assert_outcome(source, result, frozen=frozen, refined=True, sizes=SIZES if is_open(source) else SIZES[:1])
+        assert_outcome(
+            source,
+            result,
+            frozen="FreezeInitializers" in case.pipeline,
+            refined=True,
+            inlined="InlineFunctions" in case.pipeline,
+            sizes=SIZES if is_open(source) else SIZES[:1],
+        )
         assert compiled(result.model, run).model == result.model, "a second run finds something"
 
 
@@ -118,22 +128,29 @@ def is_open(model: ModelProto) -> bool:
     return not all(each.HasField("shape") for each in types) or not all(dim.HasField("dim_value") for dim in dims)
 
 
-def observed(case: Case, module: Module, before: str, result: Result) -> Case:
-    """Return the case with what was found in place of what was expected."""
-    after = to_text(module)
+def observed(case: Case, module: Module, before: str, result: Result, model: ModelProto | None) -> Case:
+    """Return the case with what was found in place of what was expected; `model` is the source in ONNX."""
+    after = to_text(module, max_elements=64)
     statuses = [
         f"%{each['output']}: {each['status']}"
         + (f" ({each['reason']})" if each["reason"] not in (None, "not_attempted") else "")
         for each in result.fold_map.sources
     ]
-    expected = None if after == before else elided(after)
+    if after != before and result.model == model:
+        statuses.insert(0, SAME)
+    expected = None if after == before else elided(after).removeprefix(header(case.source))
     source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
     return Case(case.file, case.line, case.name, case.pipeline, source, expected, tuple(statuses), case.incomparable)
 
 
+def header(text: str) -> str:
+    """Return the header of a module with the empty line after it, or nothing."""
+    return "".join(text.partition("\n\n")[:2]) if text.startswith("module ") else ""
+
+
 def elided(text: str) -> str:
-    """Return the text without the usual header and without digests."""
-    return _digest.sub(r"\1 [...]", text.removeprefix(HEADER))
+    """Return the text without the usual header, and `[...]` for long constants."""
+    return _constant.sub(r"\1 [...]", text.removeprefix(HEADER))
 
 
 def drawn(text: str) -> tuple[str, dict[str, str]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from graphs import Graph, batch_norm, check, check_unchanged, compiled, conv_bn, operators
+from graphs import Graph, check, compiled, conv_bn, operators
 from irc.backends.result import emit
 from irc.frontends.onnx import from_model
-from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
-from irc.passes import CanonicalizeOps, Sequential, UnfuseBias, default_pipeline
+from irc.passes import Sequential, UnfuseBias, default_pipeline
 from onnx import ModelProto
 
 
@@ -29,47 +28,6 @@ def layer(op: str, *, bias: bool = True, **attrs: object) -> ModelProto:
 
 
 IN_HOUSE = {"Conv": "nn.conv", "ConvTranspose": "nn.conv_transpose", "Gemm": "nn.dense"}
-
-
-@pytest.mark.parametrize("op", IN_HOUSE)
-def test_unfuse_bias_shows_the_pair_and_emits_one_node(op: str) -> None:
-    model = layer(op)
-    module = from_model(model)
-    assert UnfuseBias().run(module, None)  # type: ignore[arg-type]
-    verify(module)
-    assert ops(module) == [IN_HOUSE[op], "nn.bias_add", "nn.relu"]
-    text = to_text(module)
-    assert f"{IN_HOUSE[op]}(%x, %w)" in text
-    assert emit(module).model == model
-    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("op", IN_HOUSE)
-def test_unfuse_bias_without_a_bias_does_nothing(op: str) -> None:
-    module = from_model(layer(op, bias=False))
-    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
-    assert ops(module) == [IN_HOUSE[op], "nn.relu"]
-
-
-@pytest.mark.parametrize("attrs", [{"beta": 0.5}, {"beta": 0.0}])
-def test_unfuse_bias_leaves_a_scaled_bias(attrs: dict[str, float]) -> None:
-    module = from_model(layer("Gemm", **attrs))
-    assert not UnfuseBias().run(module, None)  # type: ignore[arg-type]
-
-
-def test_unfuse_bias_of_a_result_of_the_graph() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node(
-        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(graph.random(4))], "y", "conv"
-    )
-    graph.output("y", [2, 4, 4, 4])
-    model = graph.model()
-    module = from_model(model)
-    UnfuseBias()(module)
-    verify(module)
-    assert ops(module) == ["nn.conv", "nn.bias_add"]
-    assert emit(module).model == model
 
 
 def test_unfuse_bias_behind_the_default_pipeline() -> None:
@@ -96,29 +54,8 @@ def test_unfused_layers_still_fold() -> None:
     assert result.model == compiled(graph.model()).model
 
 
-def test_canonicalize_writes_add() -> None:
-    module = from_model(layer("Conv"))
-    UnfuseBias()(module)
-    before = to_text(module)
-    assert not CanonicalizeOps(bias_add=False).run(module, None)  # type: ignore[arg-type]
-    assert to_text(module) == before
-    assert CanonicalizeOps().run(module, None)  # type: ignore[arg-type]
-    verify(module)
-    assert ops(module) == ["nn.conv", "add", "nn.relu"]
-    assert not CanonicalizeOps().run(module, None)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("op", IN_HOUSE)
 def test_a_bias_set_apart_goes_out_as_a_bias(op: str) -> None:
     """UnfuseBias, then CanonicalizeOps: the bare `add` that is left must not become one operator more."""
     result = check(layer(op), [op, "Relu"], passes="UnfuseBias,CanonicalizeOps")
     assert operators(compiled(result.model).model) == [op, "Relu"]
-
-
-def test_alone_they_change_nothing_that_has_no_bias_add() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Add", [graph.batch_norm("x", batch_norm(3)), graph.initializer(graph.random(3, 1, 1))], "y")
-    graph.output("y", [2, 3, 4, 4])
-    check_unchanged(graph.model(), passes="CanonicalizeOps")
-    check_unchanged(graph.model(), passes="UnfuseBias")

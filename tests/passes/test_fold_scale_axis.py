@@ -20,6 +20,7 @@ from graphs import (
     batch_norm,
     check,
     check_unchanged,
+    compiled,
     constants,
     operand,
     operators,
@@ -1040,3 +1041,29 @@ def test_metamorphic_interior_outputs_only_reduce_folds() -> None:
     plain = len(operators(check(model([])).model))
     for name in "abcde":
         assert len(operators(check(model([name])).model)) >= plain
+
+
+def test_a_training_batch_normalization_of_constants_is_not_computed() -> None:
+    graph = Graph(opset=15)
+    graph.input("x", [2, 3, 4, 4])
+    names = [graph.initializer(graph.positive(3)) for _ in range(4)]
+    weight = graph.initializer(graph.random(1, 3, 3))
+    outputs = [graph.fresh("w"), graph.fresh("mean"), graph.fresh("var")]
+    graph.node("BatchNormalization", [weight, *names], outputs, training_mode=1)
+    shape = graph.initializer(np.array([3, 3, 1, 1], np.int64))
+    graph.node("Conv", ["x", graph.node("Reshape", [outputs[0], shape])], "y")
+    graph.output("y", [2, 3, 4, 4])
+    result = compiled(graph.model())
+    assert "BatchNormalization" in operators(result.model)
+
+
+def test_what_was_crossed_is_named_as_it_was() -> None:
+    graph = Graph()
+    graph.input("x", [2, 3, 8, 8])
+    graph.node("Conv", ["x", graph.initializer(graph.random(3, 3, 1, 1))], "features")
+    graph.node("MaxPool", ["features"], "pooled", kernel_shape=[2, 2])
+    value = graph.node("Mul", ["pooled", graph.initializer(graph.positive(3, 1, 1))])
+    graph.node("Sigmoid", [value], "y")
+    graph.output("y")
+    (layer,) = compiled(graph.model()).fold_map.layers
+    assert layer["folds"][0]["crossed"] == ["nn.max_pool %pooled"]

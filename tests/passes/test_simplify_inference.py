@@ -18,9 +18,7 @@ from graphs import (
     batch_norm,
     check,
     check_unchanged,
-    conv_bn,
     operand,
-    reasons,
     rounded,
     same_bits,
     the,
@@ -124,13 +122,6 @@ def test_parameters_per_element_that_are_the_same_all_over_a_channel(opset: int,
         check_unchanged(graph.model())
 
 
-def test_outputs_declared_without_a_name_are_no_outputs() -> None:
-    graph, _, _ = conv_bn(opset=9)
-    graph.nodes[-1].output.extend(["", "", "", ""])
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model(), ["Conv"])
-
-
 @pytest.mark.parametrize("opset", [7, 9, 14, NEWEST])
 @pytest.mark.parametrize(
     ("place", "reason"),
@@ -206,29 +197,6 @@ def test_numbers_of_the_parameters(case: str) -> None:
     bias = params.bias()
     found = operand(result.model, conv, 2) if len(conv.input) > 2 else np.zeros(4, np.float32)
     assert (found == rounded(bias, F32)).all()
-
-
-def test_a_scale_beyond_float64_is_refused() -> None:
-    params = BatchNorm(np.full(4, 1e300), np.zeros(4), np.zeros(4), np.full(4, 1e-300), 0.0)
-    graph = Graph(dtype=F64)
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h")
-    graph.batch_norm("h", params, "y")
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "overflow")
-
-
-@pytest.mark.parametrize("index", range(4))
-def test_a_parameter_computed_at_run_time_is_refused(index: int) -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.input("p", [4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h")
-    names = [graph.initializer(graph.positive(4)) for _ in range(4)]
-    names[index] = "p"
-    graph.batch_norm("h", batch_norm(4), "y", names=names)
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "non_constant_params")
 
 
 DTYPES: dict[str, tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any], int]] = {
@@ -308,91 +276,3 @@ def test_a_large_mean_close_to_the_bias_does_not_cancel() -> None:
     graph.output("y", [1, 4, 4, 4])
     result = check(graph.model(), ["Conv"])
     assert same_bits(operand(result.model, the(result.model, "Conv"), 2), rounded(params.bias(bias), F32))
-
-
-@pytest.mark.parametrize(("rank", "op"), [(2, "Gemm"), (3, "Conv"), (4, "Conv"), (5, "Conv")])
-def test_every_rank(rank: int, op: str) -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4, 4][:rank])
-    weight = graph.random(3, 4) if op == "Gemm" else graph.random(4, 3, *[1] * (rank - 2))
-    graph.node(op, ["x", graph.initializer(weight)], "h")
-    graph.batch_norm("h", batch_norm(4), "y")
-    graph.output("y", [2, 4, 4, 4, 4][:rank])
-    check(graph.model(), [op])
-
-
-def test_unknown_rank_of_the_data_does_not_matter() -> None:
-    graph = Graph()
-    graph.input("x", None)
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h")
-    graph.batch_norm("h", batch_norm(4), "y")
-    graph.output("y", None)
-    model = graph.model()
-    from graphs import compiled, operators
-
-    assert operators(compiled(model).model) == ["Conv"]
-
-
-# Dropout
-
-DROPOUT: dict[str, tuple[int, dict[str, Any], list[str], list[str], bool]] = {
-    "opset 6, is_test": (6, {"is_test": 1}, [], ["d"], True),
-    "opset 6, training": (6, {}, [], ["d"], False),
-    "opset 7": (7, {"ratio": 0.5}, [], ["d"], True),
-    "opset 7, mask declared": (7, {}, [], ["d", "mask"], True),
-    "opset 12, ratio": (12, {}, ["ratio"], ["d"], True),
-    "opset 13, training_mode false": (13, {}, ["ratio", "false"], ["d"], True),
-    "opset 13, training_mode true": (13, {}, ["ratio", "true"], ["d"], False),
-    "opset 13, training_mode input": (13, {}, ["ratio", "mode"], ["d"], False),
-}
-
-
-@pytest.mark.parametrize("case", DROPOUT)
-def test_dropout(case: str) -> None:
-    opset, attrs, extra, outputs, goes = DROPOUT[case]
-    graph = Graph(opset=opset)
-    graph.input("x", [2, 3, 4, 4])
-    if "mode" in extra:
-        graph.input("mode", [], np.dtype(np.bool_))
-    for name, content in (("ratio", np.float32(0.5)), ("true", np.bool_(True)), ("false", np.bool_(False))):
-        if name in extra:
-            graph.initializer(np.asarray(content), name)
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", kernel_shape=[1, 1])
-    graph.node("Dropout", ["h", *extra], outputs, **attrs)
-    graph.batch_norm("d", batch_norm(4), "y")
-    graph.output("y", [2, 4, 4, 4])
-    if goes:
-        check(graph.model(), ["Conv"])
-    else:
-        check_unchanged(graph.model(), "no_foldable_neighbour")
-
-
-def test_a_mask_that_is_read_keeps_dropout() -> None:
-    graph, _, _ = conv_bn(opset=13)
-    graph.node("Dropout", ["y"], ["d", "mask"])
-    graph.output("d", [2, 4, 4, 4])
-    graph.output("mask", [2, 4, 4, 4], np.dtype(np.bool_))
-    check(graph.model(), ["Conv", "Dropout"])
-
-
-def test_dropout_of_an_input_that_is_returned_stays() -> None:
-    graph = Graph(opset=13)
-    graph.input("x", [2, 3])
-    graph.node("Dropout", ["x"], "y")
-    graph.output("y", [2, 3])
-    check_unchanged(graph.model())
-
-
-def test_dropout_alone_goes() -> None:
-    graph = Graph(opset=13)
-    graph.input("x", [2, 3])
-    graph.node("Relu", [graph.node("Dropout", [graph.node("Sigmoid", ["x"])])], "y")
-    graph.output("y", [2, 3])
-    check(graph.model(), ["Sigmoid", "Relu"])
-
-
-def test_the_pass_alone_changes_nothing_in_onnx() -> None:
-    graph, _, _ = conv_bn()
-    graph.output("y", [2, 4, 4, 4])
-    result = check_unchanged(graph.model(), passes="SimplifyInference")
-    assert reasons(result) == {"y": "kept: not_attempted"}
