@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .backends.compiler import compile  # noqa: A004
     from .backends.foldmap import FoldMap
     from .backends.result import Result, emit
+    from .commands.compile_many import Outcome, compile_many
     from .frontends import load
     from .ir.module import Module
     from .ir.text.parser import parse
-    from .parallel.jobs import Outcome, compile_many
     from .support.errors import (
         EmitError,
         FoldMapError,
@@ -65,10 +65,10 @@ _exported, _ = lazy_exports(
         "backends.compiler": ("compile",),
         "backends.foldmap": ("FoldMap",),
         "backends.result": ("Result", "emit"),
+        "commands.compile_many": ("Outcome", "compile_many"),
         "frontends": ("load",),
         "ir.module": ("Module",),
         "ir.text": ("parse",),
-        "parallel.jobs": ("Outcome", "compile_many"),
         "support.errors": (
             "EmitError",
             "FoldMapError",

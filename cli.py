@@ -7,18 +7,16 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from .commands import COMMANDS, command
+from .commands.options import GC_THRESHOLDS
+from .support.streams import install_streams
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from typing import Any
-
-
-LINES = "\n\t"
-"""What an error of several lines has between and in them."""
 
 
 class Formatter(argparse.HelpFormatter):
@@ -63,67 +61,10 @@ def start_no_threads() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-class Messages(io.TextIOWrapper):
-    """Standard error of a process: what cannot be written there is lost, and nothing else with it."""
-
-    def write(self, text: str) -> int:
-        """All of `text`, if that is possible."""
-        with suppress(OSError):
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """As far as that is possible."""
-        with suppress(OSError):
-            super().flush()
-
-    @classmethod
-    def install(cls) -> None:
-        """Let `sys.stderr` be one."""
-        old = sys.stderr
-        if isinstance(old, io.TextIOWrapper):
-            sys.stderr = cls(old.buffer, old.encoding, old.errors, line_buffering=True)
-
-
-class Output(io.TextIOWrapper):
-    """Standard output of a process: an error there says where, unless it is that the reader has gone."""
-
-    def write(self, text: str) -> int:
-        """Raises EmitError."""
-        with _writing_output():
-            return super().write(text)
-
-    def flush(self) -> None:
-        """Raises EmitError."""
-        with _writing_output():
-            super().flush()
-
-    @classmethod
-    def install(cls) -> None:
-        """Let `sys.stdout` be one."""
-        old = sys.stdout
-        if isinstance(old, io.TextIOWrapper):
-            lines, through = old.line_buffering, old.write_through
-            sys.stdout = cls(old.buffer, old.encoding, old.errors, line_buffering=lines, write_through=through)
-
-
-@contextmanager
-def _writing_output() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        from .support.errors import EmitError
-
-        raise EmitError(f"standard output: cannot be written: {error.strerror or error}") from None
-
-
 def program() -> int:
     """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
     start_no_threads()
-    Messages.install()
-    Output.install()
+    install_streams()
     try:
         return main(alone=True)
     finally:
@@ -146,15 +87,7 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    from .support.errors import (
-        EmitError,
-        IRError,
-        ParseError,
-        SourceError,
-        UsageError,
-        VerifyError,
-        visible,
-    )
+    from .support.errors import EXPECTED, EmitError, IRError, UsageError, describe_error
 
     try:
         try:
@@ -168,21 +101,11 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
             raise
         sys.stdout.flush()
         return status
-    except IRError as error:
-        lines = isinstance(error, ParseError | VerifyError) and not isinstance(error, SourceError)
-        sys.stderr.write(f"irc: {visible(str(error), keep=LINES if lines else '')}\n")
-        return 2 if isinstance(error, UsageError) else 1
-    except RecursionError:
-        sys.stderr.write("irc: something stands in itself deeper than can be followed (--max-nesting)\n")
-        return 1
-    except MemoryError:
-        sys.stderr.write("irc: there is not enough memory\n")
-        return 1
     except BrokenPipeError:
         return 1
-    except OSError as error:  # of what is read and written beside the model, as modules of Python
-        sys.stderr.write(f"irc: {visible(str(error))}\n")
-        return 1
+    except EXPECTED as error:
+        sys.stderr.write(f"irc: {describe_error(error)}\n")
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         sys.stderr.write("irc: interrupted\n")
         return 130
@@ -202,7 +125,7 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
     if options.command is None:
         grammar.print_help(sys.stderr)
         return 2
-    gc.set_threshold(100_000, 50, 50)  # the IR is one large live structure: collecting often is most of the cost
+    gc.set_threshold(*GC_THRESHOLDS)
     if alone and options.command == "compile" and not options.verify:
         gc.disable()  # one module is made, and lives to the end
     return command(options.command).run(options)

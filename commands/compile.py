@@ -1,38 +1,12 @@
-"""`irc compile`: run passes on a model and write it."""
+"""`irc compile`: run passes on models and write them."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 
-from .options import (
-    EPILOG,
-    MODEL,
-    NO_DURATIONS,
-    Subparsers,
-    add_inputs,
-    add_limits,
-    add_passes,
-    limits_of,
-    map_files,
-    warn,
-)
-from .report import check_report, recorder_of, reporting
-from .summary import Summary, of_result
-
-TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from ..backends.result import Result
-    from ..codec.protos import ModelProto
-    from ..ir.module import Module
-    from ..passes import Instrument, Timing
-    from ..passes.infra import Sequential
-    from ..verify import VerifyNumerics
+from .compile_one import add_options, compile_one
+from .options import EPILOG, MODEL, Subparsers
+from .summary import Summary
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -43,38 +17,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         description="Run passes on each MODEL and write it.",
         epilog=f"{EPILOG} With several models OUT, MAP.json, REPORT.html and DIR are folders.",
     )
-    add = command.add_argument
-    add("models", metavar="MODEL", nargs="+", help=MODEL)
-    add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
-    add("-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once, -1: as many as cores (1)")
-    add_passes(command)
-    add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
-    add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
-    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
-    add("--external-data", action="store_true", help="put tensors of 1 KiB and more into OUT.<digest>.data")
-    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
-    add("--diff", action="store_true", help="print what each pass changed, as a unified diff, to stderr")
-    add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
-    add("--time-passes", action="store_true", help="print how long every pass took")
-    add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
-    add(
-        "--verify",
-        nargs="?",
-        const="each",
-        choices=("each", "end"),
-        help="run the model beside its source after each pass (default), or at the end: 1 and no output if it differs",
+    command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
+    command.add_argument(
+        "-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once, -1: as many as cores (1)"
     )
-    add_inputs(command)
-    add_limits(command)
-    add("--explain", action="store_true", help="print for every affine where it went or why it stays")
-    add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
-    add("--no-durations", action="store_true", help=NO_DURATIONS)
-    add("--json", metavar="OUT.json", help="write the summary as JSON, - is standard output")
-    add("-q", "--quiet", action="store_true", help="print no summary")
+    add_options(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile, verify, and write all that is asked for, or nothing of a model."""
+    """Compile each model, and write all files that are asked for, or none of a model that fails."""
     from ..support.errors import UsageError
 
     if options.jobs == 0:
@@ -84,205 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
         return run_many(options)
     (options.model,) = options.models
-    return run_one(options)
-
-
-def run_one(options: argparse.Namespace) -> int:
-    """Compile one model in this process; where that fails, --json says why."""
-    from ..passes import parse_pipeline
-
-    pipeline = parse_pipeline(options.passes)
-    output = _place_files(options)
-    others = _check_outputs(options, output)
     summary = Summary(options.json)
-    with summary.of_failure():
-        compile_one(options, pipeline, output, others, summary)
+    compile_one(options, summary)
     summary.print()
     return 0
-
-
-def compile_one(
-    options: argparse.Namespace,
-    pipeline: Sequential,
-    output: str,
-    others: Sequence[str | Path | None],
-    summary: Summary,
-) -> None:
-    """Compile one model to `output`, with the `others` beside it."""
-    from time import perf_counter
-
-    from ..backends.compiler import compile as compile_model
-    from ..backends.compiler import read
-    from ..backends.onnx.external_output import check_kept
-    from ..passes import PassContext
-    from ..support.errors import visible
-    from ..support.files import Together
-
-    start = perf_counter()
-    timing = _timing() if options.time_passes else None
-    module = read(options.model, limits_of(options))
-    check_kept(module, output, *others)
-    summary.is_free = True
-    recorder = recorder_of(module) if options.report is not None else None
-    verify = summary.verify = _verification(options, module, output)
-    first = [instrument for instrument in (timing, recorder) if instrument is not None]
-    last = [] if verify is None else [verify]
-    context = PassContext([*first, *_instruments(options), *last])
-    before = 0 if options.quiet and options.json is None else count_nodes(module)
-    files = Together(output, options.fold_map, options.json)
-    with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
-        result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
-
-        def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
-            seconds = perf_counter() - start
-            reports.enter_context(reporting(options.report, options, recorder, result, seconds, measures))
-
-        def check(model: ModelProto, folder: Path) -> None:
-            assert verify is not None
-            verify.finish(result.module, model, folder)
-            report(verify.measures())
-
-        if verify is None:
-            report()
-        summary.enter(files)
-        result.save(
-            output,
-            fold_map=options.fold_map,
-            fold_map_store=options.fold_map_store,
-            embed_fold_map=options.embed_fold_map,
-            external_data=options.external_data,
-            check=None if verify is None else check,
-            files=files,
-        )
-        if options.json:
-            summary.write(of_result(result, verify, before, perf_counter() - start))
-    summarize(options, result, before, timing, perf_counter() - start)
-    if verify is not None:
-        warn(verify.warnings())
-    if verify is not None and not options.quiet:
-        sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
-
-
-def _timing() -> Timing:
-    from ..passes import Timing
-
-    return Timing()
-
-
-@contextmanager
-def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
-    """Progress of a verification, which takes longer than all else."""
-    if verify is None:
-        yield
-        return
-    from ..support.terminal import progress
-
-    with progress("verifying", quiet=quiet) as verify.advance:
-        yield
-
-
-def _instruments(options: argparse.Namespace) -> list[Instrument]:
-    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir):
-        return []
-    from ..passes import DiffIR, DumpIR, PrintIR, Verify
-
-    def print_text(text: str) -> None:
-        from ..support.terminal import write_ir
-
-        write_ir(f"{text}\n", sys.stderr)
-
-    def print_diff(lines: Iterable[str]) -> None:
-        from ..support.terminal import write_diff
-
-        write_diff(lines, sys.stderr)
-
-    found: list[Instrument] = [PrintIR(name, print_text) for name in options.print_after]
-    if options.diff:
-        found.append(DiffIR(print_diff))
-    if options.dump_ir:
-        found.append(DumpIR(options.dump_ir))
-    if options.verify_ir:
-        found.append(Verify())
-    return found
-
-
-def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
-    """The instrument that --verify asks for; what shows a deviation goes beside the output."""
-    from pathlib import Path
-
-    from ..support.errors import UsageError
-
-    if options.verify is None:
-        if options.inputs:
-            raise UsageError("--inputs are run by --verify")
-        return None
-    from onnx import ModelProto
-
-    from ..verify import VerifyNumerics
-    from ..verify.inputs import read_inputs
-
-    source = module.source if isinstance(module.source, ModelProto) else None
-    if options.inputs and source is None:
-        raise UsageError("--inputs go with an ONNX model")
-    inputs = () if source is None else read_inputs(options.inputs, source)
-    where = None if output == "-" else Path(f"{output}.deviation")
-    return VerifyNumerics(inputs, when=options.verify, reproducer=where)
-
-
-def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
-    """What is written beside the model. Raises UsageError where one file would take the place of another."""
-    from ..support.errors import UsageError
-    from ..support.output_paths import check_apart
-
-    if options.fold_map == "-":
-        raise UsageError("--fold-map takes a file, not standard output")
-    if options.fold_map is not None and options.fold_map.endswith(".npz"):
-        raise UsageError(f"{options.fold_map}: the arrays of the fold map go to the npz file of that name")
-    if options.external_data and output == "-":
-        raise UsageError("--external-data takes a file as the output, which it can stand beside")
-    if options.json == "-" and output == "-":
-        raise UsageError("the model and the summary cannot both go to standard output")
-    check_report(options.report)
-    others = [*map_files(options.fold_map), options.report, options.json]
-    check_apart([output, *others], options.inputs, options.dump_ir)
-    check_apart(others, [options.model], options.dump_ir)  # a model may be compiled in place
-    return others
-
-
-def _place_files(options: argparse.Namespace) -> str:
-    """The output: `model.irc.onnx` beside `model.onnx`, standard output for standard input, where none is given.
-
-    Options that name a folder get the name of a file there.
-    """
-    from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, within
-
-    model = options.model
-    if model == "-":
-        return options.output or "-"
-    for name, suffix in (("fold_map", FOLD_MAP), ("report", REPORT)):
-        if getattr(options, name) is not None:
-            setattr(options, name, within(getattr(options, name), model, suffix))
-    return within(options.output, model, MODEL) if options.output else beside(model, MODEL)
-
-
-def count_nodes(module: Module) -> int:
-    """Operators of a module, its constants and returns not counted."""
-    return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
-
-
-def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
-    """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
-    from ..support.errors import visible
-
-    warn(result.warnings)
-    lines: list[str] = []
-    if timing is not None:
-        lines.append(timing.render())
-    if options.explain:
-        from ..backends.foldmap.show import explain
-
-        lines.extend(map(visible, explain(result.fold_map)))
-    if not options.quiet:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
-        lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
-    sys.stderr.writelines(f"{line}\n" for line in lines)

@@ -1,56 +1,143 @@
-"""`irc compile` of several models."""
+"""Compile several models at once: `irc compile A B` and `irc.compile_many`."""
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from traceback import format_exception_only, print_exc
+from types import FrameType
+from typing import Any
 
-from .options import LIMITS
+from ..parallel.jobs import JobResult, run_jobs
+from ..passes.infra import Sequential
+from ..passes.registry import default_pipeline, parse_pipeline
+from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
+from ..support.files import clean
+from ..support.limits import DEFAULT_LIMITS, Limits
+from ..support.output_paths import Places, check_apart, places_of, text_of
+from .compile_one import add_options, compile_one
+from .options import GC_THRESHOLDS, LIMITS
 from .summary import Summary
 
-TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
-
-    from ..parallel.jobs import Job, Outcome
-
-FLAGS = (
-    *("freeze_initializers", "embed_fold_map", "external_data", "time_passes", "verify_ir", "explain", "no_durations"),
-    "quiet",
-)
-VALUES = ("passes", "fold_map_store", "verify", *LIMITS)
-"""Options that hold for every model as they are."""
-
 SINGLE = ("print_after", "diff", "inputs")
-"""Options that are for one model."""
+"""Options of `irc compile` that go with one model only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one compile: `error` is None, or says in a sentence why there is no output.
+
+    `lines` is all that was printed, as warnings; `summary` is the document of `irc compile --json` without the error.
+    """
+
+    model: str
+    output: str
+    error: str | None
+    seconds: float
+    lines: tuple[str, ...] = ()
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """A model to compile, its output files, and the folder that relative paths start from."""
+
+    options: argparse.Namespace
+    places: Places
+    folder: str = field(default_factory=os.getcwd)
+
+    def run(self) -> tuple[str | None, dict[str, Any]]:
+        """Compile the model in this process; return the error and the summary."""
+        gc.set_threshold(*GC_THRESHOLDS)
+        os.chdir(self.folder)
+        summary = Summary(None)
+        summary.is_wanted = True
+        error = None
+        try:
+            compile_one(self.options, summary)
+        except EXPECTED as reason:
+            error = describe_error(reason)
+        except Exception as reason:
+            print_exc()
+            error = format_exception_only(reason)[-1].strip()
+        document = dict(summary.document or {})
+        document.pop("error", None)  # the outcome has it without the name of the model
+        return error, document
+
+    def clean_up(self) -> None:
+        """Remove the temporary files that a killed compile left beside its outputs."""
+        for path in self.places.files(self.folder):
+            clean(path)
+
+    def outcome(self, result: JobResult[tuple[str | None, dict[str, Any]]]) -> Outcome:
+        """Return the outcome for the result of this job."""
+        error, summary = result.value or (result.error, {})
+        if error is not None:
+            error = error.removeprefix(f"{self.places.model}: ")
+        lines = tuple(result.log.splitlines())
+        return Outcome(self.places.model, self.places.output, error, result.seconds, lines, summary)
+
+
+def compile_many(
+    models: Iterable[str | Path],
+    outputs: str | Path | None = None,
+    *,
+    passes: str | Sequential | None = None,
+    freeze_initializers: bool = False,
+    fold_maps: str | Path | None = None,
+    jobs: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> list[Outcome]:
+    """Compile `models` into the folder `outputs`, or beside them, and return the outcomes in the same order.
+
+    With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the number of models that are
+    compiled at once: -1 is the number of cores; None is the value of `joblib.parallel_config`, or 1. `limits` hold for
+    every model. A model that fails, or crashes its process, does not disturb the others.
+
+    Raises UsageError where two models would be written to one file, PassError for an unknown pass, and EmitError where
+    a folder cannot be made.
+    """
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    options = parser.parse_args([])
+    options.passes = str(default_pipeline() if passes is None else parse_pipeline(str(passes))) or "none"
+    options.freeze_initializers = freeze_initializers
+    for name in LIMITS:
+        setattr(options, name, getattr(limits, name))
+    folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
+    found = _jobs(options, places_of([str(model) for model in models], *folders))
+    make_folders(found)
+    outcomes = {result.index: found[result.index].outcome(result) for result in run_jobs(found, jobs)}
+    return [outcomes[index] for index in range(len(found))]
 
 
 def run_many(options: argparse.Namespace) -> int:
-    """Compile every model in a process of its own, and say what became of each, in the order given."""
-    from time import perf_counter
-
-    from ..parallel.jobs import make_folders, run_jobs
+    """Compile the models of `irc compile`, and print the outcomes in the order of the arguments."""
     from ..support.terminal import progress
 
     start = perf_counter()
     jobs = jobs_of(options)
     outcomes: dict[int, Outcome] = {}
-    said = 0
+    printed = 0
     summary = Summary(options.json)
     with _ended_by_sigterm(), ExitStack() as files:
         make_folders(jobs)
-        summary.enter(files)  # that it cannot be written is said before anything runs
+        summary.enter(files)  # an error of this file is known before anything runs
         with progress("compiling", len(jobs), quiet=options.quiet) as advance:
-            for index, outcome in run_jobs(jobs, options.jobs):
-                outcomes[index] = outcome
+            for result in run_jobs(jobs, options.jobs):
+                outcome = outcomes[result.index] = jobs[result.index].outcome(result)
                 advance(outcome.model)
-                while said in outcomes:
-                    sys.stderr.writelines(f"{line}\n" for line in lines_of(outcomes[said]))
-                    said += 1
+                while printed in outcomes:
+                    sys.stderr.writelines(f"{line}\n" for line in lines_of(outcomes[printed]))
+                    printed += 1
         ordered = [outcomes[index] for index in range(len(jobs))]
         summary.write([document_of(outcome) for outcome in ordered])
     summary.print()
@@ -62,51 +149,63 @@ def run_many(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def jobs_of(options: argparse.Namespace) -> list[Job]:
-    """The jobs. Raises UsageError where options do not go with several models, or models not with each other."""
-    from ..parallel.jobs import Job
-    from ..passes import parse_pipeline
-    from ..support.errors import UsageError
-    from ..support.output_paths import check_apart, places_of
-
+def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
+    """Return the jobs. Raises UsageError for options or models that do not go with several models."""
     parse_pipeline(options.passes)
     if "-" in options.models:
         raise UsageError("standard input can only be compiled alone")
     for name in SINGLE:
         if getattr(options, name):
-            raise UsageError(f"{flag(name)} goes with one model")
-    own = [flag(name) for name in FLAGS if getattr(options, name)]
-    own += [f"{flag(name)}={getattr(options, name)}" for name in VALUES if getattr(options, name) is not None]
+            raise UsageError(f"--{name.replace('_', '-')} goes with one model")
     found = places_of(options.models, options.output, options.fold_map, options.report, options.dump_ir)
     check_apart([options.json], [*options.models, *(file for places in found for file in places.files(""))])
-    return [Job(places, tuple(own)) for places in found]
+    return _jobs(options, found)
 
 
-def flag(name: str) -> str:
-    """The option that is stored as `name`."""
-    return f"--{name.replace('_', '-')}"
+def _jobs(options: argparse.Namespace, found: Sequence[Places]) -> list[CompileJob]:
+    return [
+        CompileJob(
+            argparse.Namespace(
+                **{
+                    **vars(options),
+                    "model": places.model,
+                    "output": places.output,
+                    "fold_map": places.fold_map,
+                    "report": places.report,
+                    "dump_ir": places.dump,
+                    "json": None,
+                }
+            ),
+            places,
+        )
+        for places in found
+    ]
+
+
+def make_folders(jobs: Iterable[CompileJob]) -> None:
+    """Make the folders of all outputs. Raises EmitError."""
+    for folder in dict.fromkeys(path.parent for job in jobs for path in job.places.files(job.folder)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EmitError(f"{folder}: the folder cannot be made: {error.strerror}") from None
 
 
 def lines_of(outcome: Outcome) -> Iterator[str]:
-    """All that was said of a model, each line with its name."""
-    for line in outcome.lines:
-        said = line.removeprefix("irc: ")
-        yield said if said.startswith(f"{outcome.model}: ") else f"{outcome.model}: {said}"
-    if outcome.error is not None and not any(line.endswith(outcome.error) for line in outcome.lines):
-        yield f"{outcome.model}: {outcome.error}"
+    """Yield all that is printed of a model, each line with its name."""
+    for line in (*outcome.lines, *(outcome.error or "").splitlines()):
+        yield f"{outcome.model}: {line.removeprefix(f'{outcome.model}: ')}"
 
 
 def document_of(outcome: Outcome) -> dict[str, Any]:
-    """What became of a model, for machines."""
-    from ..support.output_paths import text_of
-
+    """Return the entry of `--json` for a model."""
     output = text_of(outcome.output) if outcome.error is None else None
     return {"model": text_of(outcome.model), "output": output, "error": outcome.error, **outcome.summary}
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM, too, ends the compiles that run."""
+    """Let SIGTERM end the compiles, as an interrupt does."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

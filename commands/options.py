@@ -23,6 +23,9 @@ passes are written A,B{option=value},...; `default` stands for the default pipel
 `irc passes` lists them."""
 NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
 
+GC_THRESHOLDS = (100_000, 50, 50)
+"""Of `gc.set_threshold`: the IR is one large live structure, and collecting often would be most of the cost."""
+
 
 def add_passes(command: argparse.ArgumentParser, default: str = "default") -> None:
     """--passes and --freeze-initializers."""

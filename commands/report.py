@@ -16,6 +16,7 @@ from .options import (
     limits_of,
     name_of,
 )
+from .summary import summarize
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext, parse_pipeline
     from ..support.output_paths import check_apart
-    from .compile import summarize
 
     start = perf_counter()
     pipeline = parse_pipeline(options.passes)

@@ -1,1 +1,1 @@
-"""Compile many models at once, each in a process of its own."""
+"""Run jobs at once, each protected from the crashes of the others."""

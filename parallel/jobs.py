@@ -1,294 +1,252 @@
-"""Compiling many models at once, each in a process of its own.
+"""Run jobs on worker processes: a job that crashes, or runs out of memory, fails alone.
 
-joblib runs the jobs, so that its back ends decide where: threads of this process, which is the default, or whatever
-`joblib.parallel_config` names, as a cluster of Dask. What a job does is to have one model compiled by a process of its
-own and to wait for it. So a compile can crash, or be ended for want of memory, without any other noticing, and its
-output is that of a compile alone.
+joblib decides where the jobs run: in threads of this process by default, or where `joblib.parallel_config` says, as on
+a cluster of Dask. Each thread gives its jobs to a worker process of its own, which loky starts, and replaces it when it
+dies. One pool of several workers would break as a whole with each of them: it would lose all jobs that run, and not
+tell which one crashed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from time import monotonic, perf_counter, sleep
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import current_process
+from multiprocessing.connection import Connection, wait
+from tempfile import TemporaryFile
+from time import monotonic, perf_counter
+from typing import Generic, Protocol, TypeVar, cast
 
-from ..passes.infra import Sequential
-from ..passes.registry import default_pipeline, parse_pipeline
-from ..support.errors import EmitError
-from ..support.files import clean
-from ..support.limits import DEFAULT_LIMITS, Limits
-from ..support.output_paths import Places, places_of
+from ..support.streams import Messages
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 GRACE = 5.0
-"""Seconds that compiles have to clean up when they are interrupted, before they are ended."""
+"""Seconds that interrupted jobs have to clean up before they are killed."""
+
+ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Environment of workers, unless it is set: no modules from the working folder, no thread for every core (sums of
+floats would depend on their number).
+"""
+
+
+class Job(Protocol[T_co]):
+    """Work for one worker process. It is pickled, and so is its result."""
+
+    def run(self) -> T_co:
+        """Do the work. Runs in the worker, whose standard output and error are kept for `JobResult.log`."""
+
+    def clean_up(self) -> None:
+        """Remove the files that a killed `run` left. Runs on the machine of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One model, where its files go, the further options of `irc compile`, and the folder that paths start from."""
+class JobResult(Generic[T]):
+    """Result of the job at `index`: `value`, or the `error` that ended its process, and all that it printed."""
 
-    places: Places
-    options: tuple[str, ...] = ()
-    folder: str = field(default_factory=os.getcwd)
-
-    def arguments(self) -> list[str]:
-        """Those of `irc`."""
-        places = self.places
-        given = {
-            "output": places.output,
-            "fold-map": places.fold_map,
-            "report": places.report,
-            "dump-ir": places.dump,
-        }
-        files = [f"--{name}={place}" for name, place in given.items() if place is not None]
-        return ["compile", "--json=-", *files, *self.options, "--", places.model]
-
-    def files(self) -> Iterator[Path]:
-        """All that may be written."""
-        return self.places.files(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one model: `error` is None, or says in a sentence why there is no output.
-
-    `lines` is all that the compiler had to say, and `summary` what `irc compile --json` gives but the error.
-    """
-
-    model: str
-    output: str
+    index: int
+    value: T | None
     error: str | None
+    log: str
     seconds: float
-    lines: tuple[str, ...] = ()
-    summary: dict[str, Any] = field(default_factory=dict)
 
 
-def compile_many(
-    models: Iterable[str | Path],
-    outputs: str | Path | None = None,
-    *,
-    passes: str | Sequential | None = None,
-    freeze_initializers: bool = False,
-    fold_maps: str | Path | None = None,
-    jobs: int | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-) -> list[Outcome]:
-    """Compile models, `jobs` at once, into the folder `outputs`, or beside them; what became of each, in order.
+def run_jobs(jobs: Sequence[Job[T]], n_jobs: int | None = None) -> Iterator[JobResult[T]]:
+    """Run `jobs`, `n_jobs` at once (joblib's parameter), and yield their results as they end.
 
-    With `fold_maps` a fold map of each is written to that folder. `jobs` is joblib's `n_jobs`: -1 is as many as there
-    are cores, None is what `joblib.parallel_config` says, else one. `limits` hold for every model. Nothing that happens
-    to one model disturbs another. Raises UsageError where two models would write one file, PassError where there are no
-    such passes, and EmitError where a folder cannot be made.
+    Jobs that still run in this process when the iterator is closed or interrupted are interrupted too.
     """
-    pipeline = default_pipeline() if passes is None else parse_pipeline(str(passes))
-    options = ("--passes", str(pipeline) or "none", *(["--freeze-initializers"] if freeze_initializers else []))
-    bounds = {name: bound for name, bound in asdict(limits).items() if bound != getattr(DEFAULT_LIMITS, name)}
-    bounds.pop("isolate", None)  # as every process of the command line does
-    options += tuple(f"--{name.replace('_', '-')}={bound}" for name, bound in bounds.items())
-    folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
-    found = places_of([str(model) for model in models], *folders)
-    return [outcome for _, outcome in sorted(run_jobs([Job(places, options) for places in found], jobs))]
-
-
-def run_jobs(jobs: Sequence[Job], n_jobs: int | None = None) -> Iterator[tuple[int, Outcome]]:
-    """What became of each job, with its index, as they end.
-
-    Where the iterator is closed or interrupted, so are the compiles that run in this process. Raises EmitError where a
-    folder cannot be made.
-    """
-    with warnings.catch_warnings(action="ignore"):  # of back ends that cannot work here
+    with warnings.catch_warnings(action="ignore"):  # joblib warns of backends that cannot work here
         from joblib import Parallel, delayed
 
-    make_folders(jobs)
-    compiles = Compiles()
+    workers = WorkerPool()
     parallel = Parallel(n_jobs, prefer="threads", batch_size=1, return_as="generator_unordered")
-    ended = parallel(delayed(_run)(compiles, index, job) for index, job in enumerate(jobs))
+    results = parallel(delayed(workers.run)(index, job) for index, job in enumerate(jobs))
     try:
-        yield from ended
+        yield from results
     finally:
-        compiles.end()
-        with warnings.catch_warnings(action="ignore"):  # that jobs are given up is what is meant
-            ended.close()
+        workers.end()
+        with warnings.catch_warnings(action="ignore"):  # joblib warns of jobs that are given up
+            results.close()
 
 
-def _run(compiles: Compiles, index: int, job: Job) -> tuple[int, Outcome]:
-    return index, compiles.run(job)
+class WorkerPool:
+    """Worker processes of this process, one for each thread that runs jobs.
 
-
-class Compiles:
-    """The compilers (`irc.parallel.fork_server`) that were started in this process for one run.
-
-    It goes with every job; in another process, as a cluster's worker, it arrives empty, and lasts for that job.
+    A pickled pool arrives empty, as on a cluster, and keeps no worker beyond its job: nobody there would end it.
     """
 
     def __init__(self, *, lasting: bool = True) -> None:
         self._lasting = lasting
         self._lock = threading.Lock()
-        self._idle: list[subprocess.Popen[str]] = []
-        self._busy: dict[subprocess.Popen[str], Job] = {}
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, Job[object]] = {}
         self._ended = False
 
-    def __reduce__(self) -> tuple[Callable[[], Compiles], tuple[()]]:
-        return _passing, ()
+    def __reduce__(self) -> tuple[Callable[[], WorkerPool], tuple[()]]:
+        return partial(WorkerPool, lasting=False), ()
 
-    def run(self, job: Job) -> Outcome:
-        """Compile one model."""
+    def run(self, index: int, job: Job[T]) -> JobResult[T]:
+        """Run `job` on an idle worker, or a new one."""
         start = perf_counter()
-        places = job.places
         try:
-            compiler = self._take(job)
+            worker = self._take(job)
         except OSError as reason:
-            return Outcome(places.model, places.output, f"irc cannot be started: {reason.strerror}", 0.0)
-        if compiler is None:
-            return Outcome(places.model, places.output, "interrupted", 0.0)
-        status, out, err = _ask(compiler, job)
-        if status < 0:
-            sweep(job)
-        with self._lock:
-            self._busy.pop(compiler, None)
-            over = self._ended or not self._lasting
-            if not over:
-                self._idle.append(compiler)
-        if over:
-            _close(compiler)
-        lines = tuple(err.splitlines())
-        error, summary = _error(status, lines, places.model), {}
+            return JobResult(index, None, f"irc cannot be started: {reason.strerror}", "", 0.0)
+        if worker is None:
+            return JobResult(index, None, "interrupted", "", 0.0)
+        value, error = None, None
         try:
-            summary = json.loads(out)
-            del summary["error"]  # which is the outcome's own, without the name of the model
-        except (ValueError, KeyError):
-            error = error or "irc said what is no summary"
-        return Outcome(places.model, places.output, error, perf_counter() - start, lines, summary)
+            value = worker.run(job)
+        except (EOFError, OSError):
+            with self._lock:  # another thread that starts a worker would take the exit status
+                error = _describe_exit(worker.exit_code())
+            if not worker.is_ready:
+                error = f"irc cannot be started: {error}"
+            job.clean_up()
+        log = worker.read_log()
+        with self._lock:
+            self._busy.pop(worker, None)
+            kept = self._lasting and not self._ended and error is None
+            if kept:
+                self._idle.append(worker)
+        if not kept:
+            worker.close()
+        return JobResult(index, value, error, log, perf_counter() - start)
 
-    def _take(self, job: Job) -> subprocess.Popen[str] | None:
-        """A compiler for `job`, in a process group of its own: an interrupt reaches it once, through `end`."""
+    def _take(self, job: Job[object]) -> _Worker | None:
         with self._lock:
             if self._ended:
                 return None
-            while self._idle:
-                compiler = self._idle.pop()
-                if compiler.poll() is None:
-                    break
-                _close(compiler)
-            else:
-                compiler = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "irc.parallel.fork_server"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    encoding="ascii",
-                    env={**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"},
-                    process_group=0,
-                )
-            self._busy[compiler] = job
-            return compiler
+            worker = None
+            while worker is None:
+                worker = self._idle.pop() if self._idle else _Worker()
+                if not worker.process.is_alive():  # it died between two jobs: no job is to blame
+                    worker.close()
+                    worker = None
+            self._busy[worker] = job
+            return worker
 
     def end(self) -> None:
-        """Start nothing more, and end what runs; nothing half written is left."""
+        """Start nothing more, interrupt the jobs that run, and kill those that do not end within GRACE seconds."""
         with self._lock:
             self._ended = True
-            busy = dict(self._busy)
-            compilers = [*self._idle, *busy]
-        for compiler in busy:
-            _signal(compiler, signal.SIGINT)
+            idle, busy = self._idle, dict(self._busy)
+        for worker in idle:
+            worker.close()
+        for worker in busy:
+            worker.send_signal(signal.SIGINT)
         deadline = monotonic() + GRACE
-        for compiler in compilers:
-            _close_input(compiler)
-        for compiler in compilers:
-            try:
-                compiler.wait(max(0.0, deadline - monotonic()))
-            except subprocess.TimeoutExpired:
-                _signal(compiler, signal.SIGKILL)
-                compiler.wait()
-                _await_copy(compiler)
-            if compiler in busy:
-                sweep(busy[compiler])
-            else:
-                _close(compiler)
+        for worker, job in busy.items():
+            if not worker.wait(max(0.0, deadline - monotonic())):
+                worker.send_signal(signal.SIGKILL)
+                worker.wait(1.0)
+            job.clean_up()
 
 
-def _passing() -> Compiles:
-    return Compiles(lasting=False)
+class _Worker:
+    """A worker process and the pipe to it. Raises OSError where no process can be started."""
+
+    def __init__(self) -> None:
+        from joblib.externals.loky.backend import get_context
+
+        self.is_ready = False
+        self._log = TemporaryFile()  # noqa: SIM115 - closed by `close`
+        context = get_context("loky")
+        self._pipe, pipe = context.Pipe()
+        log = Connection(os.dup(self._log.fileno()), readable=False)  # the form in which a process inherits a file
+        self.process = context.Process(target=_serve, args=(pipe, log), daemon=True)
+        with _starting():
+            self.process.start()
+        pipe.close()
+        log.close()
+
+    def run(self, job: Job[T]) -> T:
+        """Return the result of `job`. Raises EOFError or OSError where the process ends before."""
+        if not self.is_ready:
+            self.is_ready = self._pipe.recv()
+        self._pipe.send(job)
+        return cast("T", self._pipe.recv())
+
+    def read_log(self) -> str:
+        """Return all that was printed since the last call."""
+        self._log.seek(0)
+        text = self._log.read().decode(errors="surrogateescape")
+        self._log.seek(0)  # the process shares this position
+        self._log.truncate()
+        return text
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and those that it started."""
+        for send in (os.killpg, os.kill):  # it has no group of its own before it is ready
+            with suppress(ProcessLookupError):
+                send(self.process.pid, number)
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether the process ends within `timeout` seconds."""
+        return bool(wait([self.process.sentinel], timeout))
+
+    def exit_code(self) -> int | None:
+        """Return the exit status, or the negative number of the signal that ended the process."""
+        self.process.join()
+        return cast("int | None", self.process.exitcode)
+
+    def close(self) -> None:
+        """Let the process end, which does so where its pipe is closed."""
+        self._pipe.close()
+        self._log.close()
 
 
-def _ask(compiler: subprocess.Popen[str], job: Job) -> tuple[int, str, str]:
-    """What a compiler answers; where it ends instead, its own exit status."""
-    assert compiler.stdin is not None and compiler.stdout is not None
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Start a worker in ENVIRONMENT, where its imports cannot be interrupted, even from a daemonic process."""
+    absent = [name for name in ENVIRONMENT if name not in os.environ]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    daemonic = current_process().daemon
     try:
-        compiler.stdin.write(json.dumps({"arguments": job.arguments(), "folder": job.folder}) + "\n")
-        compiler.stdin.flush()
-        answer = json.loads(compiler.stdout.readline())
-    except (OSError, ValueError):
-        return compiler.wait() or 1, "", ""
-    return answer["status"], answer["out"], answer["err"]
+        os.environ.update({name: ENVIRONMENT[name] for name in absent})
+        current_process().daemon = False  # Dask's workers are, and multiprocessing lets those start no process
+        yield
+    finally:
+        current_process().daemon = daemonic
+        for name in absent:
+            del os.environ[name]
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _signal(compiler: subprocess.Popen[str], number: signal.Signals) -> None:
-    """To the compiler and its copy."""
-    with suppress(ProcessLookupError):
-        os.killpg(compiler.pid, number)
+def _serve(pipe: Connection, log: Connection) -> None:
+    """Run jobs from `pipe` until it is closed. Between jobs, an interrupt ends the process at once."""
+    os.setpgid(0, 0)  # an interrupt of the terminal comes once, through `WorkerPool.end`
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    sys.stdout = sys.stderr = Messages(os.fdopen(2, "wb"), "utf-8", "surrogateescape", line_buffering=True)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    pipe.send(True)
+    with suppress(EOFError):
+        while True:
+            job = pipe.recv()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            result = job.run()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            sys.stderr.flush()
+            pipe.send(result)
 
 
-def _await_copy(compiler: subprocess.Popen[str]) -> None:
-    """Wait until the copy of a compiler that was killed is gone, too, and its locks with it."""
-    deadline = monotonic() + 1
-    with suppress(OSError):
-        while monotonic() < deadline:
-            os.killpg(compiler.pid, 0)
-            sleep(0.01)
-
-
-def _close_input(compiler: subprocess.Popen[str]) -> None:
-    assert compiler.stdin is not None
-    with suppress(OSError):
-        compiler.stdin.close()
-
-
-def _close(compiler: subprocess.Popen[str]) -> None:
-    """Of one that has ended, or is about to."""
-    _close_input(compiler)
-    assert compiler.stdout is not None
-    compiler.stdout.close()
-    compiler.wait()
-
-
-def sweep(job: Job) -> None:
-    """Remove the temporary files that a process which was ended left beside its outputs."""
-    for path in job.files():
-        clean(path)
-
-
-def make_folders(jobs: Iterable[Job]) -> None:
-    """Make the folders that outputs go to. Raises EmitError."""
-    for folder in dict.fromkeys(path.parent for job in jobs for path in job.files()):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EmitError(f"{folder}: the folder cannot be made: {error.strerror}") from None
-
-
-def _error(status: int, lines: Sequence[str], model: str) -> str | None:
-    """Why there is no output, or None."""
-    if status == 0:
-        return None
-    if status < 0:
-        return f"ended by {_name(-status)}" + (", as where memory runs out" if -status == signal.SIGKILL else "")
-    last = lines[-1] if lines else f"exit status {status}"
-    return last.removeprefix("irc: ").removeprefix(f"{model}: ")
-
-
-def _name(number: int) -> str:
-    """A signal's name; those between SIGRTMIN and SIGRTMAX, and those of other systems, have none."""
+def _describe_exit(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"its process ended with exit status {code}"
+    number = -code
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        name = signal.Signals(number).name
+    except ValueError:  # those between SIGRTMIN and SIGRTMAX have none
+        name = f"signal {number}"
+    return f"ended by {name}" + (", as where memory runs out" if number == signal.SIGKILL else "")

@@ -19,6 +19,16 @@ def clipped(name: object) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the sentence that a user reads of one of the EXPECTED errors; it may go to a terminal."""
+    if isinstance(error, RecursionError):
+        return "the model is nested deeper than can be followed (--max-nesting)"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    has_lines = isinstance(error, ParseError | VerifyError) and not isinstance(error, SourceError)
+    return visible(str(error), keep="\n\t" if has_lines else "")
+
+
 def visible(text: str, keep: str = "") -> str:
     r"""`text` as it may go to a terminal, which obeys some characters: `\u{1b}` for one that does not print.
 
@@ -69,3 +79,7 @@ class EmitError(IRError):
 
 class FoldMapError(IRError):
     """A fold map cannot be read, or does not belong to the model."""
+
+
+EXPECTED = (IRError, RecursionError, MemoryError, OSError)
+"""Errors that a command reports in a sentence; an OSError is one of files beside the model, as Python's modules."""

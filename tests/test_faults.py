@@ -6,6 +6,7 @@ accepts no fold map of another model, and the next compile leaves what there wou
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import random
@@ -26,7 +27,7 @@ import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
 from irc.backends.onnx.background_writer import DEPTH, SMALL, BackgroundWriter
 from irc.cli import main
-from irc.parallel.jobs import Job, sweep
+from irc.commands.compile_many import CompileJob
 from irc.support.files import Turn, clean
 from irc.support.output_paths import Places
 from onnx import TensorProto, helper, numpy_helper
@@ -372,14 +373,14 @@ def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["o.onnx", "a" * 200 + ".onnx"])
-def test_sweeping_leaves_what_a_live_process_writes(name: str, tmp_path: Path) -> None:
+def test_cleaning_up_leaves_what_a_live_process_writes(name: str, tmp_path: Path) -> None:
     output = tmp_path / name
-    job = Job(Places(str(tmp_path / "i.onnx"), str(output)))
+    job = CompileJob(argparse.Namespace(), Places(str(tmp_path / "i.onnx"), str(output)))
     with irc.support.files.replacing(output) as live:
         dead = live.with_name(live.name.replace("-0.tmp", "-1.tmp"))
         dead.write_bytes(b"half")
         live.with_name(f".{name[:48]}.lock").touch()
-        sweep(job)
+        job.clean_up()
         assert [path.name for path in tmp_path.iterdir()] == [live.name]
 
 

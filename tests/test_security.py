@@ -36,12 +36,11 @@ RUNS_CODE = {
 """Calls that make code of data."""
 
 PROCESSES = {
-    "parallel/fork_server.py": "irc itself",
-    "parallel/jobs.py": "irc itself",
+    "parallel/jobs.py": "irc itself, by loky",
     "verify/bisection.py": "the user's --command",
     "frontends/onnx/sandbox.py": "a copy of itself, for shape inference",
 }
-"""Files that start processes, by `subprocess` or `os.fork`, and which."""
+"""Files that start processes, by `subprocess`, `multiprocessing` or `os.fork`, and which."""
 
 
 def sources() -> Iterator[tuple[str, ast.AST]]:
@@ -71,7 +70,7 @@ def test_nothing_makes_code_of_data_or_opens_a_connection() -> None:
         assert not imports(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle", "ctypes", "code", "runpy"}, (
             name
         )
-        if "subprocess" in imports(tree):
+        if imports(tree) & {"subprocess", "multiprocessing", "concurrent"}:
             started[name] = PROCESSES.get(name)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):

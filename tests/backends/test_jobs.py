@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import pickle
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import harness
 import irc
 import joblib
 import pytest
-from irc.parallel import fork_server, jobs
-from irc.parallel.jobs import Compiles, Job
+from irc.commands.compile_many import CompileJob
+from irc.commands.compile_one import add_options
+from irc.parallel import jobs
+from irc.parallel.jobs import JobResult, WorkerPool
 from irc.support.output_paths import Places
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -71,9 +76,16 @@ def test_a_python_that_cannot_be_started_is_an_error_of_the_model(
     pair: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/no/such/python")
-    assert [outcome.error for outcome in irc.compile_many(pair)] == [
-        "irc cannot be started: No such file or directory"
-    ] * 2
+    error = "irc cannot be started: its process ended with exit status 255"
+    assert [outcome.error for outcome in irc.compile_many(pair)] == [error] * 2
+
+
+def job(model: Path, output: Path) -> CompileJob:
+    options = argparse.ArgumentParser()
+    add_options(options)
+    given = options.parse_args(["-o", str(output)])
+    given.model = str(model)
+    return CompileJob(given, Places(str(model), str(output)))
 
 
 def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,52 +93,75 @@ def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(jobs, "GRACE", 0.5)
     model, output = tmp_path / "deaf.onnx", tmp_path / "deaf.irc.onnx"
     model.write_bytes(EXAMPLE.read_bytes())
-    compiles, outcomes = Compiles(), []
-    job = Job(Places(str(model), str(output)))
-    thread = threading.Thread(target=lambda: outcomes.append(compiles.run(job)))
+    workers = WorkerPool()
+    results: list[JobResult[Any]] = []
+    thread = threading.Thread(target=lambda: results.append(workers.run(0, job(model, output))))
     thread.start()
     deadline = time.monotonic() + 60
     while not any(path.stat().st_size for path in tmp_path.glob("*.tmp")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.2)
-    compiles.end()
+    workers.end()
     thread.join(10)
-    assert outcomes[0].error is not None and "SIGKILL" in outcomes[0].error
+    assert results[0].error is not None and "SIGKILL" in results[0].error
     assert [path.name for path in tmp_path.iterdir()] == ["deaf.onnx"]
-    assert compiles.run(job).error == "interrupted"
+    assert workers.run(0, job(model, output)).error == "interrupted"
 
 
-def test_elsewhere_nothing_runs_yet() -> None:
-    compiles = Compiles()
-    compiles.end()
-    assert pickle.loads(pickle.dumps(compiles))._ended is False
+def test_a_pickled_pool_keeps_no_worker(pair: list[Path], tmp_path: Path) -> None:
+    ended = WorkerPool()
+    ended.end()
+    arrived: WorkerPool = pickle.loads(pickle.dumps(ended))
+    assert arrived.run(0, job(pair[0], tmp_path / "out.onnx")).error is None
+    assert not arrived._idle and not arrived._busy
 
 
-def test_where_nothing_may_be_forked_a_compile_is_a_python_of_its_own(
-    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fork_server, "CAN_FORK", False)
-    status, out, err = fork_server.answer(["compile", "good.onnx", "-o", "-"], str(tmp_path))
-    assert status == 0
-    assert out.encode(errors="surrogateescape") == irc.compile(pair[0]).model.SerializeToString(deterministic=True)
-    assert err.startswith("27 -> 19 operators; ")
-    assert fork_server.answer(["compile", "broken.onnx"], str(tmp_path))[0] == 1
-    assert fork_server.answer(["compile"], str(tmp_path))[0] == 2
-
-
-def test_a_compiler_that_is_gone_fails_its_model_and_is_replaced(pair: list[Path], tmp_path: Path) -> None:
-    job = Job(Places(str(pair[0]), str(tmp_path / "out.onnx")))
-    compiles = Compiles()
+def test_a_worker_is_used_again_and_one_that_is_gone_fails_its_job_alone(pair: list[Path], tmp_path: Path) -> None:
+    good = job(pair[0], tmp_path / "out.onnx")
+    workers = WorkerPool()
     try:
-        assert compiles.run(job).error is None
-        (compiler,) = compiles._idle
-        compiler.send_signal(signal.SIGSTOP)
-        thread = threading.Timer(0.5, compiler.kill)
+        assert workers.run(0, good).error is None
+        (worker,) = workers._idle
+        worker.send_signal(signal.SIGSTOP)
+        thread = threading.Timer(0.5, worker.send_signal, [signal.SIGKILL])
         thread.start()
-        assert compiles.run(job).error == "ended by SIGKILL, as where memory runs out"
+        assert workers.run(1, good).error == "ended by SIGKILL, as where memory runs out"
         thread.join()
-        assert compiles.run(job).error is None
-        assert len(compiles._idle) == 1 and compiles._idle[0] is not compiler
+        assert workers.run(2, good).error is None
+        (worker,) = workers._idle
+        assert workers.run(3, good).error is None
+        assert workers._idle == [worker]
+        worker.send_signal(signal.SIGKILL)
+        assert worker.wait(10)
+        assert workers.run(4, good).error is None
+        assert len(workers._idle) == 1 and workers._idle[0] is not worker
     finally:
-        compiles.end()
+        workers.end()
+
+
+def test_all_that_a_worker_prints_is_kept_for_its_job(capfd: pytest.CaptureFixture[str]) -> None:
+    workers = WorkerPool()
+    try:
+        results = [workers.run(index, Printing(text)) for index, text in enumerate(("a", "ö", "died"))]
+    finally:
+        workers.end()
+    assert [result.log for result in results] == [f"{text} of C\n{text} of Python\n" for text in ("a", "ö", "died")]
+    assert [result.error for result in results] == [None, None, "its process ended with exit status 3"]
+    assert capfd.readouterr() == ("", "")
+
+
+class Printing:
+    """A job that prints."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def run(self) -> None:
+        os.write(1, f"{self.text} of C\n".encode())
+        print(f"{self.text} of Python")
+        if self.text == "died":
+            os._exit(3)
+
+    def clean_up(self) -> None:
+        """Nothing is left."""

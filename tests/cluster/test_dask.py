@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import harness
 import irc
 import joblib
 import pytest
+from irc.parallel import jobs
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: make test-cluster")
 
@@ -31,7 +31,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
         def refuse(*arguments: object, **options: object) -> None:
             raise OSError(1, "this is not a worker")
 
-        monkeypatch.setattr(subprocess, "Popen", refuse)
+        monkeypatch.setattr(jobs._Worker, "__init__", refuse)
         yield client
 
 
