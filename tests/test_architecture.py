@@ -36,11 +36,9 @@ TOP = "the face of the package"
 
 KNOWN_UPWARD: set[tuple[str, str]] = {
     ("backends.onnx.legalize", "passes.affine.recognise"),
-    ("parallel.fork_server", "cli"),
 }
 KNOWN_CIRCLES: set[frozenset[str]] = {
     frozenset({"passes.infra", "passes.registry"}),
-    frozenset({"commands.compile", "commands.report"}),
 }
 KNOWN_MODULE_NAMES = {"table.py"}
 KNOWN_CLASS_NAMES = {"Affine"}
