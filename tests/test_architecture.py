@@ -34,9 +34,7 @@ LAYERS = (
 """From the ground up. A module belongs to the longest entry that its name begins with."""
 TOP = "the face of the package"
 
-KNOWN_UPWARD: set[tuple[str, str]] = {
-    ("backends.onnx.legalize", "passes.affine.recognise"),
-}
+KNOWN_UPWARD: set[tuple[str, str]] = set()
 KNOWN_CIRCLES: set[frozenset[str]] = {
     frozenset({"passes.infra", "passes.registry"}),
 }

@@ -22,9 +22,9 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import BIASED, op_info
 from ...ir.ops.evaluation import NotEvaluable, align, is_wide
+from ...ir.ops.normalization import batch_norm_of
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
-from ...passes.affine.recognise import batch_norm_of
 from ...support.errors import EmitError
 from ...support.lazy import lazy
 

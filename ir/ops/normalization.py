@@ -158,3 +158,24 @@ ROWS = (
         attrs={"axis": integer, "epsilon": real, "stash_type": integer},
     ),
 )
+
+
+def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
+    """Return the data, `multiply` and `nn.batch_norm_to_affine` of which `add` is the result.
+
+    The three are what SimplifyInference makes of a BatchNormalization. Returns None for any other `add`.
+    """
+    if add.op != "add" or len(add.inputs) != 2:
+        return None
+    product, shift = add.inputs
+    assert product is not None and shift is not None
+    multiply, affine = product.node, shift.node
+    if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
+        return None
+    if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
+        return None
+    data, scale = multiply.inputs
+    assert data is not None
+    if scale is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+        return None
+    return data, multiply, affine

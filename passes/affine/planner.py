@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import op_info, reads_elements
+from ...ir.ops.normalization import batch_norm_of
 from ...ir.provenance import Refusal, Refused
 from ...support.record import replaced
 from .algebra import Affine
@@ -28,7 +29,6 @@ from .checks import (
 from .layers import Fold
 from .operands import Parameters
 from .plan import Change, Path, Plan, crossed
-from .recognise import batch_norm_of
 from .table import affine_rule
 
 MAX_REGION = 256
