@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def read_cases(file: Path) -> Iterator[Case]:
             "".join(each for each in source.splitlines(True) if not each.startswith((RUN, NUMBERS))).strip() + "\n",
             None if marker == UNCHANGED else f"{expected.strip()}\n",
             tuple(each.removeprefix("// ") for each in outcome.splitlines() if each.startswith("// ")),
-            directive(NUMBERS, source),
+            directive(NUMBERS, source) or directive(NUMBERS, head),
         )  # fmt: skip
         line += block.count("\n")
 
@@ -100,16 +100,14 @@ def check_case(case: Case) -> None:
     run = parse_pipeline(case.pipeline)
     run(module)
     verify(module)
-    result = emit(module)
-    found = observed(case, module, before, result, source)
-    if UPDATE:
-        rewrite(case, found)
-    elif found.outcome() != case.outcome():
-        lines = [each.outcome().splitlines() for each in (case, found)]
-        names = f"{case.file.relative_to(TESTS.parent)}:{case.line} expected", "found"
-        diff = unified_diff(*lines, *names, lineterm="", n=100)
-        pytest.fail("\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False)
-    if source is not None:
+    after = to_text(module, max_elements=64)
+    result = None if case.incomparable else emit(module)
+    statuses = refusals(module) if result is None else fates(result)
+    if result is not None and after != before and result.model == source:
+        statuses.insert(0, SAME)
+    expected = None if after == before else elided(after).removeprefix(header(case.source))
+    compare(case, replace(case, expected=expected, statuses=tuple(statuses)))
+    if result is not None and source is not None:
         assert_outcome(
             source,
             result,
@@ -121,26 +119,41 @@ def check_case(case: Case) -> None:
         assert compiled(result.model, run).model == result.model, "a second run finds something"
 
 
+def compare(case: Case, found: Case) -> None:
+    """Fail with the difference between what is expected and what was found, or write it to the file."""
+    if UPDATE:
+        source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
+        rewrite(case, replace(found, source=source))
+    elif found.outcome() != case.outcome():
+        lines = [each.outcome().splitlines() for each in (case, found)]
+        names = f"{case.file.relative_to(TESTS.parent)}:{case.line} expected", "found"
+        diff = unified_diff(*lines, *names, lineterm="", n=100)
+        pytest.fail("\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False)
+
+
+def fates(result: Result) -> list[str]:
+    """Return what the fold map says of every affine."""
+    return [
+        f"%{each['output']}: {each['status']}"
+        + (f" ({each['reason']})" if each["reason"] not in (None, "not_attempted") else "")
+        for each in result.fold_map.sources
+    ]
+
+
+def refusals(module: Module) -> list[str]:
+    """Return the reasons that are recorded, each once, with the notes on the ways that were tried."""
+    lines: dict[str, None] = {}
+    for refusal in module.provenance.refusals.values():
+        lines[f"refused ({refusal.code}): {refusal.detail}"] = None
+        lines |= dict.fromkeys(f"  {note}" for note in refusal.notes)
+    return list(lines)
+
+
 def is_open(model: ModelProto) -> bool:
     """Whether an extent of an input is not known."""
     types = [info.type.tensor_type for info in model.graph.input]
     dims = [dim for each in types for dim in each.shape.dim]
     return not all(each.HasField("shape") for each in types) or not all(dim.HasField("dim_value") for dim in dims)
-
-
-def observed(case: Case, module: Module, before: str, result: Result, model: ModelProto | None) -> Case:
-    """Return the case with what was found in place of what was expected; `model` is the source in ONNX."""
-    after = to_text(module, max_elements=64)
-    statuses = [
-        f"%{each['output']}: {each['status']}"
-        + (f" ({each['reason']})" if each["reason"] not in (None, "not_attempted") else "")
-        for each in result.fold_map.sources
-    ]
-    if after != before and result.model == model:
-        statuses.insert(0, SAME)
-    expected = None if after == before else elided(after).removeprefix(header(case.source))
-    source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
-    return Case(case.file, case.line, case.name, case.pipeline, source, expected, tuple(statuses), case.incomparable)
 
 
 def header(text: str) -> str:
