@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from ..support.errors import ModelError, clipped
+
 if TYPE_CHECKING:
     from onnx import (
         IR_VERSION,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         GraphProto,
         ModelProto,
         NodeProto,
+        OperatorSetIdProto,
         SparseTensorProto,
         TensorProto,
         TypeProto,
@@ -50,6 +53,7 @@ else:
     GraphProto = _found.GraphProto
     ModelProto = _found.ModelProto
     NodeProto = _found.NodeProto
+    OperatorSetIdProto = _found.OperatorSetIdProto
     SparseTensorProto = _found.SparseTensorProto
     TensorProto = _found.TensorProto
     TypeProto = _found.TypeProto
@@ -63,16 +67,25 @@ __all__ = [
     "GraphProto",
     "ModelProto",
     "NodeProto",
+    "OperatorSetIdProto",
     "SparseTensorProto",
     "TensorProto",
     "TypeProto",
     "ValueInfoProto",
     "copy_fields",
     "remove_fold_map",
+    "require_utf8",
 ]
 
 FOLD_MAP_KEY = "irc.fold_map"
 """The key of an embedded fold map in the metadata of a model."""
+
+
+def require_utf8(name: str, subject: str) -> str:
+    """Return `name`, for which protobuf gives bytes if it is not UTF-8. Raises ModelError then."""
+    if not isinstance(name, str):
+        raise ModelError(f"{subject} is not UTF-8 text: {clipped(name)}")
+    return name
 
 
 def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:

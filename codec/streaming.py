@@ -185,6 +185,6 @@ def materialize_in_place(model: ModelProto) -> None:
 
 def materialize_tensor(tensor: TensorProto) -> None:
     """Replace the placeholder in `tensor`, if there is one, by the elements. Raises ModelError as `materialize`."""
-    payload = payload_of(tensor.raw_data)
+    payload = payload_of(tensor.raw_data) if _used else None
     if payload is not None:
         tensor.raw_data = b"".join(map(raw, payload.blocks()))

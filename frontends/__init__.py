@@ -1,4 +1,4 @@
-"""Readers of model formats: each makes an `irc.ir.Module`. `load` chooses by the file's name."""
+"""Readers of model formats, each of which returns an `irc.ir.Module`. `load` chooses one by the name of the file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 
 
 def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
-    """Read `path` into a module: IR text where the name ends in `.irc`, an ONNX model else; `-` is standard input.
+    """Read `path` into a module: IR text if the name ends in `.irc`, else an ONNX model; `-` is standard input.
 
-    Raises ModelError where the file cannot be read, is no model or one larger than `limits`, ParseError where IR
-    text does not parse.
+    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`; ParseError if IR text does not
+    parse.
     """
     if str(path).endswith(".irc"):
         from .text import load_text

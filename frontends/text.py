@@ -1,4 +1,4 @@
-"""The text frontend: files of IR text."""
+"""The reader of files of IR text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Parse the IR text in the file at `path`.
 
-    Raises ModelError where the file cannot be read or is larger than `limits`, ParseError where it does not parse.
+    Raises ModelError if the file cannot be read, exceeds `limits` or is not valid IR, ParseError if it does not parse.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from onnx import defs
 
 from ..codec.onnx_types import import_type
-from ..frontends.onnx.importer import constant_payload
+from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef

@@ -24,7 +24,7 @@ from irc.cli import main
 from irc.commands.options import LIMITS
 from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
-from irc.frontends.onnx.importer import SURE_OPSET
+from irc.frontends.onnx.opsets import SURE_OPSET
 from irc.ir.ops import BY_ONNX_NAME
 from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, ModelError, ParseError
@@ -432,7 +432,7 @@ def test_a_file_nested_ten_thousand_deep_is_refused(tmp_path: Path) -> None:
     for _ in range(10_000):
         graph = field(1, field(5, field(6, graph)))
     (tmp_path / "deep.onnx").write_bytes(field(7, graph))
-    with pytest.raises(ModelError, match="deeper than the 100 that protobuf reads"):
+    with pytest.raises(ModelError, match="deeper than the 100 levels that protobuf reads"):
         irc.load(tmp_path / "deep.onnx")
 
 
@@ -476,7 +476,7 @@ def test_text_nested_ten_thousand_deep_is_refused(text: str, name: str) -> None:
 )
 def test_text_nested_deeper_than_protobuf_reads_cannot_be_emitted(line: str) -> None:
     module = irc.parse('module {ir_version=8, opsets={"": 17, "d": 1}} graph(%x: f32[3]) { ' + line + " return(%y) }")
-    with pytest.raises(EmitError, match="deeper than the 100 messages that protobuf reads"):
+    with pytest.raises(EmitError, match="nested deeper than the 100 levels that protobuf reads"):
         irc.emit(module)
 
 
@@ -492,7 +492,7 @@ def test_functions_that_nest_deeper_inlined_than_protobuf_reads() -> None:
         graph = graph.node[0].attribute[0].g
     graph.node[0].CopyFrom(node("F", ["x", "c"], ["y"], domain="d"))
     compiled(made)
-    with pytest.raises(EmitError, match="deeper than the 100 messages that protobuf reads"):
+    with pytest.raises(EmitError, match="nested deeper than the 100 levels that protobuf reads"):
         irc.compile(made, "InlineFunctions")
 
 

@@ -18,8 +18,8 @@ from irc.support.errors import ModelError
 from onnx import ModelProto
 
 REFUSED = {
-    "odd/empty/model_of_nothing": "holds no graph",
-    "odd/empty/no_graph": "holds no graph",
+    "odd/empty/model_of_nothing": "has no graph",
+    "odd/empty/no_graph": "has no graph",
     "odd/function_sharing/function_twice": "is defined twice",
     "odd/input/listed_twice": "is defined twice",
     "odd/output/hollow": "which nothing defines",

@@ -55,9 +55,7 @@ def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names
     except ValueError as error:  # protobuf's, of a number or a name that it does not hold
         raise EmitError(f"the module cannot be written as ONNX: {reason(error)}") from None
     except DecodeError:  # copying is reading, too
-        raise EmitError(
-            "graphs or types stand in each other deeper than the 100 messages that protobuf reads"
-        ) from None
+        raise EmitError("graphs or types are nested deeper than the 100 levels that protobuf reads") from None
     return model, emitter.layers, emitter.names
 
 

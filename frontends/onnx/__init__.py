@@ -1,4 +1,4 @@
-"""The ONNX frontend: `load` and `from_model`."""
+"""The ONNX reader: `load` and `from_model` return modules, `read_model` a ModelProto."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ...support.limits import DEFAULT_LIMITS, Limits
 from .importer import import_model
 
 LARGE_FILE = 32 << 20
-"""Files from so many bytes on are not read whole."""
+"""Files of at least this many bytes are not read as a whole."""
 
 LARGE_PAYLOAD = 1 << 13
-"""In a large file, tensors from so many bytes on are read when they are needed."""
+"""In a large file, tensors of at least this many bytes are read on demand."""
 
 
 def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
 
-    Of a large file the large tensors are left where they are: it stays open as long as the module lives. Raises
-    ModelError where the file cannot be read, holds no ONNX model, or one that is larger than `limits`.
+    The large tensors of a large file are not read; the file stays open as long as the module lives. Raises ModelError
+    if the file cannot be read, is not an ONNX model, or exceeds `limits`.
     """
-    with _naming(path):
+    with _with_file_name(path):
         model, parts = _read(path)
         parts += external_parts(model, Path(path).parent)
         module = import_model(model, Path(path).parent, limits)
@@ -41,31 +41,32 @@ def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, Path]:
-    """The ModelProto at `path`, or on standard input for `-`, and the folder of its external data, which stay there.
+    """Return the ModelProto at `path`, or on standard input for `-`, and the folder of its external data.
 
-    Raises ModelError where a file cannot be read, is no ONNX model, or lies outside that folder.
+    External data is checked, not read. Raises ModelError if a file cannot be read or is not an ONNX model, or if
+    external data is missing or outside that folder.
     """
-    with _naming(path):
+    with _with_file_name(path):
         model, _ = _read(path, whole=True)
         external_parts(model, Path(path).parent)
     return model, Path(path).parent
 
 
 def from_model(model: ModelProto, base_dir: str | Path = ".", limits: Limits = DEFAULT_LIMITS) -> Module:
-    """Import a ModelProto, which must not be changed while the module lives; external data stands below `base_dir`.
+    """Import a ModelProto, which must not be changed while the module lives; external data is below `base_dir`.
 
-    Raises ModelError where the model breaks ONNX's rules for graphs, or is larger than `limits`.
+    Raises ModelError if the model breaks ONNX's rules for graphs, or exceeds `limits`.
     """
     module = import_model(model, Path(base_dir), limits)
     for tensor in external_tensors(model):
-        with suppress(ModelError):  # who reads the elements is told
+        with suppress(ModelError):  # raised when the elements are read
             module.payloads.append(external_part(tensor, Path(base_dir)))
     return module
 
 
 @contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
-    """Say in errors which file they are about."""
+def _with_file_name(path: str | Path) -> Iterator[None]:
+    """Put the name of the file before the message of a ModelError."""
     name = "standard input" if str(path) == "-" else str(path)
     try:
         yield
@@ -74,15 +75,15 @@ def _naming(path: str | Path) -> Iterator[None]:
 
 
 def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[FilePart]]:
-    """The message at `path`, and the parts of the file that placeholders in it stand for: none with `whole`."""
+    """Return the message at `path`, and the parts of the file that its placeholders represent: none with `whole`."""
     if str(path) == "-":
         return _parsed(sys.stdin.buffer.read()), []
-    place = Path(path)
+    file_path = Path(path)
     parts: list[FilePart] = []
     try:
-        if not place.is_file():  # what is no regular file can be read once, from its beginning to its end
-            return _parsed(place.read_bytes()), []
-        file = SourceFile.at(place)
+        if not file_path.is_file():  # a pipe or device: it can be read once, from beginning to end
+            return _parsed(file_path.read_bytes()), []
+        file = SourceFile.at(file_path)
     except FileNotFoundError:
         raise ModelError("there is no such file") from None
     except IsADirectoryError:
@@ -105,7 +106,7 @@ def _parsed(data: bytes) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         if "MaxDepth" in str(error):
-            raise ModelError("its messages stand in each other deeper than the 100 that protobuf reads") from None
+            raise ModelError("its messages are nested deeper than the 100 levels that protobuf reads") from None
         raise ModelError("this is not an ONNX model, or it is truncated") from None
     return model
 

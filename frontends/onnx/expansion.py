@@ -1,50 +1,63 @@
-"""Calls of model-local functions: how much there would be if each stood where it is called."""
+"""A bound on the size of a model once every call of a function is expanded."""
 
 from __future__ import annotations
 
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.traversal import all_graphs
 
-EXPANDED = 200_000
-"""Nodes that shape inference may visit because functions are called more than once; it takes 10 us for each."""
+FunctionName = tuple[str, str]
+"""Domain and name, which the overloads of a function share."""
+
+MAX_EXPANDED_NODES = 200_000
+"""Nodes that shape inference may visit because functions are called more than once. It takes 10 us for each."""
 
 
-def expands_little(model: ModelProto) -> bool:
-    """Whether shape inference, which goes into a function at each call, comes to an end soon. O(nodes), if there are
-    functions at all.
+def is_expansion_bounded(model: ModelProto) -> bool:
+    """Return whether shape inference, which enters a function at each call, ends soon. O(nodes).
+
+    It does not if a function calls itself, or if calls of calls make the model exponentially large.
     """
     if not model.functions:
         return True
-    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    sizes: dict[tuple[str, str], int] = {}
+    calls: dict[FunctionName, list[FunctionName]] = {}
+    sizes: dict[FunctionName, int] = {}
     for function in model.functions:
         nodes = _nodes(function.node)
-        key = (function.domain, function.name)
-        calls[key] = calls.get(key, []) + [(node.domain, node.op_type) for node in nodes]
-        sizes[key] = sizes.get(key, 0) + len(nodes)
-    total: dict[tuple[str, str], int] = {}
-    for start in calls:
-        stack, open_ = [start], set[tuple[str, str]]()
-        while stack:
-            key = stack[-1]
-            missing = [called for called in dict.fromkeys(calls[key]) if called in calls and called not in total]
-            if key in total:
-                stack.pop()
-            elif missing and key in open_:
-                return False  # it calls itself
-            elif missing:
-                open_.add(key)
-                stack.extend(missing)
-            else:
-                total[key] = sizes[key] + sum(total.get(called, 0) for called in calls[key])
-                stack.pop()
+        name = (function.domain, function.name)
+        calls[name] = calls.get(name, []) + [(node.domain, node.op_type) for node in nodes]
+        sizes[name] = sizes.get(name, 0) + len(nodes)
+    expanded = _expanded_sizes(calls, sizes)
+    if expanded is None:
+        return False
     own = sum(sizes.values()) + len(model.graph.node)
-    called = sum(total.get((node.domain, node.op_type), 0) for graph in all_graphs(model) for node in graph.node)
-    return called <= EXPANDED + 10 * own
+    called = sum(expanded.get((node.domain, node.op_type), 0) for graph in all_graphs(model) for node in graph.node)
+    return called <= MAX_EXPANDED_NODES + 10 * own
+
+
+def _expanded_sizes(
+    calls: dict[FunctionName, list[FunctionName]], sizes: dict[FunctionName, int]
+) -> dict[FunctionName, int] | None:
+    """Return the number of nodes of each function with its calls expanded, None if one calls itself."""
+    expanded: dict[FunctionName, int] = {}
+    for start in calls:
+        stack, entered = [start], set[FunctionName]()
+        while stack:
+            name = stack[-1]
+            missing = [called for called in dict.fromkeys(calls[name]) if called in calls and called not in expanded]
+            if name not in expanded and missing:
+                if name in entered:
+                    return None
+                entered.add(name)
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if name not in expanded:
+                expanded[name] = sizes[name] + sum(expanded.get(called, 0) for called in calls[name])
+    return expanded
 
 
 def _nodes(nodes: object) -> list[NodeProto]:
-    """The nodes with those in their graphs."""
+    """Return the nodes and those in their graphs."""
     found: list[NodeProto] = []
     stack = list(nodes)  # type: ignore[call-overload]
     while stack:

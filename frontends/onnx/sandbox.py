@@ -1,4 +1,4 @@
-"""Shape inference in a process of its own: onnx's is C++, which there are models to crash, or to keep busy for ever."""
+"""Shape inference in a child process: some models crash onnx's C++ code, or make it run forever."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import warnings
 from onnx import ModelProto, shape_inference
 
 SECONDS, SECONDS_PER_BYTE = 3, 1e-5
-"""Of a processor that inference may take, more for larger models: it takes 1e-7 of them for each byte as a rule."""
+"""Processor time that inference may take, and more per byte of the model: it usually takes 1e-7 s per byte."""
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
-"""Bytes that it may take, and as many times the model."""
+"""Bytes of memory that inference may take, and more as a multiple of the model."""
 
 
-def isolated(model: ModelProto) -> ModelProto | None:
-    """What shape inference makes of `model`, None where it fails, crashes, or takes too much time or memory."""
+def infer_shapes_in_child(model: ModelProto) -> ModelProto | None:
+    """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time or memory."""
     content = model.SerializeToString()
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which the child needs
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads: the child needs none
         child = os.fork()
     if not child:
         _infer(content, writing)
@@ -33,14 +33,14 @@ def isolated(model: ModelProto) -> ModelProto | None:
 
 
 def _infer(content: bytes, writing: int) -> None:
-    """The child: write the inferred model, and end."""
+    """Write the inferred model to the pipe, and end the process. Runs in the child."""
     faulthandler.disable()
     try:
         seconds = SECONDS + int(len(content) * SECONDS_PER_BYTE)
-        _lower(resource.RLIMIT_CPU, seconds)
-        _lower(resource.RLIMIT_CORE, 0)
-        with open("/proc/self/statm") as sizes:  # not everywhere
-            _lower(resource.RLIMIT_AS, int(sizes.read().split()[0]) * 4096 + MEMORY + MEMORY_TIMES * len(content))
+        _limit(resource.RLIMIT_CPU, seconds)
+        _limit(resource.RLIMIT_CORE, 0)
+        with open("/proc/self/statm") as sizes:  # Linux only
+            _limit(resource.RLIMIT_AS, int(sizes.read().split()[0]) * 4096 + MEMORY + MEMORY_TIMES * len(content))
     except (OSError, ValueError):
         pass
     try:
@@ -53,7 +53,7 @@ def _infer(content: bytes, writing: int) -> None:
         os._exit(1)
 
 
-def _lower(what: int, bound: int) -> None:
-    soft, hard = resource.getrlimit(what)
+def _limit(resource_id: int, bound: int) -> None:
+    soft, hard = resource.getrlimit(resource_id)
     bound = bound if soft == resource.RLIM_INFINITY else min(bound, soft)
-    resource.setrlimit(what, (bound, hard))
+    resource.setrlimit(resource_id, (bound, hard))

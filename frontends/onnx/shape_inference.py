@@ -1,27 +1,29 @@
-"""Types by onnx's own shape inference, run on a copy of the model without its payloads."""
+"""The types of values: those that the model declares, and those of onnx's own shape inference."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from ...codec.protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from ...codec.onnx_types import import_type
+from ...codec.protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
-from .expansion import expands_little
+from ...ir.types import TensorType, Type
+from .expansion import is_expansion_bounded
 
 PAYLOAD_LIMIT = 1024
-"""Tensors up to this many bytes keep their elements: shape inference reads targets of Reshape and the like."""
+"""Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
 
 
 def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isolate: bool = False) -> ModelProto | None:
-    """A model of the same graphs as `model` in which value_info is complete as far as onnx can tell.
+    """Return a copy of `model` without large payloads, in which onnx's shape inference has filled in value_info.
 
-    The nodes of the main graph come in `order`, if given: onnx wants them sorted. None where inference fails, which an
-    invalid model or an unknown operator version may cause. With `isolate` a process of its own does it.
+    The nodes of the main graph come in `order`, if given: onnx wants them sorted. With `isolate` inference runs in a
+    child process. The result is None if inference fails, as it may on an invalid model or an unknown operator version.
     """
-    light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, initializers that are no inputs are passed over
+    light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, onnx ignores initializers that are not inputs
     light.opset_import.extend(model.opset_import)
-    if expands_little(model):
+    if is_expansion_bounded(model):
         light.functions.extend(model.functions)
     _strip_graph(model.graph, light.graph, order)
     if model.ir_version < 4:
@@ -31,14 +33,37 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isola
         light.graph.input.extend(inputs)
     try:
         if isolate and os.name == "posix":
-            from .sandbox import isolated
+            from .sandbox import infer_shapes_in_child
 
-            return isolated(light)
+            return infer_shapes_in_child(light)
         from onnx import shape_inference
 
         return shape_inference.infer_shapes(light)
     except Exception:  # whatever onnx raises, the model is imported without these types
         return None
+
+
+def value_types(proto: GraphProto, inferred: GraphProto | None) -> dict[str, Type]:
+    """Return types by value name. Inferred types replace declared ones, except those of the graph's inputs."""
+    infos: list[ValueInfoProto] = []
+    for graph in (proto, inferred):
+        if graph is not None:
+            infos.extend(graph.value_info)
+            infos.extend(graph.output)
+    infos.extend(proto.input)
+    return {info.name: import_type(info.type) for info in infos if info.HasField("type")}
+
+
+def refines(type_: Type, declared: Type) -> bool:
+    """Return whether the tensor type `type_` agrees with `declared` and is at least as specific."""
+    if not isinstance(type_, TensorType) or not isinstance(declared, TensorType):
+        return False
+    if declared.dtype not in (None, type_.dtype) or type_.shape is None:
+        return False
+    shape = type_.shape if declared.shape is None else declared.shape
+    if len(shape) != len(type_.shape):
+        return False
+    return all([b in (None, a) for a, b in zip(type_.shape, shape, strict=True)])
 
 
 def _strip_graph(source: GraphProto, target: GraphProto, order: Sequence[int] | None = None) -> None:

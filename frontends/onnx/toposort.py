@@ -1,4 +1,4 @@
-"""A stable topological order for graphs whose nodes do not stand in one."""
+"""A stable topological sort of the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...support.errors import ModelError
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """The names a node reads, those inside its graphs included, whether or not they are defined there."""
+    """Yield the names that a node reads, including all names read inside its graphs."""
     stack = [node]
     while stack:
         top = stack.pop()
@@ -22,29 +22,15 @@ def reads(node: NodeProto) -> Iterator[str]:
 
 
 def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> list[int] | None:
-    """Positions of `nodes` such that every name is defined before it is read, earlier positions first where there is
-    a choice; None where they stand so already. Names that `known` finds around the
-    graph need no order. O(n log n).
+    """Return the indices of `nodes` in an order that defines every name before it is read. O(n log n).
 
-    Raises ModelError naming a node on it where there is a cycle.
+    The smallest index comes first where there is a choice; the result is None if the nodes are sorted already. `known`
+    returns a value for the names that graph inputs, initializers and outer graphs define. Raises ModelError, which
+    names a node on the cycle, if there is no such order.
     """
-    defined: set[str] = set()
-    ahead: list[str] = []  # what is read before any node has defined it
-    for node in nodes:
-        ahead += [name for name in node.input if name not in defined]
-        defined.update(node.output)
-    if all(known(name) is not None for name in ahead if name and name in defined):
+    if _is_sorted(nodes, known):
         return None
-    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    readers: list[list[int]] = [[] for _ in nodes]
-    missing = [0] * len(nodes)
-    for i, node in enumerate(nodes):
-        for name in set(reads(node)):
-            source = producer.get(name)
-            if (source is not None and source != i) or (source == i and name in node.input):
-                assert source is not None
-                readers[source].append(i)
-                missing[i] += 1
+    readers, missing = _dependencies(nodes)
     ready = [i for i, count in enumerate(missing) if not count]
     heapify(ready)
     order: list[int] = []
@@ -59,3 +45,28 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
         stuck = next(node for i, node in enumerate(nodes) if missing[i])
         raise ModelError(f"node {stuck.name or list(stuck.output)!r} ({stuck.op_type}) is part of a cycle")
     return order
+
+
+def _is_sorted(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> bool:
+    """Return whether every name that a node defines, and `known` does not, is read after it is defined."""
+    defined: set[str] = set()
+    early: list[str] = []
+    for node in nodes:
+        early += [name for name in node.input if name not in defined]
+        defined.update(node.output)
+    return all(known(name) is not None for name in early if name and name in defined)
+
+
+def _dependencies(nodes: Sequence[NodeProto]) -> tuple[list[list[int]], list[int]]:
+    """Return the readers of each node, by index, and the number of nodes that each node reads."""
+    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    readers: list[list[int]] = [[] for _ in nodes]
+    missing = [0] * len(nodes)
+    for i, node in enumerate(nodes):
+        for name in set(reads(node)):
+            source = producer.get(name)
+            # a name that a region of the node reads and the node itself defines is the region's own
+            if source is not None and (source != i or name in node.input):
+                readers[source].append(i)
+                missing[i] += 1
+    return readers, missing

@@ -1,0 +1,45 @@
+"""Operator set versions of a model, and of the installed onnx package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...codec.protos import IR_VERSION, ModelProto, OperatorSetIdProto, require_utf8
+from ...ir.ops import DEFAULT_DOMAINS
+from ...support.errors import clipped
+
+SURE_OPSET = 24
+"""The last opset of the default domain in the oldest onnx package that irc supports."""
+
+
+def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Return the version of each domain. The default domain is "", and has version 1 if it is not imported."""
+    versions = {"": 1}
+    for entry in imports:
+        domain = require_utf8(entry.domain, "a domain")
+        versions["" if domain in DEFAULT_DOMAINS else domain] = entry.version
+    return versions
+
+
+def newest_opset() -> int:
+    """Return the last opset of the default domain that the installed onnx package knows."""
+    from onnx import defs
+
+    return int(defs.onnx_opset_version())
+
+
+def is_newer(opset: int) -> bool:
+    """Return whether an opset is newer than all that are known. The onnx package is imported only if it may be."""
+    return opset > SURE_OPSET and opset > newest_opset()
+
+
+def version_warnings(model: ModelProto) -> Iterator[str]:
+    """Yield a warning for each version that is newer than the installed onnx package."""
+    if model.ir_version > IR_VERSION:
+        yield f"IR version {model.ir_version} is newer than the {IR_VERSION} known here"
+    owners = [("the model", model.opset_import)]
+    owners.extend((f"function {clipped(function.name)}", function.opset_import) for function in model.functions)
+    for owner, imports in owners:
+        version = opset_versions(imports)[""]
+        if is_newer(version):
+            yield f"{owner} is in opset {version}, newer than the {newest_opset()} known here: its operators are kept"
