@@ -16,8 +16,8 @@ from ..ir.graph import Value
 from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
-from ..support.files import Together, replacing, writing
-from ..support.output_paths import arrays_of
+from ..support.files import FileTransaction, replacing, writing
+from ..support.output_paths import arrays_path
 from .foldmap import (
     Arrays,
     FoldMap,
@@ -87,7 +87,7 @@ class Result:
         embed_fold_map: bool = False,
         external_data: bool = False,
         check: Check | None = None,
-        files: Together | None = None,
+        files: FileTransaction | None = None,
     ) -> None:
         """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
         each file is complete or not there, and where several processes write to one place, all are of one of them.
@@ -99,12 +99,12 @@ class Result:
         Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
         `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
         """
-        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_of(Path(fold_map)))))
+        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))))
         model = self._model
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
-        own = Together(path, fold_map)
+        own = FileTransaction(path, fold_map)
         with own if files is None else nullcontext(files) as together:
             save = partial(save_model, model, path, self.module.base_dir, together, external_data=external_data)
             if fold_map is None:
@@ -128,7 +128,7 @@ class Result:
         save: Callable[[Through, Check | None], None],
         fold_map: Path,
         store: str,
-        files: Together,
+        files: FileTransaction,
         check: Check | None,
     ) -> None:
         """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from ..frontends.onnx import read_model
     from ..report import collect_alignment, writing_report
     from ..support.errors import UsageError
-    from ..support.files import Together
+    from ..support.files import FileTransaction
     from ..support.output_paths import check_apart
     from ..support.terminal import progress
     from ..verify.align_table import print_alignment
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.rows, first)
     warn(warnings)
-    with Together(options.json, options.html) as files:
+    with FileTransaction(options.json, options.html) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))
         if options.html:

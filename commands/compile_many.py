@@ -20,9 +20,9 @@ from ..parallel.jobs import JobResult, run_jobs
 from ..passes.infra import Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
 from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
-from ..support.files import clean
+from ..support.files import remove_stale_files
 from ..support.limits import DEFAULT_LIMITS, Limits
-from ..support.output_paths import Places, check_apart, places_of, text_of
+from ..support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
 from .compile_one import add_options, compile_one
 from .options import GC_THRESHOLDS, LIMITS
 from .summary import Summary
@@ -51,7 +51,7 @@ class CompileJob:
     """A model to compile, its output files, and the folder that relative paths start from."""
 
     options: argparse.Namespace
-    places: Places
+    places: OutputPaths
     folder: str = field(default_factory=os.getcwd)
 
     def run(self) -> tuple[str | None, dict[str, Any]]:
@@ -75,7 +75,7 @@ class CompileJob:
     def clean_up(self) -> None:
         """Remove the temporary files that a killed compile left beside its outputs."""
         for path in self.places.files(self.folder):
-            clean(path)
+            remove_stale_files(path)
 
     def outcome(self, result: JobResult[tuple[str | None, dict[str, Any]]]) -> Outcome:
         """Return the outcome for the result of this job."""
@@ -113,7 +113,7 @@ def compile_many(
     for name in LIMITS:
         setattr(options, name, getattr(limits, name))
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
-    found = _jobs(options, places_of([str(model) for model in models], *folders))
+    found = _jobs(options, assign_output_paths([str(model) for model in models], *folders))
     make_folders(found)
     outcomes = {result.index: found[result.index].outcome(result) for result in run_jobs(found, jobs)}
     return [outcomes[index] for index in range(len(found))]
@@ -157,12 +157,12 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
     for name in SINGLE:
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} goes with one model")
-    found = places_of(options.models, options.output, options.fold_map, options.report, options.dump_ir)
+    found = assign_output_paths(options.models, options.output, options.fold_map, options.report, options.dump_ir)
     check_apart([options.json], [*options.models, *(file for places in found for file in places.files(""))])
     return _jobs(options, found)
 
 
-def _jobs(options: argparse.Namespace, found: Sequence[Places]) -> list[CompileJob]:
+def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
         CompileJob(
             argparse.Namespace(
@@ -199,8 +199,8 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
 
 def document_of(outcome: Outcome) -> dict[str, Any]:
     """Return the entry of `--json` for a model."""
-    output = text_of(outcome.output) if outcome.error is None else None
-    return {"model": text_of(outcome.model), "output": output, "error": outcome.error, **outcome.summary}
+    output = path_to_text(outcome.output) if outcome.error is None else None
+    return {"model": path_to_text(outcome.model), "output": output, "error": outcome.error, **outcome.summary}
 
 
 @contextmanager

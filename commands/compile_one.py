@@ -81,7 +81,7 @@ def _compile(
     from ..backends.compiler import read
     from ..backends.onnx.external_output import check_kept
     from ..passes import PassContext
-    from ..support.files import Together
+    from ..support.files import FileTransaction
 
     start = perf_counter()
     module = read(options.model, limits_of(options))
@@ -93,7 +93,7 @@ def _compile(
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = count_nodes(module) if summary.is_wanted or not options.quiet else 0
-    files = Together(output, options.fold_map, options.json)
+    files = FileTransaction(output, options.fold_map, options.json)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 

@@ -98,9 +98,9 @@ def name_of(model: str) -> str:
     """What a report calls a model."""
     from pathlib import Path
 
-    from ..support.output_paths import text_of
+    from ..support.output_paths import path_to_text
 
-    return "standard input" if model == "-" else text_of(Path(model).name)
+    return "standard input" if model == "-" else path_to_text(Path(model).name)
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:
@@ -118,9 +118,9 @@ def map_files(fold_map: str | None) -> list[str | Path | None]:
     """Where a fold map and its arrays are, if there is one."""
     from pathlib import Path
 
-    from ..support.output_paths import arrays_of
+    from ..support.output_paths import arrays_path
 
-    return [] if fold_map is None else [fold_map, arrays_of(Path(fold_map))]
+    return [] if fold_map is None else [fold_map, arrays_path(Path(fold_map))]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Files that are either there in full or not at all.
+"""Atomic writes: a file is there in full or not at all.
 
-A file is written under a temporary name beside its own, and renamed. It is not forced to the disk before, as no
-compiler does: after a loss of power it may be empty, and can be made again.
+A file is written under a temporary name in the same folder, and renamed. It is not synchronized to the disk before:
+after a loss of power it may be empty, and can be made again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from types import TracebackType
 
 from .errors import EmitError
 
-MAX_NOTES = 1 << 16
-"""Bytes of a note that are read."""
+MAX_JOURNAL = 1 << 16
+"""Bytes of a journal that are read."""
 
 
 @dataclass(slots=True)
-class Pending:
-    """A file that is being written under the name `temporary`, and will be at `path`, which may still be changed."""
+class PendingFile:
+    """A file that is written as `temporary` and renamed to `path`, which may change until then."""
 
     temporary: Path
     path: Path
@@ -33,7 +33,7 @@ class Pending:
 
 @contextmanager
 def writing(name: object) -> Iterator[None]:
-    """Errors of the system become EmitErrors that name what was written; a reader that has gone is no error of it."""
+    """Turn an OSError of the block into an EmitError that begins with `name`; a BrokenPipeError passes."""
     try:
         yield
     except BrokenPipeError:
@@ -44,28 +44,27 @@ def writing(name: object) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which takes its place when the block ends well and goes when it does not.
+    """Yield a temporary file that is renamed to `path` when the block ends well, and removed when it does not.
 
-    What is no regular file, as a device, is given itself. Raises EmitError where the folder is missing or cannot be
-    written.
+    For a device or a pipe yield `path` itself. Raises EmitError where the file cannot be written.
     """
     with writing(path):
         if path.exists() and not path.is_file() and not path.is_dir():
-            yield path  # a device or a pipe is written to, not replaced
+            yield path
             return
         with pending(path) as file:
             yield file.temporary
 
 
 @contextmanager
-def pending(path: Path) -> Iterator[Pending]:
-    """A temporary file beside `path`, as `replacing`; those that a killed process left there are removed."""
+def pending(path: Path) -> Iterator[PendingFile]:
+    """Yield a file as `replacing` does, after those are removed that a killed process left for `path`."""
     with writing(path):
         if path.is_dir():
             raise EmitError(f"{path}: cannot be written: this is a folder")
-        clean(path)
+        remove_stale_files(path)
         lock, temporary = _create(path)
-        file = Pending(temporary, path)
+        file = PendingFile(temporary, path)
         try:
             yield file
             file.temporary.replace(file.path)
@@ -78,34 +77,34 @@ def pending(path: Path) -> Iterator[Pending]:
                 os.close(lock)
 
 
-class Turn:
-    """The right to put files in place for `path`, which one process has at a time while the others wait.
+class PathLock:
+    """A lock file beside `path`: one process at a time renames files to `path`, the others wait.
 
-    What it notes and does not take back stays behind, for the next one to read.
+    The file holds a journal. A process that is killed leaves it for the next one to read.
     """
 
     def __init__(self, path: Path) -> None:
-        self.place = path.with_name(f"{_stem(path)}lock")
+        self.path = path.with_name(f"{_prefix(path)}lock")
         self._handle: int | None = None
 
-    def __enter__(self) -> Turn:
-        """Raises OSError where the folder cannot be written, EmitError where another file has the name of the lock."""
-        while True:
-            handle = os.open(self.place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    def __enter__(self) -> PathLock:
+        """Wait for the lock. Raises OSError where the folder cannot be written, EmitError for a file of its name."""
+        while self._handle is None:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
             try:
                 locked = _lock(handle, wait=True)
-                if locked and os.fstat(handle).st_nlink:  # the one before did not remove it
-                    if _read_notes(handle) is None:
-                        raise EmitError(f"{self.place}: this is in the way, and no lock that was made here: remove it")
+                if locked and os.fstat(handle).st_nlink:  # else the process before has removed it: make a new one
+                    if _read_journal(handle) is None:
+                        raise EmitError(f"{self.path}: this file is not a lock of irc, but has its name: remove it")
                     self._handle = handle
-                    return self
             finally:
                 if self._handle is None:
                     os.close(handle)
-            if locked is None:  # there are no turns here
+            if locked is None:  # files cannot be locked here
                 with suppress(OSError):
-                    self.place.unlink()
-                return self
+                    self.path.unlink()
+                break
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -114,110 +113,67 @@ class Turn:
             return
         with suppress(OSError):
             if not os.fstat(self._handle).st_size:
-                self.place.unlink()
+                self.path.unlink()
         os.close(self._handle)
         self._handle = None
 
-    def notes(self) -> list[str]:
-        """What the one before noted, if it did not come to its end."""
-        return [] if self._handle is None else _read_notes(self._handle) or []
+    def read_journal(self) -> list[str]:
+        """Return the entries that a process left which did not come to its end."""
+        return [] if self._handle is None else _read_journal(self._handle) or []
 
-    def note(self, notes: Iterable[str]) -> None:
-        """Note texts for the next one. Raises OSError where they cannot be written."""
+    def write_journal(self, entries: Iterable[str]) -> None:
+        """Replace all entries. Raises OSError."""
         if self._handle is None:
             return
         os.ftruncate(self._handle, 0)
         os.lseek(self._handle, 0, os.SEEK_SET)
-        notes = [_mark(self._handle), *notes]
-        if len(notes) > 1:
-            os.write(self._handle, b"".join(os.fsencode(text) + b"\0" for text in notes))
+        entries = [_mark(self._handle), *entries]
+        if len(entries) > 1:
+            os.write(self._handle, b"".join(os.fsencode(entry) + b"\0" for entry in entries))
 
 
-class Together(ExitStack):
-    """Files that come into place when the block ends well, those that were entered last first, while no other process
-    puts files to `places`: of several that are written by two processes at once all are from the same one. None, and
-    `-` for standard output, are no files.
+class FileTransaction(ExitStack):
+    """Files that are renamed into place together when the block ends well, the last one entered first.
 
-    Where the process is killed between them, some are of the new ones, and each of those is complete.
+    Meanwhile no other process renames files to `paths`: where two processes write the same files at once, all come from
+    one of them. None and `-` (standard output) are ignored. A process that is killed between two renames leaves some
+    new files and some old ones, each of them complete.
     """
 
-    def __init__(self, *places: str | Path | None) -> None:
+    def __init__(self, *paths: str | Path | None) -> None:
         super().__init__()
-        self.turns = {Path(place): Turn(Path(place)) for place in places if place not in (None, "-")}
-        self.named: list[Pending] = []
-        """The files of `add`."""
+        self.locks = {Path(path): PathLock(Path(path)) for path in paths if path not in (None, "-")}
+        self.added: list[PendingFile] = []
 
-    def add(self, path: Path) -> Pending:
+    def add(self, path: Path) -> PendingFile:
         """Enter `pending(path)`."""
-        self.named.append(self.enter_context(pending(path)))
-        return self.named[-1]
+        self.added.append(self.enter_context(pending(path)))
+        return self.added[-1]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        with ExitStack() as taken:
+        with ExitStack() as locked:
             if kind is None:
                 try:
-                    self._take(taken)
+                    self._lock_all(locked)
                 except BaseException:
                     super().__exit__(*sys.exc_info())
                     raise
             return bool(super().__exit__(kind, error, trace))
 
-    def _take(self, taken: ExitStack) -> None:
-        """Each process takes its turns in the same order, so that none waits for one that waits for it."""
-        files = [path for path in self.turns if path.is_file() or not path.exists()]
-        places = {os.path.realpath(self.turns[path].place): path for path in files}
-        for _, path in sorted(places.items()):
+    def _lock_all(self, locked: ExitStack) -> None:
+        # Every process takes its locks in the same order, so that no two wait for each other.
+        files = [path for path in self.locks if path.is_file() or not path.exists()]
+        for _, path in sorted((os.path.realpath(self.locks[path].path), path) for path in files):
             with writing(path):
-                taken.enter_context(self.turns[path])
+                locked.enter_context(self.locks[path])
 
 
-def _mark(handle: int) -> str:
-    """What only a file that was written here begins with: a copy of it, or one that came with a model, is another."""
-    return f"irc {os.fstat(handle).st_ino}"
-
-
-def _read_notes(handle: int) -> list[str] | None:
-    """The notes in a lock, None where it is none."""
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    os.lseek(handle, 0, os.SEEK_SET)
-    mark, *notes = os.fsdecode(os.read(handle, MAX_NOTES)).split("\0")
-    return notes[:-1] if mark == _mark(handle) or not status.st_size else None
-
-
-def _stem(path: Path) -> str:
-    return f".{path.name[:48]}."
-
-
-def _create(path: Path) -> tuple[int | None, Path]:
-    """A new file beside `path`, and the descriptor that keeps it locked, if files can be locked there.
-
-    Its name has its own number in the file system, so that no file that was put there otherwise is taken for it.
-    """
-    for number in count():
-        temporary = path.with_name(f"{_stem(path)}{os.getpid()}-{number}.tmp")
-        with suppress(FileExistsError):
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            locked = _lock(handle)
-            if locked is None:
-                os.close(handle)  # some systems rename no file that is open
-                return None, temporary
-            status = os.fstat(handle)
-            if locked and status.st_nlink:  # nobody took it for a leftover in between
-                numbered = path.with_name(f"{_stem(path)}{os.getpid()}-{status.st_ino}.tmp")
-                temporary.rename(numbered)
-                return handle, numbered
-            os.close(handle)
-    raise AssertionError
-
-
-def clean(path: Path) -> None:
-    """Remove temporary files of `path` that no process writes any more: the lock of a process goes with it."""
-    name = re.compile(re.escape(_stem(path)) + r"(?:\d+-(\d+)\.tmp|lock)")
-    with suppress(OSError):  # who may not list a folder may still write there
+def remove_stale_files(path: Path) -> None:
+    """Remove temporary files and locks for `path` whose process has ended, which ended its locks on them."""
+    name = re.compile(re.escape(_prefix(path)) + r"(?:\d+-(\d+)\.tmp|lock)")
+    with suppress(OSError):  # a folder that cannot be listed may still be written
         for match in filter(None, map(name.fullmatch, os.listdir(path.parent))):
             entry, number = match.group(), match.group(1)
             with suppress(OSError):
@@ -230,16 +186,55 @@ def clean(path: Path) -> None:
                     os.close(handle)
 
 
+def _prefix(path: Path) -> str:
+    return f".{path.name[:48]}."
+
+
+def _create(path: Path) -> tuple[int | None, Path]:
+    """Return a new file beside `path` and its handle, which holds a lock on it, or None where files cannot be locked.
+
+    Its name has its inode number: a file that came there otherwise has another one, and is not taken for stale.
+    """
+    for number in count():
+        temporary = path.with_name(f"{_prefix(path)}{os.getpid()}-{number}.tmp")
+        with suppress(FileExistsError):
+            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            locked = _lock(handle)
+            if locked is None:
+                os.close(handle)  # some systems rename no file that is open
+                return None, temporary
+            status = os.fstat(handle)
+            if locked and status.st_nlink:  # else another process took it for stale before it was locked
+                numbered = path.with_name(f"{_prefix(path)}{os.getpid()}-{status.st_ino}.tmp")
+                temporary.rename(numbered)
+                return handle, numbered
+            os.close(handle)
+    raise AssertionError
+
+
+def _mark(handle: int) -> str:
+    # A copy of a lock, or one that came with a model, has another inode number.
+    return f"irc {os.fstat(handle).st_ino}"
+
+
+def _read_journal(handle: int) -> list[str] | None:
+    """Return the entries, or None where the file is not a lock that irc made."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    os.lseek(handle, 0, os.SEEK_SET)
+    mark, *entries = os.fsdecode(os.read(handle, MAX_JOURNAL)).split("\0")
+    return entries[:-1] if mark == _mark(handle) or not status.st_size else None
+
+
 def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file: False where another process has, None where files cannot be locked."""
+    """Lock a file; return False where another process has locked it, None where files cannot be locked."""
     try:
         import fcntl
-    except ImportError:
-        return None
-    try:
+
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:
+    except (ImportError, OSError):
         return None
     return True

@@ -102,7 +102,7 @@ def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
         (["a.onnx", "a.onnx"], "a.onnx: the model is given twice"),
         (["a.onnx", "x/../a.onnx"], "x/../a.onnx: the model is given twice"),
         (["a.onnx", "a.pb"], "a.onnx and a.pb: both would be written to"),
-        (["a.onnx", "a.irc.onnx"], "a.onnx: its output would take the place of a.irc.onnx"),
+        (["a.onnx", "a.irc.onnx"], "a.onnx: its output would replace a.irc.onnx"),
         (["a.onnx", "-"], "standard input can only be compiled alone"),
         (["a.onnx", "b.onnx", "-o", "-"], "not to standard output"),
         (["a.onnx", "b.onnx", "-o", "a.pb"], "a.pb is a file"),

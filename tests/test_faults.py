@@ -28,8 +28,8 @@ from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, 
 from irc.backends.onnx.background_writer import DEPTH, SMALL, BackgroundWriter
 from irc.cli import main
 from irc.commands.compile_many import CompileJob
-from irc.support.files import Turn, clean
-from irc.support.output_paths import Places
+from irc.support.files import PathLock, remove_stale_files
+from irc.support.output_paths import OutputPaths
 from onnx import TensorProto, helper, numpy_helper
 from test_large_models import arrays, external_files, network
 
@@ -375,7 +375,7 @@ def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch:
 @pytest.mark.parametrize("name", ["o.onnx", "a" * 200 + ".onnx"])
 def test_cleaning_up_leaves_what_a_live_process_writes(name: str, tmp_path: Path) -> None:
     output = tmp_path / name
-    job = CompileJob(argparse.Namespace(), Places(str(tmp_path / "i.onnx"), str(output)))
+    job = CompileJob(argparse.Namespace(), OutputPaths(str(tmp_path / "i.onnx"), str(output)))
     with irc.support.files.replacing(output) as live:
         dead = live.with_name(live.name.replace("-0.tmp", "-1.tmp"))
         dead.write_bytes(b"half")
@@ -417,8 +417,8 @@ def test_data_of_a_taken_name_is_not_replaced_before_its_model_is(tmp_path: Path
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_a_note_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> None:
-    """A lock with a note may come with a stranger's model; also of one that was made here only data files that bear the
+def test_a_journal_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> None:
+    """A lock with a journal may come with a stranger's model; also of one that was made here only data files of the
     model's name are removed.
     """
     names = ["keep.bin", "../above", "o.onnx.0123456789abcdef.data", "p.onnx.0123456789abcdef.data"]
@@ -437,21 +437,21 @@ def test_a_note_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> N
         irc.compile(folder / "o.onnx").save(folder / "o.onnx")
         left -= {".o.onnx.lock", names[2]}
     else:
-        with pytest.raises(irc.EmitError, match="no lock that was made here"):
+        with pytest.raises(irc.EmitError, match="this file is not a lock of irc"):
             irc.compile(folder / "o.onnx").save(folder / "o.onnx")
     assert {path.name for path in folder.iterdir()} == left
     assert (tmp_path / "above").exists()
 
 
-def test_a_turn_is_waited_for_and_left_clean(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_and_left_clean(tmp_path: Path) -> None:
     path = tmp_path / "o.onnx"
-    with Turn(path) as turn:
-        turn.note(["a", "ö"])
-        clean(path)
-        assert turn.notes() == ["a", "ö"]
-    with Turn(path) as turn:
-        assert turn.notes() == ["a", "ö"]
-        turn.note(())
+    with PathLock(path) as lock:
+        lock.write_journal(["a", "ö"])
+        remove_stale_files(path)
+        assert lock.read_journal() == ["a", "ö"]
+    with PathLock(path) as lock:
+        assert lock.read_journal() == ["a", "ö"]
+        lock.write_journal(())
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from graphs import conv_bn
 from irc.cli import main
-from irc.support.files import clean
+from irc.support.files import remove_stale_files
 from onnx import ModelProto, external_data_helper
 
 Files = dict[str, bytes]
@@ -161,7 +161,7 @@ def test_temporary_files_that_were_left_go(tmp_path: Path) -> None:
     numbered = tmp_path / f".o.onnx.77-{left.stat().st_ino}.tmp"
     left.rename(numbered)
     (tmp_path / ".o.onnx.78-0.tmp").touch()
-    clean(tmp_path / "o.onnx")
+    remove_stale_files(tmp_path / "o.onnx")
     assert files(tmp_path) == {}
 
 

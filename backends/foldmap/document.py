@@ -18,9 +18,9 @@ from ...codec.traversal import value_names
 from ...ir.payload import file_digest
 from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError, clipped
-from ...support.files import Together, replacing, writing
+from ...support.files import FileTransaction, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits
-from ...support.output_paths import path_of, text_of
+from ...support.output_paths import path_from_text, path_to_text
 from .arrays import Arrays, entries_of
 from .lines import lines_of
 from .npz import NpzWriter
@@ -81,7 +81,7 @@ class FoldMap:
         """
         check_store(store)
         path = Path(path)
-        with Together(path) as files:
+        with FileTransaction(path) as files:
             target = files.enter_context(replacing(path))
             npz = NpzWriter(path, files) if store == "npz" else None
             with writing(path):
@@ -326,8 +326,8 @@ def _stored(data: dict[str, Any], folder: Path, limits: Limits) -> Arrays:
     name = str(store.get("path"))
     shown = clipped(name)
     try:
-        path = folder / path_of(name)
-        inside = text_of(path.name) == name and os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
+        path = folder / path_from_text(name)
+        inside = path_to_text(path.name) == name and os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
     except (OSError, ValueError) as error:
         raise FoldMapError(f"{shown} is no name of a file: {error}") from None
     if not inside:

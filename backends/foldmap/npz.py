@@ -13,7 +13,7 @@ from ...ir.payload import file_digest
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
 from ...support.files import replacing, writing
-from ...support.output_paths import arrays_of, text_of
+from ...support.output_paths import arrays_path, path_to_text
 
 COMPRESSED = 1 << 16
 """Arrays of fewer bytes are compressed: larger ones are residuals and weights, which hardly shrink, and take long."""
@@ -27,7 +27,7 @@ class NpzWriter:
 
         Raises FoldMapError where it would be the document itself, EmitError where it cannot be written.
         """
-        self.path = arrays_of(document)
+        self.path = arrays_path(document)
         if self.path == document:
             raise FoldMapError(f"{document}: the arrays of the fold map go to the npz file of that name")
         self._temporary = files.enter_context(replacing(self.path))
@@ -48,7 +48,7 @@ class NpzWriter:
         """Close the file; what a document says of it."""
         with writing(self.path):
             self._archive.close()
-            return {"kind": "npz", "path": text_of(self.path.name), "digest": file_digest(self._temporary)}
+            return {"kind": "npz", "path": path_to_text(self.path.name), "digest": file_digest(self._temporary)}
 
     def _close(self, *_: object) -> None:
         """Of an archive that was not finished nothing is left, nor is what it has to say of any use."""

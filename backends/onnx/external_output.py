@@ -11,8 +11,8 @@ from ...codec.traversal import external_tensors
 from ...ir.module import Module
 from ...ir.payload import FilePart, file_digest
 from ...support.errors import EmitError
-from ...support.files import Together, Turn, replacing, writing
-from ...support.output_paths import read_at, replaced
+from ...support.files import FileTransaction, PathLock, replacing, writing
+from ...support.output_paths import entry_path, paths_read
 
 DIGITS = 16
 """Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
@@ -30,14 +30,14 @@ def check_kept(module: Module, output: str | Path, *others: str | Path | None) -
     source = module.source
     if not isinstance(source, ModelProto) or not any(isinstance(part, FilePart) for part in module.payloads):
         return
-    kept = {place for file in external_files(source, module.base_dir) for place in read_at(file)}
-    placed = {replaced(file) for file in external_files(source, Path(output).parent)}
+    kept = {place for file in external_files(source, module.base_dir) for place in paths_read(file)}
+    placed = {entry_path(file) for file in external_files(source, Path(output).parent)}
     for path, taken in [(output, kept), *((other, kept | placed) for other in others)]:
-        if path not in (None, "-") and replaced(str(path)) in taken:
+        if path not in (None, "-") and entry_path(str(path)) in taken:
             raise EmitError(f"{path}: cannot be written: the model reads tensors from it")
 
 
-def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: Together) -> ModelProto:
+def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: FileTransaction) -> ModelProto:
     """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
 
     A file that is already there with the same content stays; beside one with other content the data goes by the name of
@@ -45,7 +45,7 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
-    if any(replaced(target) in read_at(base_dir / location) for location in locations):
+    if any(entry_path(target) in paths_read(base_dir / location) for location in locations):
         raise EmitError(f"{target}: cannot be written: the model reads tensors from it")
     if os.path.realpath(base_dir) == os.path.realpath(folder) or not locations:
         return model
@@ -62,7 +62,7 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
     return model
 
 
-def _place(source: Path, location: str, target: Path, files: Together) -> str:
+def _place(source: Path, location: str, target: Path, files: FileTransaction) -> str:
     """Where the content of `source` is: at `location`, if nothing else is there.
 
     Raises EmitError where that lies outside the folder of `target`.
@@ -77,7 +77,7 @@ def _place(source: Path, location: str, target: Path, files: Together) -> str:
         raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with Turn(destination):  # another compile may bring other data by that name
+        with PathLock(destination):  # another compile may bring other data by that name
             taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(target)
             if not taken:
                 with replacing(destination) as temporary:
@@ -92,9 +92,9 @@ def _place(source: Path, location: str, target: Path, files: Together) -> str:
     return location
 
 
-def point_to_temporary(model: ModelProto, folder: Path, files: Together) -> None:
+def point_to_temporary(model: ModelProto, folder: Path, files: FileTransaction) -> None:
     """Let `model`, whose external data stands below `folder`, read what is still to come into place where it is now."""
-    now = {file.path: file.temporary for file in files.named}
+    now = {file.path: file.temporary for file in files.added}
     for tensor in external_tensors(model):
         temporary = now.get(folder / external_location(tensor))
         for entry in tensor.external_data:

@@ -22,7 +22,7 @@ from ...codec.traversal import all_graphs, external_tensors
 from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
 from ...ir.tensor import ArrayTensor, ScaledTensor
 from ...support.errors import EmitError, ModelError
-from ...support.files import Together, replacing, writing
+from ...support.files import FileTransaction, replacing, writing
 from ...support.record import record
 from .external_output import DIGITS, place_external_data, point_to_temporary
 
@@ -46,7 +46,7 @@ def save_model(
     model: ModelProto,
     path: str | Path,
     base_dir: Path,
-    files: Together | None = None,
+    files: FileTransaction | None = None,
     through: Through | None = None,
     check: Check | None = None,
     *,
@@ -71,7 +71,7 @@ def save_model(
             sys.stdout.buffer.flush()
         return
     if files is None:
-        with Together(path) as own:
+        with FileTransaction(path) as own:
             save_model(model, path, base_dir, own, through, check, external_data=external_data)
         return
     path = Path(path)
@@ -200,7 +200,7 @@ class _Placed:
 
 
 def _with_data_file(
-    model: ModelProto, path: Path, base_dir: Path, files: Together, through: Through | None, *, in_memory: bool
+    model: ModelProto, path: Path, base_dir: Path, files: FileTransaction, through: Through | None, *, in_memory: bool
 ) -> ModelProto:
     """`model` with its large tensors, or only those `in_memory` too, in a file of external data beside `path`, which is
     written if there are any.
@@ -270,12 +270,12 @@ class _NewData:
     stays: copies of that model may read it, too.
     """
 
-    def __init__(self, path: Path, files: Together) -> None:
+    def __init__(self, path: Path, files: FileTransaction) -> None:
         """To be made before the model is entered in `files`: what is entered first is left last."""
         self.read: set[str] = set()
         """What the new model reads."""
         self._path = path
-        self._turn = files.turns[path]
+        self._lock = files.locks[path]
         self._name = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.[^/\0]+")
         self._new: set[str] = set()
         self._doubtful: set[str] = set()
@@ -290,10 +290,10 @@ class _NewData:
             self._new = set(filter(self._name.fullmatch, self.read)) - there
             if there:
                 old = self._read_now()
-                left = set(self._turn.notes()) if old is not None else set()
+                left = set(self._lock.read_journal()) if old is not None else set()
                 self._doubtful = (left - (old or set())) & there
             self._doubtful |= self._new
-            self._turn.note(sorted(self._doubtful))
+            self._lock.write_journal(sorted(self._doubtful))
 
     def _forget(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._doubtful:
@@ -302,7 +302,7 @@ class _NewData:
         with suppress(OSError):  # the next one will see to it
             for name in self._new if read is None else self._doubtful - read:
                 self._path.with_name(name).unlink(missing_ok=True)
-            self._turn.note(())
+            self._lock.write_journal(())
 
     def _read_now(self) -> set[str] | None:
         """What the model that is there reads; None where there is none."""

@@ -19,7 +19,7 @@ from irc.commands.compile_many import CompileJob
 from irc.commands.compile_one import add_options
 from irc.parallel import jobs
 from irc.parallel.jobs import JobResult, WorkerPool
-from irc.support.output_paths import Places
+from irc.support.output_paths import OutputPaths
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
@@ -85,7 +85,7 @@ def job(model: Path, output: Path) -> CompileJob:
     add_options(options)
     given = options.parse_args(["-o", str(output)])
     given.model = str(model)
-    return CompileJob(given, Places(str(model), str(output)))
+    return CompileJob(given, OutputPaths(str(model), str(output)))
 
 
 def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
