@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from ..support.terminal import progress
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
-    from ..verify.branch_outputs import exposed
+    from ..verify.branch_outputs import expose_branch_tensors
     from ..verify.comparison import Comparison
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
@@ -81,18 +81,18 @@ def run(options: argparse.Namespace) -> int:
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
-        inside = (exposed(first, base_dir), exposed(second, other_dir))
+        inside = (expose_branch_tensors(first, base_dir), expose_branch_tensors(second, other_dir))
         with _blaming(options):
             comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
             found = align(comparison, inside[1], other_dir, fold_map)
-    warnings = comparison.warnings(found.rows, first)
+    warnings = comparison.warnings(found.differences, first)
     warn(warnings)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
             files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))
         if options.html:
             names = (name_of(options.first), name_of(options.second))
-            page = collect_alignment(names, first, second, found.measures())
+            page = collect_alignment(names, first, second, found.report_rows())
             files.enter_context(writing_report(options.html, page))
         if options.dump:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)

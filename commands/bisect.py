@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from ..support.errors import UsageError, visible
     from ..support.terminal import progress
     from ..verify import VerifyNumerics
-    from ..verify.bisection import bisect, judge_command, judge_numbers
+    from ..verify.bisection import bisect, judge_by_command, judge_numerically
     from ..verify.inputs import read_inputs
 
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
     if options.judge is None:
         frozen = any(pass_.freezes for pass_ in pipeline.passes)
         verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer, frozen=frozen)
-        judge = judge_numbers(verify, read(options.model, limits))
+        judge = judge_numerically(verify, read(options.model, limits))
     else:
-        judge = judge_command(options.judge)
+        judge = judge_by_command(options.judge)
     with progress("trying", quiet=options.quiet) as advance:
         found = bisect(lambda: read(options.model, limits), pipeline, judge, advance)
     if found is None:

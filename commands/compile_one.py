@@ -104,7 +104,7 @@ def _compile(
         def check(model: ModelProto, folder: Path) -> None:
             assert verify is not None
             verify.finish(result.module, model, folder)
-            report(verify.measures())
+            report(verify.report_rows())
 
         if verify is None:
             report()

@@ -82,13 +82,13 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
         return {"error": str(error)}
     from dataclasses import asdict
 
-    from ..verify.difference import plain
+    from ..verify.difference import json_value
 
     failure = None if verify.failure is None else asdict(verify.failure)
     return {
         "error": str(error),
         "verified": [asdict(verdict) for verdict in verify.verdicts],
-        "failure": None if failure is None else {key: plain(value) for key, value in failure.items()},
+        "failure": None if failure is None else {key: json_value(value) for key, value in failure.items()},
     }
 
 

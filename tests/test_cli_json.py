@@ -171,7 +171,7 @@ def test_one_of_several_models_that_fails_says_how_far_it_came(tmp_path: Path) -
     assert done.returncode == 1
     a, b = json.loads(done.stdout)
     assert (a["error"], len(a["verified"])) == (None, 1)
-    assert b["error"].startswith("the source model runs on no inputs that were tried")
+    assert b["error"].startswith("the source model runs on no generated inputs")
     assert (b["output"], b["verified"], b["failure"]) == (None, [], None)
 
 

@@ -19,7 +19,7 @@ def text(body: str, opset: int = 17) -> ModelProto:
 
 def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
     """Tensors of `b` that rounding does not explain."""
-    return {row.tensor for row, _ in Comparison(a, **options).rows(b) if row.deviates}
+    return {row.tensor for row, _ in Comparison(a, **options).differences(b) if row.deviates}
 
 
 def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:

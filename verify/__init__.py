@@ -1,10 +1,11 @@
-"""Whether two models compute the same, tensor by tensor, up to what rounding can do."""
+"""Numeric verification: whether two models compute the same, tensor by tensor, up to rounding errors."""
 
 from __future__ import annotations
 
 from .comparison import Comparison, Deviation
-from .difference import Row
-from .inputs import Stimulus, stimuli
+from .difference import TensorDifference
+from .input_generation import stimuli
+from .inputs import Stimulus
 from .numeric_verify import VerifyNumerics
 
-__all__ = ["Comparison", "Deviation", "Row", "Stimulus", "VerifyNumerics", "stimuli"]
+__all__ = ["Comparison", "Deviation", "Stimulus", "TensorDifference", "VerifyNumerics", "stimuli"]

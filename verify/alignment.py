@@ -1,4 +1,4 @@
-"""Two models tensor by tensor: what of one stands for what of the other, as JSON, and as files of all elements."""
+"""Alignment of two models: the tensors of one with their counterparts in the other, as data and as files."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ from ..ir.tensor import Array
 from ..support.errors import EmitError, VerifyError
 from ..support.files import replacing
 from .comparison import Comparison
-from .counterparts import Counterpart, counterparts
-from .difference import Row, measures, plain, worst
+from .correspondence import Counterpart, find_counterparts
+from .difference import TensorDifference, json_value, report_rows, worst_by_tensor
 from .inputs import Stimulus
-from .reference import is_tensor, wide
+from .onnx_graph import tensor_names
 from .reference_model import ReferenceModel
-from .runner import FED, Runner, Walk, tensors_of
+from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
+from .tensor_blocks import is_tensor, widen
 
 INDEX = "index.json"
-DUMPED = re.compile(r"\d{5,}\.npy")
-"""Names of the files in a dump."""
+DUMPED_FILE = re.compile(r"\d{5,}\.npy")
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What two models have in common, and what only the first has."""
+    """The differences of the tensors that two models share, and the tensors that only the first has."""
 
-    rows: tuple[Row, ...]
-    """One for every tensor that both have and every set of inputs, in the order of the first model."""
+    differences: tuple[TensorDifference, ...]
+    """One for every shared tensor and every stimulus, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
-    """The tensors that only the first has, with what the fold map says became of them, if anything."""
+    """The tensors that only the first has, each with a note from the fold map, which may be empty."""
     counterparts: Mapping[str, Counterpart]
-    """What the second has for tensors of the first."""
+    """The counterparts in the second model by the names in the first."""
 
     @property
-    def worst(self) -> list[Row]:
-        """Of every tensor the row that is furthest from what rounding can do."""
-        return worst(self.rows)
+    def worst(self) -> list[TensorDifference]:
+        """Of every tensor the difference that is the greatest share of its bound."""
+        return worst_by_tensor(self.differences)
 
-    def measures(self) -> list[dict[str, Any]]:
-        """What a report plots: `measures` of the rows."""
-        return measures(self.rows)
+    def report_rows(self) -> list[dict[str, Any]]:
+        """Return the worst difference of every tensor for a report."""
+        return report_rows(self.differences)
 
     @property
-    def first_divergence(self) -> Row | None:
-        """The row of the first tensor that rounding does not explain, None where there is none."""
-        return next((row for row in self.worst if row.deviates), None)
+    def first_divergence(self) -> TensorDifference | None:
+        """The difference of the first tensor that rounding does not explain, None if there is none."""
+        return next((difference for difference in self.worst if difference.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `irc align --json`."""
+        """Return the document of `irc align --json`."""
         first = self.first_divergence
         return {
             "agrees": first is None,
             "rows": [
-                {key: plain(value) for key, value in asdict(row).items()}
-                | {"counterpart": self.counterparts[row.value].name, "by": self.counterparts[row.value].by}
-                for row in self.rows
+                {key: json_value(value) for key, value in asdict(difference).items()}
+                | {"counterpart": counterpart.name, "by": counterpart.by}
+                for difference in self.differences
+                for counterpart in (self.counterparts[difference.value],)
             ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
@@ -70,26 +71,23 @@ class Alignment:
 
 
 def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
-    """Compare every tensor of the source with what stands for it in `other`: what irc writes bears a name of its source
-    only where it holds the same values. For others `counterparts` are looked for, with the help of the fold map.
+    """Compare every tensor of the source with its counterpart in `other`, which `fold_map` helps to find.
 
-    Raises VerifyError where a model does not run, ModelError where a file cannot be read.
+    Raises VerifyError if a model does not run, ModelError if a file cannot be read.
     """
     source = comparison.source
-    order = {name: i for i, name in enumerate(tensors_of(source.model))}
-    there = counterparts(source.model, source.base_dir, other, base_dir, fold_map)
-    names = {name: counterpart.name for name, counterpart in there.items()}
-    _, found = comparison.deviation(other, base_dir, similarity=True, counterparts=names)
-    rows = sorted(found, key=lambda row: order[row.value])
-    notes = {} if fold_map is None else _gone(fold_map)
-    alone = tuple((name, notes.get(name, "")) for name in order if name not in there)
-    return Alignment(tuple(rows), alone, there)
+    order = {name: i for i, name in enumerate(tensor_names(source.model))}
+    counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
+    names = {name: counterpart.name for name, counterpart in counterparts.items()}
+    _, found = comparison.deviation(other, base_dir, similarity=True, names=names)
+    differences = sorted(found, key=lambda difference: order[difference.value])
+    notes = {} if fold_map is None else _folded_away(fold_map)
+    alone = tuple((name, notes.get(name, "")) for name in order if name not in counterparts)
+    return Alignment(tuple(differences), alone, counterparts)
 
 
-def _gone(fold_map: FoldMap) -> dict[str, str]:
-    """By name what became of tensors that the folded model does not have: the layer that they are inside, or the
-    operator that made them and was folded.
-    """
+def _folded_away(fold_map: FoldMap) -> dict[str, str]:
+    """Return notes on tensors that the folded model does not have: the layer they are in, or the folded operator."""
     notes: dict[str, str] = {}
     for layer in fold_map.layers:
         for name in layer["output"]["original_names"]:
@@ -101,12 +99,12 @@ def _gone(fold_map: FoldMap) -> dict[str, str]:
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
-    """Save every tensor of each model, which is labelled so, for every set of inputs that it takes, as `.npy`;
-    `index.json` names them. Those of types that numpy does not have by itself are saved as float32. A folder may have
-    been dumped to before: what was there then goes.
+    """Save every tensor of each labelled model, for every stimulus it takes, as `.npy`, and list them in `index.json`.
 
-    Tensors are taken in the chunks of the comparison. Raises EmitError where the folder cannot be written, or has
-    other files, VerifyError where a model does not run; then nothing is left there.
+    Types that numpy does not have are saved as float32. An earlier dump in the folder is removed.
+
+    Raises EmitError if the folder cannot be written or has other files, VerifyError if a model does not run. Then no
+    file is left.
     """
     _clear(folder)
     index: list[dict[str, Any]] = []
@@ -116,7 +114,7 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
                 for name, value in _tensors(label, runner, stimulus, comparison.source):
                     file = f"{len(index):05}.npy"
                     with replacing(folder / file) as target, target.open("wb") as stream:
-                        np.save(stream, wide(value) if value.dtype in FED else value)
+                        np.save(stream, widen(value) if value.dtype in ORT_VALUE_DTYPES else value)
                     entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
                     index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
         with replacing(folder / INDEX) as target:
@@ -128,32 +126,33 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
 
 
 def check_dump(folder: Path) -> list[Path]:
-    """The files of an earlier dump in `folder`, which need not be there, its index first. Raises EmitError where the
-    folder has files that no index of a dump names, which are not ours to remove.
+    """Return the files of an earlier dump in `folder`, its index first; the folder need not exist.
+
+    Raises EmitError if the folder has files that no index of a dump lists: these are not ours to remove.
     """
     try:
-        there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+        present = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     except OSError as error:
         raise EmitError(f"{folder}: cannot be written to: {error.strerror}") from None
-    known = _indexed(folder / INDEX)
-    other = next((name for name in there if name not in known), None)
+    listed = _read_index(folder / INDEX)
+    other = next((name for name in present if name not in listed), None)
     if other is not None:
-        raise EmitError(f"{folder}: there is {other}, which is of no earlier dump: take an empty folder")
-    return [folder / name for name in known if name in there]
+        raise EmitError(f"{folder}: {other} is not from an earlier dump: choose an empty folder")
+    return [folder / name for name in listed if name in present]
 
 
-def _indexed(index: Path) -> list[str]:
-    """The index of a dump, and the files that it names; nothing where it is none."""
+def _read_index(index: Path) -> list[str]:
+    """Return the index of a dump and the files that it lists; nothing if the file is no such index."""
     try:
         entries = json.loads(index.read_bytes())
         names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return []
-    return [INDEX, *names] if all(isinstance(name, str) and DUMPED.fullmatch(name) for name in names) else []
+    return [INDEX, *names] if all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names) else []
 
 
 def _clear(folder: Path) -> None:
-    """Make the folder, without the files of an earlier dump; the index goes last, as it tells whose they are."""
+    """Make the folder, and remove an earlier dump; the index goes last, since it tells which files are ours."""
     files = check_dump(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,11 +163,11 @@ def _clear(folder: Path) -> None:
 
 
 def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: ReferenceModel) -> Iterator[tuple[str, Array]]:
-    """The tensors of a model that can be saved, in its order. Raises VerifyError where it does not run."""
-    walk = Walk(runner, stimulus.feeds)
-    for chunk in source.chunks(0, [name for name in tensors_of(runner.model) if name not in source.unreadable]):
+    """Yield the tensors of a model that can be saved, in its order. Raises VerifyError if it does not run."""
+    run = IncrementalRun(runner, stimulus.feeds)
+    for chunk in source.chunks(0, [name for name in tensor_names(runner.model) if name not in source.unreadable]):
         try:
-            values = walk.take(chunk)
+            values = run.compute(chunk)
         except VerifyError as error:
             raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
         for name, value in zip(chunk, values, strict=True):

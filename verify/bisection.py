@@ -1,4 +1,7 @@
-"""Which application of which rule makes a compile wrong: as LLVM's opt-bisect-limit does it."""
+"""Bisection of a compile: the first application of a rule after which the model is wrong.
+
+LLVM's opt-bisect-limit works alike.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ from .numeric_verify import VerifyNumerics
 
 Load = Callable[[], Module]
 Judge = Callable[[ModelProto, Path], str | None]
-"""What is wrong with a model, whose external data stand below the folder; None where nothing is."""
+"""Returns what is wrong with a model whose external data is in the folder, None if nothing is."""
 
-CANNOT_RUN = (126, 127)
-"""What a shell ends with where a command is no program, or is not there: that says nothing of a model."""
+NO_COMMAND = (126, 127)
+"""Exit status of a shell if a command cannot be executed, or does not exist: that says nothing of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The first step of a pipeline behind which a model is wrong.
+    """The first step of a pipeline after which a model is wrong.
 
-    `pass_` is the pass, and `rule` the rule that was applied `where`, as number `step` of `steps` in all; both are
-    empty where the pass does not count its steps. `wrong` is what is wrong then.
+    It is application number `step` of `steps`, of `rule` at `where`, in a pass. `rule` and `where` are empty if the
+    pass does not count its steps, and the pass is empty if the source is wrong.
     """
 
     pass_: str
@@ -40,6 +43,7 @@ class Culprit:
     step: int
     steps: int
     wrong: str
+    """What is wrong."""
 
     def __str__(self) -> str:
         if not self.pass_:
@@ -48,27 +52,27 @@ class Culprit:
         return f"{self.pass_}{step}: {self.wrong}"
 
 
-class _Stop:
-    """An instrument that ends a pipeline behind a number of passes, and remembers them."""
+class _StepCounts:
+    """An instrument that notes after each pass how many steps were taken so far."""
 
     def __init__(self) -> None:
-        self.counts: list[tuple[str, int]] = []
+        self.counts: list[int] = []
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """How many steps were taken so far."""
-        self.counts.append((str(pass_), module.debug_counter.count))
+        """Note the number of steps."""
+        self.counts.append(module.debug_counter.count)
 
 
-def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
-    """What `verify` says of a model, held to `source`."""
+def judge_numerically(verify: VerifyNumerics, source: Module) -> Judge:
+    """Return a judge that compares models with `source`."""
     verify.comparison(source)
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
         try:
-            verify.hold(model, "", base_dir)
+            verify.check(model, "", base_dir)
         except SourceError:
             raise
         except VerifyError as error:
@@ -78,10 +82,10 @@ def judge_numbers(verify: VerifyNumerics, source: Module) -> Judge:
     return judge
 
 
-def judge_command(command: str) -> Judge:
-    """What a shell command says of a model, whose path takes the place of `{}` in it: it fails where that is wrong.
+def judge_by_command(command: str) -> Judge:
+    """Return a judge that runs a shell command, which fails for a wrong model. The model's path replaces `{}`.
 
-    What is returned raises UsageError where the shell cannot run the command.
+    The judge raises UsageError if the shell cannot run the command.
     """
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
@@ -89,8 +93,8 @@ def judge_command(command: str) -> Judge:
             path = Path(folder) / "model.onnx"
             save_model(model, path, base_dir)
             done = subprocess.run(command.replace("{}", shlex.quote(str(path))), shell=True, check=False)
-        if done.returncode in CANNOT_RUN:
-            raise UsageError(f"--command: {command!r} cannot be run: the shell gives status {done.returncode}")
+        if done.returncode in NO_COMMAND:
+            raise UsageError(f"--command: {command!r} cannot be run: the shell returns status {done.returncode}")
         return f"the command fails with status {done.returncode}" if done.returncode else None
 
     return judge
@@ -99,54 +103,49 @@ def judge_command(command: str) -> Judge:
 def bisect(
     load: Load, pipeline: Sequential, judge: Judge, advance: Callable[[str], None] | None = None
 ) -> Culprit | None:
-    """The first step behind which `judge` finds something wrong, None where it finds nothing at the end.
+    """Return the first step after which `judge` finds a fault, None if it finds none after the whole pipeline.
 
-    `load` reads the model anew for each try, of which there are as many as the number of steps has binary digits, and
-    as that of passes has. Steps are taken in one order whatever the limit, so that the wrong begins at one of them: a
-    pipeline that goes wrong and right again is judged by where it went wrong for good. `advance` is told of every try.
+    `load` reads the model for each of the O(log passes + log steps) tries. The order of steps does not depend on the
+    limit, so that a fault begins at one of them. If the model goes wrong several times, one of these is found.
+    `advance` is called with the verdict of every try.
     """
 
-    def told(model: ModelProto, base_dir: Path) -> str | None:
-        found = judge(model, base_dir)
+    def wrong_after(passes: int, limit: int | None = None, counts: _StepCounts | None = None) -> str | None:
+        module = _run(load, pipeline, passes, limit, counts)
+        wrong = judge(emit(module).model, module.base_dir)
         if advance is not None:
-            advance("right" if found is None else "wrong")
-        return found
+            advance("right" if wrong is None else "wrong")
+        return wrong
 
-    stop = _Stop()
-    wrong = _judged(load, pipeline, told, len(pipeline.passes), None, stop)
+    steps = _StepCounts()
+    wrong = wrong_after(len(pipeline.passes), counts=steps)
     if wrong is None:
         return None
-    total = stop.counts[-1][1] if stop.counts else 0
-    low, high = 0, len(pipeline.passes)  # right behind `low` passes, wrong behind `high`
-    if _judged(load, pipeline, told, 0, None, None) is not None:
+    total = steps.counts[-1] if steps.counts else 0
+    if wrong_after(0) is not None:
         return Culprit("", "", "", 0, total, "the source model is wrong already")
+    low, high, wrong = _first_wrong(0, len(pipeline.passes), wrong, wrong_after)
+    culprit = str(pipeline.passes[high - 1])
+    before = steps.counts[low - 1] if low else 0
+    after = steps.counts[high - 1]
+    if after == before or wrong_after(high, before) is not None:
+        return Culprit(culprit, "", "", 0, total, wrong)
+    _, step, wrong = _first_wrong(before, after, wrong, lambda limit: wrong_after(high, limit))
+    rule, where = _run(load, pipeline, high, step).debug_counter.last
+    return Culprit(culprit, rule, where, step, total, wrong)
+
+
+def _first_wrong(low: int, high: int, wrong: str, wrong_after: Callable[[int], str | None]) -> tuple[int, int, str]:
+    """Bisect between `low`, which is right, and `high`, which is `wrong`, down to neighbours."""
     while high - low > 1:
         middle = (low + high) // 2
-        found = _judged(load, pipeline, told, middle, None, None)
+        found = wrong_after(middle)
         low, high, wrong = (middle, high, wrong) if found is None else (low, middle, found)
-    guilty = str(pipeline.passes[high - 1])
-    before = stop.counts[low - 1][1] if low else 0
-    after = stop.counts[high - 1][1]
-    if after == before or _judged(load, pipeline, told, high, before, None) is not None:
-        return Culprit(guilty, "", "", 0, total, wrong)
-    while after - before > 1:
-        middle = (before + after) // 2
-        found = _judged(load, pipeline, told, high, middle, None)
-        before, after, wrong = (middle, after, wrong) if found is None else (before, middle, found)
-    module = _run(load, pipeline, high, after, None)
-    rule, where = module.debug_counter.last
-    return Culprit(guilty, rule, where, after, total, wrong)
+    return low, high, wrong
 
 
-def _run(load: Load, pipeline: Sequential, passes: int, limit: int | None, stop: _Stop | None) -> Module:
+def _run(load: Load, pipeline: Sequential, passes: int, limit: int | None, counts: _StepCounts | None = None) -> Module:
     module = load()
     module.debug_counter.limit = limit
-    Sequential(pipeline.passes[:passes])(module, PassContext([] if stop is None else [stop]))
+    Sequential(pipeline.passes[:passes])(module, PassContext([] if counts is None else [counts]))
     return module
-
-
-def _judged(
-    load: Load, pipeline: Sequential, judge: Judge, passes: int, limit: int | None, stop: _Stop | None
-) -> str | None:
-    module = _run(load, pipeline, passes, limit, stop)
-    return judge(emit(module).model, module.base_dir)

@@ -1,4 +1,4 @@
-"""Models that give the tensors inside the branches of an If."""
+"""Models that return the tensors inside the branches of their Ifs."""
 
 from __future__ import annotations
 
@@ -10,69 +10,70 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 from ..codec.onnx_types import export_dtype
 from ..ir.types import TensorType
 from ..support.errors import VerifyError
-from .graph_reads import BRANCHES, is_branching
-from .reference_model import NUMPY, ReferenceModel
-from .runner import Runner
+from .onnx_graph import BRANCHES, is_conditional
+from .reference_model import ReferenceModel
+from .runner import NUMPY_TYPES, Runner
 
 
-def exposed(model: ModelProto, base_dir: Path) -> ModelProto:
-    """The model in which every If of the main graph has the tensors of its branches as results too, called as its first
-    result, the branch and the tensor are; those of the branch that is not taken are empty. The model itself where
-    onnxruntime does not take it so, or there are none of known element types.
+def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
+    """Return the model with the tensors in the branches of each If of the main graph as additional results of the If.
+
+    They are named after the If's first result, the branch and the tensor, as in `y/then_branch/t`; those of the branch
+    not taken are empty. Return `model` itself if there are none of known element types, or if onnxruntime does not
+    load the changed model.
     """
-    if not any(is_branching(node) for node in model.graph.node):
+    if not any(is_conditional(node) for node in model.graph.node):
         return model
-    kinds = _kinds(model, base_dir)
-    other = ModelProto()
-    other.CopyFrom(model)
-    taken = {name for node in model.graph.node for name in node.output}
-    made = [name for node in other.graph.node if is_branching(node) for name in _expose(node, kinds)]
-    if not made or not taken.isdisjoint(made):
+    elem_types = _elem_types(model, base_dir)
+    exposed = ModelProto()
+    exposed.CopyFrom(model)
+    existing = {name for node in model.graph.node for name in node.output}
+    added = [name for node in exposed.graph.node if is_conditional(node) for name in _expose(node, elem_types)]
+    if not added or not existing.isdisjoint(added):
         return model
     try:
-        Runner(other, base_dir).check_loads()
+        Runner(exposed, base_dir).check_loads()
     except VerifyError:
         return model
-    return other
+    return exposed
 
 
-def _kinds(model: ModelProto, base_dir: Path) -> dict[str, int]:
-    """By name the ONNX number of the element type of every tensor that onnxruntime gives to numpy."""
+def _elem_types(model: ModelProto, base_dir: Path) -> dict[str, int]:
+    """Return the ONNX element type of every tensor that onnxruntime returns as a numpy array, by name."""
     return {
         name: export_dtype(type_.dtype)
         for name, type_ in ReferenceModel(model, base_dir).types.items()
-        if isinstance(type_, TensorType) and type_.dtype is not None and str(type_.dtype) in NUMPY
+        if isinstance(type_, TensorType) and type_.dtype is not None and str(type_.dtype) in NUMPY_TYPES
     }
 
 
-def _expose(node: NodeProto, kinds: Mapping[str, int]) -> list[str]:
-    """Give an If the results, in front of those that it has, which are computed from them; their names."""
+def _expose(node: NodeProto, elem_types: Mapping[str, int]) -> list[str]:
+    """Put the tensors of both branches before the results of an If, and return their names.
+
+    The results are computed from them, and the first deviation in the order of results is the one to report.
+    """
     graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.name in BRANCHES}
     prefix = next(filter(None, node.output))
-    made: list[str] = []
+    exposed: list[str] = []
     results: dict[str, list[str]] = {branch: [] for branch in BRANCHES}
     for branch, other in (BRANCHES, BRANCHES[::-1]):
-        for name in _inside(graphs[branch], kinds):
-            made.append(f"{prefix}/{branch}/{name}")
-            nothing = f"irc.none/{made[-1]}"
-            empty = helper.make_tensor("", kinds[name], [0], [])
-            graphs[other].node.append(helper.make_node("Constant", [], [nothing], value=empty))
+        for name in _inner_tensors(graphs[branch], elem_types):
+            exposed.append(f"{prefix}/{branch}/{name}")
+            empty = f"irc.none/{exposed[-1]}"
+            value = helper.make_tensor("", elem_types[name], [0], [])
+            graphs[other].node.append(helper.make_node("Constant", [], [empty], value=value))
             results[branch].append(name)
-            results[other].append(nothing)
+            results[other].append(empty)
     for branch, names in results.items():
-        infos = [*map(_info, names), *graphs[branch].output]
+        infos = [*(ValueInfoProto(name=name) for name in names), *graphs[branch].output]
         del graphs[branch].output[:]
         graphs[branch].output.extend(infos)
-    node.output[:] = [*made, *node.output]
-    return made
+    node.output[:] = [*exposed, *node.output]
+    return exposed
 
 
-def _inside(graph: GraphProto, kinds: Mapping[str, int]) -> list[str]:
-    """The tensors of a branch that are none of its results, constants left out."""
+def _inner_tensors(graph: GraphProto, elem_types: Mapping[str, int]) -> list[str]:
+    """Return the tensors of a branch that are neither results nor constants."""
     results = {info.name for info in graph.output}
     names = [name for node in graph.node if node.op_type != "Constant" for name in node.output]
-    return [name for name in names if name in kinds and name not in results]
-
-
-def _info(name: str) -> ValueInfoProto:
-    return ValueInfoProto(name=name)
+    return [name for name in names if name in elem_types and name not in results]

@@ -1,7 +1,6 @@
-"""Two models side by side: every tensor that both have, and what rounding can explain of the difference.
+"""Comparison of a model with its source: every tensor that both have, held to the rounding bound.
 
-A name that a compiled model shares with its source stands for the same values, so all of them are compared, not the
-results alone.
+A compiled model uses a name of its source only for the same value, so not only the results are compared.
 """
 
 from __future__ import annotations
@@ -13,33 +12,41 @@ from pathlib import Path
 from onnx import ModelProto
 
 from ..support.errors import SourceError, VerifyError
-from .difference import Row, nothing_said, pair, silent_results
-from .graph_reads import BRANCHES, branching
-from .input_values import KINDS
-from .inputs import Stimulus, interface_fault, overridable_inputs, overriding, stimuli
-from .reference_model import HUGE, SURE, Alone, Key, ReferenceModel, References, bytes_of, parts
-from .runner import Runner, Walk, tensors_of
+from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
+from .input_generation import KINDS, overriding_stimuli, stimuli
+from .inputs import Stimulus, interface_mismatch, overridable_inputs
+from .onnx_graph import BRANCHES, conditionals, tensor_names
+from .reference_model import (
+    CONFIRMING_RUNS,
+    HUGE_BYTES,
+    IsolatedReferenceRun,
+    ReferenceModel,
+    ReferenceRun,
+    bytes_of,
+    split_values,
+)
+from .runner import IncrementalRun, Runner
 
-LARGE = 32 << 20
-"""Bytes of all tensors for one set of inputs from which on fewer sets are made: three kinds at one size, and two from
-HUGE on.
+LARGE_BYTES = 32 << 20
+"""Size of all tensors for one stimulus above which fewer stimuli are generated.
+
+There are three kinds at one size then, and two above HUGE_BYTES.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A tensor that rounding does not explain, and inputs that show it."""
+    """A difference that rounding does not explain, and the stimulus that shows it."""
 
-    row: Row
+    difference: TensorDifference
     stimulus: Stimulus
 
 
 class Comparison:
-    """A source model, its inputs, and what rounding can do to each of its tensors on them: what others are held to.
+    """A source model with stimuli, and the values and rounding bounds of its tensors, that models are compared with.
 
-    `inputs` are the user's; without any they are made (`stimuli`), fewer for a model with large tensors. `advance` is
-    told of every set of inputs that was compared. With `frozen` others may lack the inputs that callers need not give,
-    and then are not given any.
+    `inputs` are the user's stimuli; without any they are generated, fewer if the tensors are large. `advance` is called
+    with the name of every stimulus. With `frozen`, other models may lack overridable initializers.
     """
 
     def __init__(
@@ -52,55 +59,58 @@ class Comparison:
         advance: Callable[[str], None] | None = None,
         frozen: bool = False,
     ) -> None:
-        """Raises SourceError where the source does not run, on every set of the user's inputs."""
+        """Raises SourceError if the source does not run on one of the user's stimuli, or on no generated one."""
         self.source = ReferenceModel(source, base_dir or Path())
         self.advance = advance
         self.frozen = frozen
-        self.inputs = self._given(inputs) if inputs else self._made(seed)
-        self.inputs += tuple(overriding(source, self.source.base_dir, self.inputs[0], self.source.fault, seed=seed))
+        self.inputs = self._check_given(inputs) if inputs else self._generate(seed)
+        self.inputs += tuple(
+            overriding_stimuli(source, self.source.base_dir, self.inputs[0], self.source.error_on, seed=seed)
+        )
 
-    def _given(self, inputs: Sequence[Stimulus]) -> tuple[Stimulus, ...]:
+    def _check_given(self, inputs: Sequence[Stimulus]) -> tuple[Stimulus, ...]:
         for stimulus in inputs:
-            fault = self.source.fault(stimulus.feeds)
-            if fault is not None:
-                raise SourceError(f"the source model does not run on {stimulus.name}: {fault}")
+            error = self.source.error_on(stimulus.feeds)
+            if error is not None:
+                raise SourceError(f"the source model does not run on {stimulus.name}: {error}")
         self.source.measure(_largest(inputs).feeds)
         return tuple(inputs)
 
-    def _made(self, seed: int) -> tuple[Stimulus, ...]:
-        """As many kinds and sizes as the tensors are small, which the first set tells."""
+    def _generate(self, seed: int) -> tuple[Stimulus, ...]:
+        """Generate stimuli: fewer kinds and sizes the larger the tensors are, as measured on the first stimulus."""
         source = self.source
-        first = next(stimuli(source.model, source.fault, seed=seed))
-        source.measure(first.feeds)
-        if source.size > LARGE:
-            kinds = ["normal", "wide", "equal"] if source.size <= HUGE else ["normal", "equal"]
-            return tuple(stimuli(source.model, source.fault, seed=seed, kinds=kinds, sizes=1))
-        inputs = tuple(stimuli(source.model, source.fault, seed=seed, kinds=list(KINDS)))
+        source.measure(next(stimuli(source.model, source.error_on, seed=seed)).feeds)
+        if source.size > LARGE_BYTES:
+            kinds = ["normal", "wide", "equal"] if source.size <= HUGE_BYTES else ["normal", "equal"]
+            return tuple(stimuli(source.model, source.error_on, seed=seed, kinds=kinds, sizes=1))
+        inputs = tuple(stimuli(source.model, source.error_on, seed=seed, kinds=list(KINDS)))
         source.measure(_largest(inputs).feeds)
         return inputs
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
-        """Raises VerifyError where the other model has another interface, or is none for onnxruntime."""
-        fault = interface_fault(self.source.model, other, frozen=self.frozen)
-        if fault is not None:
-            raise VerifyError(fault)
+        """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""
+        mismatch = interface_mismatch(self.source.model, other, frozen=self.frozen)
+        if mismatch is not None:
+            raise VerifyError(mismatch)
         if self.source.loads:
             Runner(other, base_dir).check_loads()
 
     def inputs_of(self, other: ModelProto) -> list[Stimulus]:
-        """Those sets of inputs that the other model takes all of."""
+        """Return the stimuli whose inputs the other model has."""
         lost = {info.name for info in overridable_inputs(self.source.model)}
         lost -= {info.name for info in overridable_inputs(other)}
         return [stimulus for stimulus in self.inputs if lost.isdisjoint(stimulus.feeds)]
 
-    def warnings(self, rows: Sequence[Row], model: ModelProto | None = None) -> list[str]:
-        """That rows say nothing of any result, and which branches of the main graph no inputs take; `model` has the
-        names of the Ifs, where the source is not what the user gave.
+    def warnings(self, differences: Sequence[TensorDifference], model: ModelProto | None = None) -> list[str]:
+        """Return warnings that no result could be compared, and which branches of the main graph no stimulus takes.
+
+        `model` has the names of the Ifs, if the user gave another model than the source.
         """
+        found: list[str] = []
         results = self.source.results
-        silent = results and len(silent_results(rows, results)) == len(results)
-        found = ["verification can say nothing of any result of the model: its inputs do not tell"] if silent else []
-        for condition, labels in branching(model or self.source.model).items():
+        if results and len(undecided_results(differences, results)) == len(results):
+            found.append("verification is inconclusive: no result of the model can be compared on these inputs")
+        for condition, labels in conditionals(model or self.source.model).items():
             for branch, value in zip(BRANCHES, (True, False), strict=True):
                 if value not in self.source.taken.get(condition, (True, False)):
                     found += [
@@ -108,37 +118,44 @@ class Comparison:
                     ]
         return found
 
-    def rows(
+    def differences(
         self,
         other: ModelProto,
         base_dir: Path | None = None,
         *,
         similarity: bool = True,
         inputs: Sequence[Stimulus] | None = None,
-        counterparts: Mapping[str, str] | None = None,
-    ) -> Iterator[tuple[Row, Stimulus]]:
-        """A row for every tensor in both models and every set of inputs, or those given, for each set in the source's
-        order; without `similarity` cosine and SQNR are left out. `counterparts` are names in the other model by those
-        in the source, all that are equal where they are not given.
+        names: Mapping[str, str] | None = None,
+    ) -> Iterator[tuple[TensorDifference, Stimulus]]:
+        """Yield the difference of every tensor in both models, for each stimulus in the source's order.
 
-        Raises VerifyError where the other model does not run, or has another interface, SourceError where the source
-        does not run.
+        Args:
+            other: The model to compare.
+            base_dir: The folder of its external data; by default the source's.
+            similarity: Whether cosine and SQNR are computed.
+            inputs: The stimuli; by default all that the other model takes.
+            names: Names in the other model by those in the source; by default tensors of equal names are compared.
+
+        Raises:
+            VerifyError: The other model does not run, or has another interface.
+            SourceError: The source does not run.
+
         """
         base_dir = base_dir or self.source.base_dir
         if inputs is None:
             self.check_interface(other, base_dir)
         runner = Runner(other, base_dir)
-        there = {name: name for name in tensors_of(other)} if counterparts is None else counterparts
+        names = {name: name for name in tensor_names(other)} if names is None else names
         for stimulus in self.inputs_of(other) if inputs is None else inputs:
             if self.advance is not None:
                 self.advance(stimulus.name)
-            references, walk = References(self.source, stimulus), Walk(runner, stimulus.feeds)
-            for chunk in self.source.chunks(self.source.noisy_runs(stimulus)):
-                for row in _compare(chunk, there, references, walk, similarity=similarity):
-                    yield row, stimulus
+            reference_run, run = ReferenceRun(self.source, stimulus), IncrementalRun(runner, stimulus.feeds)
+            for chunk in self.source.chunks(self.source.num_noisy_runs(stimulus)):
+                for difference in _compare_chunk(chunk, names, reference_run, run, similarity=similarity):
+                    yield difference, stimulus
             for name in self.source.unreadable:
-                if name in there:
-                    yield nothing_said(name, stimulus.name), stimulus
+                if name in names:
+                    yield undecided_value(name, stimulus.name), stimulus
 
     def deviation(
         self,
@@ -146,66 +163,73 @@ class Comparison:
         base_dir: Path | None = None,
         *,
         similarity: bool = False,
-        counterparts: Mapping[str, str] | None = None,
-    ) -> tuple[Deviation | None, list[Row]]:
-        """The first tensor, in the source's order, that rounding does not explain, and all rows. Inputs that seem to
-        show one are run with more noise first, and where there is little room, the tensor alone with all of it.
+        names: Mapping[str, str] | None = None,
+    ) -> tuple[Deviation | None, list[TensorDifference]]:
+        """Return the first deviation in the source's order, if there is one, and all differences.
 
-        Raises VerifyError as `rows`.
+        A stimulus that seems to show a deviation is run with more noise first. If a large model gets few noisy runs,
+        the tensor is then run in isolation. Arguments and errors are those of `differences`.
         """
-        found: dict[Stimulus, list[Row]] = {stimulus: [] for stimulus in self.inputs}
-        for row, stimulus in self.rows(other, base_dir, similarity=similarity, counterparts=counterparts):
-            found[stimulus].append(row)
-        alone: set[tuple[Stimulus, str]] = set()
-        while (first := self._first(found)) is not None:
-            stimulus, name = first.stimulus, first.row.value
-            if not self.source.is_sure(stimulus):
-                self.source.make_sure(stimulus)
-                inputs = [stimulus]
-                again = self.rows(other, base_dir, similarity=similarity, inputs=inputs, counterparts=counterparts)
-                found[stimulus] = [row for row, _ in again]
-            elif (stimulus, name) not in alone and self.source.noisy_runs(stimulus) < SURE:
-                alone.add((stimulus, name))
-                there = {name: name if counterparts is None else counterparts[name]}
-                walk = Walk(Runner(other, base_dir or self.source.base_dir), stimulus.feeds)
-                rows = _compare([name], there, Alone(self.source, stimulus), walk, similarity=similarity)
-                known = {row.key: row for row in rows}
-                found[stimulus] = [known.get(row.key, row) for row in found[stimulus]]
+        found: dict[Stimulus, list[TensorDifference]] = {stimulus: [] for stimulus in self.inputs}
+        for difference, stimulus in self.differences(other, base_dir, similarity=similarity, names=names):
+            found[stimulus].append(difference)
+        isolated: set[tuple[Stimulus, str]] = set()
+        while (first := self._first_deviation(found)) is not None:
+            stimulus, name = first.stimulus, first.difference.value
+            if not self.source.is_confirming(stimulus):
+                self.source.confirm(stimulus)
+                pairs = self.differences(other, base_dir, similarity=similarity, inputs=[stimulus], names=names)
+                found[stimulus] = [difference for difference, _ in pairs]
+            elif (stimulus, name) not in isolated and self.source.num_noisy_runs(stimulus) < CONFIRMING_RUNS:
+                isolated.add((stimulus, name))
+                names_there = {name: name if names is None else names[name]}
+                run = IncrementalRun(Runner(other, base_dir or self.source.base_dir), stimulus.feeds)
+                reference_run = IsolatedReferenceRun(self.source, stimulus)
+                again = _compare_chunk([name], names_there, reference_run, run, similarity=similarity)
+                confirmed = {difference.key: difference for difference in again}
+                found[stimulus] = [confirmed.get(difference.key, difference) for difference in found[stimulus]]
             else:
                 break
-        return first, [row for rows in found.values() for row in rows]
+        return first, [difference for differences in found.values() for difference in differences]
 
-    def _first(self, found: Mapping[Stimulus, Sequence[Row]]) -> Deviation | None:
-        """The first deviation in the source's order, for the first inputs that show it."""
-        deviating: dict[Key, Deviation] = {}
-        for stimulus, rows in found.items():
-            for row in rows:
-                if row.deviates:
-                    deviating.setdefault(row.key, Deviation(row, stimulus))
-        order = {name: i for i, name in enumerate(tensors_of(self.source.model))}
-        first = min(deviating, key=lambda key: order[key[0]], default=None)
-        return None if first is None else deviating[first]
+    def _first_deviation(self, found: Mapping[Stimulus, Sequence[TensorDifference]]) -> Deviation | None:
+        """Return the first deviation in the source's order, for the first stimulus that shows it."""
+        order = {name: i for i, name in enumerate(tensor_names(self.source.model))}
+        deviations = [
+            Deviation(difference, stimulus)
+            for stimulus, differences in found.items()
+            for difference in differences
+            if difference.deviates
+        ]
+        return min(deviations, key=lambda deviation: order[deviation.difference.value], default=None)
 
 
-def _compare(
-    names: Sequence[str], there: Mapping[str, str], references: References, walk: Walk, *, similarity: bool
-) -> Iterator[Row]:
-    """The rows of the next tensors, of which the other model has those that are `there`, under the names there."""
-    known = references.take(names)
-    shared = [name for name in names if name in there]
+def _compare_chunk(
+    chunk: Sequence[str],
+    names: Mapping[str, str],
+    reference_run: ReferenceRun,
+    run: IncrementalRun,
+    *,
+    similarity: bool,
+) -> Iterator[TensorDifference]:
+    """Yield the differences of the next tensors of the source, if `names` has their names in the other model."""
+    references = reference_run.compute(chunk)
+    shared = [name for name in chunk if name in names]
     if not shared:
         return
-    asked = list(dict.fromkeys(there[name] for name in shared))
+    asked = list(dict.fromkeys(names[name] for name in shared))
+    inputs = reference_run.stimulus.name
     try:
-        values = dict(zip(asked, walk.take(asked), strict=True))
+        values = dict(zip(asked, run.compute(asked), strict=True))
     except VerifyError as error:
-        raise VerifyError(f"{error} (for inputs {references.stimulus.name!r})") from None
-    found = parts(shared, [values[there[name]] for name in shared])
-    wanted = {part: reference for part, reference in known.items() if part[0] in there}
-    for part in {**wanted, **found}:
-        reference, label = wanted.get(part), f"{part[0]} [{part[1]}]" if part[1] else part[0]
-        row = pair(label, references.stimulus.name, reference, found.get(part), similarity=similarity)
-        yield replace(row, value=part[0])
+        raise VerifyError(f"{error} (for inputs {inputs!r})") from None
+    found = split_values(shared, [values[names[name]] for name in shared])
+    expected = {key: reference for key, reference in references.items() if key[0] in names}
+    for key in {**expected, **found}:
+        name, part = key
+        label = f"{name} [{part}]" if part else name
+        difference = compare_parts(label, inputs, expected.get(key), found.get(key), similarity=similarity)
+        yield replace(difference, value=name)
 
 
 def _largest(inputs: Sequence[Stimulus]) -> Stimulus:

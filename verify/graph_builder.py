@@ -1,4 +1,4 @@
-"""Adding nodes to a graph."""
+"""Builder of ONNX nodes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-STEM = "irc.noise"
+PREFIX = "irc.noise"
 
 
-class Writer:
-    """Makes nodes for a graph, which go to the end of `nodes`, and constants, which go to the graph. `numbers` are
-    shared by all graphs of a model: they make names, and seeds.
+class GraphBuilder:
+    """A builder that appends nodes to `nodes` and constants to `graph`.
+
+    All graphs of a model share `numbers`, from which names and seeds are made.
     """
 
     def __init__(self, graph: GraphProto, numbers: Iterator[int]) -> None:
@@ -21,37 +22,37 @@ class Writer:
         self.numbers = numbers
         self.nodes: list[NodeProto] = []
 
-    def make(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
-        """A new node's result."""
-        out = self.fresh(op)
-        self.nodes.append(helper.make_node(op, inputs, [out], **attrs))
+    def op(self, op_type: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Append a node, and return the name of its result."""
+        out = self.fresh(op_type)
+        self.nodes.append(helper.make_node(op_type, inputs, [out], **attrs))
         return out
 
-    def number(self, value: float, elem_type: int) -> str:
-        """A scalar."""
+    def scalar(self, value: float, elem_type: int) -> str:
+        """Add a scalar constant, and return its name."""
         name = self.fresh("number")
         array = np.asarray(value, helper.tensor_dtype_to_np_dtype(elem_type))
         self.graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
-    def widened(self, name: str, elem_type: int) -> str:
-        """The value in the element type in which noise is computed."""
-        return self.cast(name, elem_type, wide(elem_type))
+    def cast(self, name: str, source: int, target: int) -> str:
+        """Return a value of element type `source` as one of element type `target`."""
+        return name if source == target else self.op("Cast", [name], to=target)
 
-    def cast(self, name: str, elem_type: int, kind: int) -> str:
-        """The value in another element type."""
-        return name if elem_type == kind else self.make("Cast", [name], to=kind)
+    def widen(self, name: str, elem_type: int) -> str:
+        """Return a value of `elem_type` in the element type in which noise is computed."""
+        return self.cast(name, elem_type, noise_type(elem_type))
 
-    def dice(self, like: str, kind: int, reach: float = 1.0) -> str:
-        """Random numbers in the shape of a value of an element type, up to some magnitude."""
-        like, seed = self.cast(like, kind, TensorProto.FLOAT), float(next(self.numbers))
-        return self.make("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-reach, high=reach, seed=seed)
+    def random_uniform(self, like: str, elem_type: int, limit: float = 1.0) -> str:
+        """Return float32 random numbers between -limit and limit, of the shape of `like`, which has `elem_type`."""
+        like, seed = self.cast(like, elem_type, TensorProto.FLOAT), float(next(self.numbers))
+        return self.op("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-limit, high=limit, seed=seed)
 
-    def fresh(self, what: str) -> str:
-        """A name that nothing has."""
-        return f"{STEM}.{what}.{next(self.numbers)}"
+    def fresh(self, label: str) -> str:
+        """Return a name that no value has."""
+        return f"{PREFIX}.{label}.{next(self.numbers)}"
 
 
-def wide(elem_type: int) -> int:
-    """The element type in which noise is computed."""
+def noise_type(elem_type: int) -> int:
+    """Return the element type in which noise for tensors of `elem_type` is computed: at least float32."""
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT

@@ -1,6 +1,6 @@
-"""The source model of a comparison: what its tensors are for some inputs, and how far rounding can move them.
+"""The source model of a comparison: the values of its tensors, and how far rounding can move them.
 
-Tensors are taken in chunks, so that memory stays bounded.
+Tensors are computed in chunks, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -15,52 +15,47 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from ..frontends.onnx import from_model
-from ..ir.types import (
-    MapType,
-    OptionalType,
-    SequenceType,
-    SparseTensorType,
-    TensorType,
-    Type,
-)
+from ..ir.types import TensorType, Type
 from ..support.errors import ModelError, SourceError, VerifyError
-from .graph_reads import branching
 from .inputs import Feeds, Stimulus
-from .noise import inlined, noisy
-from .noiseless import plain_name
-from .overflow import Overflow
-from .random_ops import drawn
-from .reference import Reference, is_tensor
-from .runner import NARROW, Runner, Walk, tensors_of
+from .monte_carlo import inline_functions, noisy_model
+from .onnx_graph import conditionals, random_tensors, tensor_names
+from .overflow import OverflowTracker
+from .reference_tensor import ReferenceTensor
+from .runner import IncrementalRun, Runner, is_readable
+from .tensor_blocks import is_tensor
+from .ties import noise_free_name
 
-SAMPLES = 4
-"""Noisy runs."""
-SURE = 28
-"""Noisy runs before something is called a deviation: among many elements that a step decides (rounding to an integer,
-or to a narrower type) there are some that a few runs do not move.
-"""
-ROOM = 2 << 30
-"""Bytes that all tensors of all these runs may have; where they have more, there are fewer, but twice the others, until
-what still deviates is run alone.
-"""
-CHUNK = 256 << 20
-"""Bytes of tensors that are held at once, of the source, its noisy runs and the other model."""
-REMEMBERED = 512 << 20
-"""Bytes of the source's tensors and their bounds that are kept for the next comparison."""
-HUGE = 256 << 20
-"""Bytes of all tensors for one set of inputs from which on there are half the noisy runs."""
-AT_ONCE = 256
-"""Tensors whose sizes are measured in one run."""
-NUMPY = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
-"""Element types that onnxruntime gives to numpy."""
+NOISY_RUNS = 4
+CONFIRMING_RUNS = 28
+"""Noisy runs before a deviation is reported.
 
-Key = tuple[str, str]
-"""A value, and which of its tensors: the number of one in a sequence, or its length; empty for a value that is one."""
+Where a step function decides elements, such as a rounding to integers, a few runs leave some elements in place that
+rounding moves.
+"""
+CONFIRMING_BYTES = 2 << 30
+"""Limit on the size of all tensors of all confirming runs.
+
+A larger model gets fewer of them, at least twice NOISY_RUNS; tensors that still deviate are then run in isolation.
+"""
+CHUNK_BYTES = 256 << 20
+"""Size of the tensors held at once: those of the source, its noisy runs and the other model."""
+CACHE_BYTES = 512 << 20
+"""Size of the reference tensors that are kept for the next comparison."""
+HUGE_BYTES = 256 << 20
+"""Size of all tensors for one stimulus above which half the noisy runs are made."""
+MEASURED_AT_ONCE = 256
+"""Number of tensors of unknown type whose sizes are measured in one run."""
+
+TensorKey = tuple[str, str]
+"""A value and one of its tensors: an index in a sequence, "length", "keys" or "values"; empty if it is a tensor."""
 
 
 class ReferenceModel:
-    """A model that others are held to. `names` are its tensors in its order, but for the `unreadable`: those of types
-    that onnxruntime gives to nobody, and those that depend on chance.
+    """The model that others are compared with.
+
+    `names` are its tensors in its order, without the `unreadable` ones: those of types that onnxruntime does not
+    return, and those that depend on random operators.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
@@ -68,48 +63,45 @@ class ReferenceModel:
         self.base_dir = base_dir
         self.runner = Runner(model, base_dir)
         self.sizes: dict[str, int] = {}
-        """Bytes by name, once they are measured."""
-        found = self.types
-        chance = drawn(self._plain, base_dir)
-        self.unreadable = [
-            name for name in tensors_of(model) if name in chance or not is_readable(found.get(name, TensorType()))
-        ]
-        left = set(self.unreadable)
-        self.names = [name for name in tensors_of(model) if name not in left]
+        """Bytes of each tensor, after `measure`."""
+        types, random, names = self.types, random_tensors(self._inlined, base_dir), tensor_names(model)
+        self.unreadable = [name for name in names if name in random or not is_readable(types.get(name, TensorType()))]
+        unreadable = set(self.unreadable)
+        self.names = [name for name in names if name not in unreadable]
         self.results = list(dict.fromkeys(info.name for info in model.graph.output))
-        self.conditions = set(branching(model))
+        self.conditions = set(conditionals(model))
         self.taken: dict[str, set[bool]] = {}
-        """By the condition of an If the values that it took, as far as the model was run."""
-        self._sure: set[Stimulus] = set()
-        self._overflows: dict[Stimulus, Overflow] = {}
-        self._remembered: dict[tuple[Key, Stimulus], Reference] = {}
-        self._room = REMEMBERED
+        """The values that the conditions of Ifs had so far, by name."""
+        self._confirming: set[Stimulus] = set()
+        self._overflows: dict[Stimulus, OverflowTracker] = {}
+        self._cache: dict[tuple[TensorKey, Stimulus], ReferenceTensor] = {}
+        self._cache_room = CACHE_BYTES
 
     @cached_property
-    def _plain(self) -> ModelProto:
-        return inlined(self.model)
+    def _inlined(self) -> ModelProto:
+        return inline_functions(self.model)
 
     @cached_property
     def types(self) -> dict[str, Type]:
-        """Types of values by name, as far as they are known; two bodies may have values of one name."""
+        """The known types of values by name. Values of one name in two bodies get what their types agree in."""
         try:
-            module = from_model(self._plain, self.base_dir)
+            module = from_model(self._inlined, self.base_dir)
         except ModelError:
             return {}
         found: dict[str, Type] = {}
         for graph in module.graph.graphs():
             for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
-                found[value.name] = _common(found.get(value.name, value.type), value.type)
+                found[value.name] = _common_type(found.get(value.name, value.type), value.type)
         return found
 
     @cached_property
     def noisy(self) -> Runner:
-        """The model with noise wherever it rounds: every run gives other tensors."""
+        """Runner of the model with noise wherever it rounds; every run returns other values."""
         types = {name: type_ for name, type_ in self.types.items() if isinstance(type_, TensorType)}
-        return Runner(noisy(self._plain, types), self.base_dir)
+        return Runner(noisy_model(self._inlined, types), self.base_dir)
 
-    def fault(self, feeds: Feeds) -> str | None:
-        """Why the model does not run on some inputs, None where it does."""
+    def error_on(self, feeds: Feeds) -> str | None:
+        """Return why the model does not run on some inputs, None if it does."""
         ends = [name for name in self.names if name in self.results or name not in self.runner.readers]
         try:
             self.runner.run(ends or self.names[-1:], feeds)
@@ -119,7 +111,7 @@ class ReferenceModel:
 
     @cached_property
     def loads(self) -> bool:
-        """Whether onnxruntime takes the whole model: some have unused parts that it does not know."""
+        """Whether onnxruntime loads the whole model; it may refuse parts that no tensor needs."""
         try:
             self.runner.check_loads()
         except VerifyError:
@@ -128,211 +120,210 @@ class ReferenceModel:
 
     @property
     def size(self) -> int:
-        """Bytes of all tensors, once they are measured."""
+        """Bytes of all tensors, after `measure`."""
         return sum(self.sizes.values())
 
     def measure(self, feeds: Feeds) -> None:
-        """Find the sizes of all tensors. Of those of known types the shapes are asked for, since all tensors at once
-        may not fit into memory.
+        """Measure the sizes of all tensors.
+
+        Tensors of a known element type return only their shapes, since all at once may not fit into memory.
         """
-        asked = ModelProto()
-        asked.CopyFrom(self.model)
+        with_shapes = ModelProto()
+        with_shapes.CopyFrom(self.model)
         widths = {name: bits // 8 for name in self.names if (bits := _bits(self.types.get(name))) >= 8}
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
-        asked.graph.node.extend(
+        with_shapes.graph.node.extend(
             helper.make_node("Shape", [name], [out]) for name, out in zip(widths, outs, strict=True)
         )
-        shapes = Runner(asked, self.base_dir).run(outs, feeds) if outs else []
+        shapes = Runner(with_shapes, self.base_dir).run(outs, feeds) if outs else []
         self.sizes = {name: prod(shape.tolist()) * widths[name] for name, shape in zip(widths, shapes, strict=True)}
         rest = [name for name in self.names if name not in self.sizes]
-        for start in range(0, len(rest), AT_ONCE):
-            part = rest[start : start + AT_ONCE]
-            self.sizes.update(zip(part, map(bytes_of, self.runner.run(part, feeds)), strict=True))
+        for start in range(0, len(rest), MEASURED_AT_ONCE):
+            names = rest[start : start + MEASURED_AT_ONCE]
+            self.sizes.update(zip(names, map(bytes_of, self.runner.run(names, feeds)), strict=True))
 
-    def noisy_runs(self, stimulus: Stimulus) -> int:
-        """How many there are of a set of inputs."""
-        few = SAMPLES if self.size <= HUGE else SAMPLES // 2
-        return few if stimulus not in self._sure else max(2 * few, min(SURE, ROOM // max(self.size, 1)))
+    def num_noisy_runs(self, stimulus: Stimulus) -> int:
+        """Return how many noisy runs a stimulus gets."""
+        few = NOISY_RUNS if self.size <= HUGE_BYTES else NOISY_RUNS // 2
+        if stimulus not in self._confirming:
+            return few
+        return max(2 * few, min(CONFIRMING_RUNS, CONFIRMING_BYTES // max(self.size, 1)))
 
-    def is_sure(self, stimulus: Stimulus) -> bool:
-        """Whether `make_sure` was called."""
-        return stimulus in self._sure
+    def is_confirming(self, stimulus: Stimulus) -> bool:
+        """Return whether `confirm` was called."""
+        return stimulus in self._confirming
 
-    def make_sure(self, stimulus: Stimulus) -> None:
-        """From here on take more noisy runs of a set of inputs."""
-        self._sure.add(stimulus)
-        for key in [key for key in self._remembered if key[1] is stimulus]:
-            self._room += self._remembered.pop(key).nbytes
+    def confirm(self, stimulus: Stimulus) -> None:
+        """Make more noisy runs of a stimulus from here on."""
+        self._confirming.add(stimulus)
+        for key in [key for key in self._cache if key[1] is stimulus]:
+            self._cache_room += self._cache.pop(key).nbytes
 
-    def chunks(self, samples: int, names: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """All tensors, or those of another model, in groups that fit into CHUNK bytes with so many noisy runs; one that
-        does not fit stands alone. What only the other model has is taken to be as large as the largest.
+    def chunks(self, num_samples: int, names: Sequence[str] | None = None) -> Iterator[list[str]]:
+        """Yield all tensors, or those of another model, in groups that take CHUNK_BYTES with `num_samples` noisy runs.
+
+        A larger tensor is a group of its own. Tensors that only the other model has count as the largest one.
         """
         group: list[str] = []
         size = 0
-        greatest = max(self.sizes.values(), default=0)
+        largest = max(self.sizes.values(), default=0)
         for name in self.names if names is None else names:
-            count = self.sizes.get(name, greatest) * (samples + 4)
-            if group and size + count > CHUNK:
+            num_bytes = self.sizes.get(name, largest) * (num_samples + 4)
+            if group and size + num_bytes > CHUNK_BYTES:
                 yield group
                 group, size = [], 0
             group.append(name)
-            size += count
+            size += num_bytes
         if group:
             yield group
 
-    def overflow(self, stimulus: Stimulus) -> Overflow:
-        """What overflows, as far as the model was run."""
+    def overflow(self, stimulus: Stimulus) -> OverflowTracker:
+        """Return what is known of the tensors that overflow for a stimulus."""
         if stimulus not in self._overflows:
-            self._overflows[stimulus] = Overflow(self._plain, self.base_dir, stimulus.feeds)
+            self._overflows[stimulus] = OverflowTracker(self._inlined, self.base_dir, stimulus.feeds)
         return self._overflows[stimulus]
 
-    def see_conditions(self, values: Feeds) -> None:
-        """Note which values the conditions among some tensors take."""
+    def note_conditions(self, values: Feeds) -> None:
+        """Note the values of those tensors that are conditions of Ifs."""
         for name in self.conditions:
             if name in values and is_tensor(values[name]) and values[name].size == 1:
                 self.taken.setdefault(name, set()).add(bool(values[name].item()))
 
-    def known(self, names: Sequence[str], stimulus: Stimulus) -> dict[Key, Reference] | None:
-        """What is remembered of tensors, None where that is not all."""
-        found = {(name, ""): self._remembered.get(((name, ""), stimulus)) for name in names}
-        references = {part: reference for part, reference in found.items() if reference is not None}
-        return references if len(references) == len(found) else None
+    def cached(self, names: Sequence[str], stimulus: Stimulus) -> dict[TensorKey, ReferenceTensor] | None:
+        """Return the cached references of tensors, None if one is missing."""
+        keys = [(name, "") for name in names]
+        if any((key, stimulus) not in self._cache for key in keys):
+            return None
+        return {key: self._cache[key, stimulus] for key in keys}
 
-    def remember(self, found: Mapping[Key, Reference], stimulus: Stimulus) -> None:
-        """Keep references where there is room."""
-        size = sum(reference.nbytes for reference in found.values())
-        if size <= self._room:
-            self._room -= size
-            self._remembered.update(((part, stimulus), reference) for part, reference in found.items())
+    def cache(self, references: Mapping[TensorKey, ReferenceTensor], stimulus: Stimulus) -> None:
+        """Cache references if there is room."""
+        size = sum(reference.nbytes for reference in references.values())
+        if size <= self._cache_room:
+            self._cache_room -= size
+            self._cache.update(((key, stimulus), reference) for key, reference in references.items())
 
 
-class References:
-    """Those of one set of inputs, which are asked for chunk by chunk."""
+class ReferenceRun:
+    """A run of the source and its noisy model on one stimulus, chunk by chunk."""
 
     def __init__(self, source: ReferenceModel, stimulus: Stimulus) -> None:
         self.source = source
         self.stimulus = stimulus
-        self.walk = Walk(source.runner, stimulus.feeds)
+        self.run = IncrementalRun(source.runner, stimulus.feeds)
         self.overflow = source.overflow(stimulus)
-        self.samples = [Walk(source.noisy, stimulus.feeds) for _ in range(source.noisy_runs(stimulus))]
+        self.noisy_runs = self._start_noisy_runs(source.num_noisy_runs(stimulus))
 
-    def take(self, names: Sequence[str]) -> dict[Key, Reference]:
-        """The next tensors; what is none is left out. Raises SourceError where the source does not run."""
-        known = self.source.known(names, self.stimulus)
-        if known is not None:
-            return known
-        plain = self._plain(self.walk.held)
-        taken = self._taken(names)
-        found, values = dict(zip(names, taken, strict=True)), parts(names, taken)
-        self.source.see_conditions({**self.stimulus.feeds, **found})
-        samples = self._noisy(names, plain | self._plain(found))
-        self.overflow.see({name: value for (name, which), value in values.items() if not which})
-        told = {part: self._reference(part, value, [s.get(part) for s in samples]) for part, value in values.items()}
-        if told.keys() == {(name, "") for name in names}:
-            self.source.remember(told, self.stimulus)
-        return told
+    def compute(self, names: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
+        """Return the next tensors; values that are none are left out. Raises SourceError if the source does not run."""
+        cached = self.source.cached(names, self.stimulus)
+        if cached is not None:
+            return cached
+        before = self._feeds_of_noisy(self.run.held)
+        values = self._run_source(names)
+        found, tensors = dict(zip(names, values, strict=True)), split_values(names, values)
+        self.source.note_conditions({**self.stimulus.feeds, **found})
+        samples = self._sample(names, before | self._feeds_of_noisy(found))
+        self.overflow.update({name: value for (name, part), value in tensors.items() if not part})
+        references = {
+            key: self._reference(key[0], value, [sample.get(key) for sample in samples])
+            for key, value in tensors.items()
+        }
+        if references.keys() == {(name, "") for name in names}:
+            self.source.cache(references, self.stimulus)
+        return references
 
-    def _taken(self, names: Sequence[str]) -> list[Any]:
-        """The next tensors of the source. Raises SourceError where it does not run."""
+    def _start_noisy_runs(self, count: int) -> list[IncrementalRun]:
+        return [IncrementalRun(self.source.noisy, self.stimulus.feeds) for _ in range(count)]
+
+    def _run_source(self, names: Sequence[str]) -> list[Any]:
         try:
-            return self.walk.take(names)
+            return self.run.compute(names)
         except VerifyError as error:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
 
-    def _reference(self, part: Key, value: Any, samples: Sequence[Any]) -> Reference:
-        if part[0] in self.overflow.behind:
-            return Reference.unknown(value)
-        reference = Reference.of(value, samples)
-        return reference.where_finite() if part[0] in self.overflow.overflown else reference
+    def _reference(self, name: str, value: Any, samples: Sequence[Any]) -> ReferenceTensor:
+        if name in self.overflow.dependent:
+            return ReferenceTensor.unknown(value)
+        reference = ReferenceTensor.from_noisy_runs(value, samples)
+        return reference.without_infinities() if name in self.overflow.overflown else reference
 
-    def _plain(self, values: Feeds) -> Feeds:
-        """Tensors of the source that the noisy model needs, and need not compute, by their names there."""
+    def _feeds_of_noisy(self, values: Feeds) -> Feeds:
+        """Return the values without noise that the noisy model reads, so that it need not compute them."""
         readers = self.source.noisy.readers
-        return {plain_name(name): value for name, value in values.items() if plain_name(name) in readers}
+        return {noise_free_name(name): v for name, v in values.items() if noise_free_name(name) in readers}
 
-    def _noisy(self, names: Sequence[str], plain: Feeds) -> list[dict[Key, Any]]:
-        """What noise makes of the tensors, nothing where the noisy model does not run on these inputs."""
+    def _sample(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
+        """Return the tensors in each noisy run, nothing if the noisy model does not run on these inputs."""
         try:
-            return [parts(names, walk.take(names, plain)) for walk in self.samples]
+            return [split_values(names, run.compute(names, noise_free)) for run in self.noisy_runs]
         except VerifyError:
-            self.samples = []
+            self.noisy_runs = []
         return []
 
 
-class Alone(References):
-    """That of one tensor, which is computed from the inputs in SURE noisy runs, a few at a time."""
+class IsolatedReferenceRun(ReferenceRun):
+    """A run for a single tensor, with all CONFIRMING_RUNS; they start at the inputs, and few are held at once."""
 
-    def take(self, names: Sequence[str]) -> dict[Key, Reference]:
-        """The tensor. Raises SourceError as `References.take`."""
-        found: dict[Key, Reference] = {}
-        values = parts(names, self._taken(names))
-        for _ in range(0, SURE, SAMPLES):
-            self.samples = [Walk(self.source.noisy, self.stimulus.feeds) for _ in range(SAMPLES)]
-            samples = self._noisy(names, {})
-            for part, value in values.items():
-                reference = self._reference(part, value, [sample.get(part) for sample in samples])
-                found[part] = reference.joined(found[part]) if part in found else reference
+    def compute(self, names: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
+        """Return the tensor. Raises SourceError as `ReferenceRun.compute`."""
+        found: dict[TensorKey, ReferenceTensor] = {}
+        tensors = split_values(names, self._run_source(names))
+        for _ in range(0, CONFIRMING_RUNS, NOISY_RUNS):
+            self.noisy_runs = self._start_noisy_runs(NOISY_RUNS)
+            samples = self._sample(names, {})
+            for key, value in tensors.items():
+                reference = self._reference(key[0], value, [sample.get(key) for sample in samples])
+                found[key] = reference.merge(found[key]) if key in found else reference
         return found
 
 
-def parts(names: Sequence[str], values: Sequence[Any]) -> dict[Key, Any]:
-    """The tensors among values; those of a sequence, and how many they are, each on its own. Maps, or sequences of
-    maps, are two tensors, their keys and what stands under those, with an axis for the maps where they agree in keys.
+def split_values(names: Sequence[str], values: Sequence[Any]) -> dict[TensorKey, Any]:
+    """Return the tensors that values consist of.
+
+    A sequence is split into its tensors and its length. A map, or a sequence of maps, becomes two tensors, keys and
+    values, with an axis for the maps if all have the same keys.
     """
-    found: dict[Key, Any] = {}
+    found: dict[TensorKey, Any] = {}
     for name, value in zip(names, values, strict=True):
         if is_tensor(value):
             found[name, ""] = value
         elif isinstance(value, dict):
-            found.update(_of_maps(name, [value]))
+            found.update(_split_maps(name, [value]))
         elif isinstance(value, list):
             found[name, "length"] = np.array(len(value))
             found.update(((name, str(i)), item) for i, item in enumerate(value) if is_tensor(item))
-            found.update(_of_maps(name, [item for item in value if isinstance(item, dict)]))
+            found.update(_split_maps(name, [item for item in value if isinstance(item, dict)]))
     return found
 
 
-def _of_maps(name: str, maps: Sequence[Mapping[Any, Any]]) -> dict[Key, Any]:
+def _split_maps(name: str, maps: Sequence[Mapping[Any, Any]]) -> dict[TensorKey, Any]:
     if not maps:
         return {}
-    keys = [key for one in maps for key in one]
-    values = [value for one in maps for value in one.values()]
-    regular = all(list(one) == list(maps[0]) for one in maps)
-    shape = (len(maps), len(maps[0])) if regular else (len(keys),)
-    columns = {"keys": keys, "values": values}
-    return {(name, which): np.array(column, _kind(column)).reshape(shape) for which, column in columns.items()}
+    columns = {"keys": [key for one in maps for key in one], "values": [v for one in maps for v in one.values()]}
+    have_same_keys = all(list(one) == list(maps[0]) for one in maps)
+    shape = (len(maps), len(maps[0])) if have_same_keys else (len(columns["keys"]),)
+    return {(name, part): np.array(items, _dtype_of(items)).reshape(shape) for part, items in columns.items()}
 
 
-def _kind(items: Sequence[object]) -> Any:
-    """The element type of what onnxruntime gives as objects of Python."""
-    kinds = {str: object, int: np.int64, float: np.float32}
-    return kinds.get(type(items[0]), object) if items else object
-
-
-def is_readable(type_: Type, *, inside: bool = False) -> bool:
-    """Whether onnxruntime, or a Runner, can hand out what is of a type, or stands `inside` a container."""
-    if isinstance(type_, SequenceType | OptionalType):
-        return is_readable(type_.element, inside=True)
-    if isinstance(type_, MapType):
-        return is_readable(type_.value, inside=True)
-    if isinstance(type_, TensorType) and type_.dtype is not None:
-        return str(type_.dtype) in NUMPY or (not inside and str(type_.dtype) in NARROW)
-    return not isinstance(type_, SparseTensorType)
+def _dtype_of(items: Sequence[object]) -> Any:
+    """Return the numpy type for items that onnxruntime returns as Python objects."""
+    dtypes = {str: object, int: np.int64, float: np.float32}
+    return dtypes.get(type(items[0]), object) if items else object
 
 
 def bytes_of(value: object) -> int:
-    """Bytes of an array, 0 of what is none."""
+    """Return the size of an array, and 0 for anything else."""
     return int(getattr(value, "nbytes", 0))
 
 
 def _bits(type_: Type | None) -> int:
-    """Bits of one element, 0 where that is not known."""
+    """Return the bits of one element, 0 if that is not known."""
     return type_.dtype.bits if isinstance(type_, TensorType) and type_.dtype is not None else 0
 
 
-def _common(first: Type, second: Type) -> Type:
-    """What two types agree in."""
+def _common_type(first: Type, second: Type) -> Type:
+    """Return what two types agree in."""
     if first == second:
         return first
     if not isinstance(first, TensorType) or not isinstance(second, TensorType):

@@ -1,4 +1,4 @@
-"""The smallest part of two models that shows a deviation."""
+"""Extraction of the smallest subgraphs of two models that show a deviation."""
 
 from __future__ import annotations
 
@@ -7,85 +7,86 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, helper
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from ..support.errors import EmitError, VerifyError
 from ..support.files import replacing
 from .comparison import Comparison
-from .difference import Row
+from .difference import TensorDifference
 from .inputs import Feeds, Stimulus
-from .runner import Runner, can_be_fed, tensors_of
-from .subgraph import Part
+from .onnx_graph import Subgraph, tensor_names
+from .runner import Runner, can_be_fed
 
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """What was saved: how many operators the second model has, and the row of the first tensor that they were seen to
-    differ in beyond the bound of these operators alone; None where they do not.
+    """The models that were saved: the operators in the second one, and what they show.
+
+    `difference` is the first one beyond the rounding bound of these operators alone, None if there is none.
     """
 
     operators: int
-    row: Row | None
+    difference: TensorDifference | None
 
 
 def save_reproducer(
     folder: Path, before: Runner, after: Runner, tensor: str, agreeing: Collection[str], stimulus: Stimulus
 ) -> Reproducer:
-    """Write `before.onnx` and `after.onnx`, which compute `tensor`, or an earlier one that deviates already, and their
-    `inputs.npz`: the nearest tensors that agree in both, or inputs of the model. What stood in other files stands in
-    the models.
+    """Write `before.onnx` and `after.onnx`, which compute `tensor` or an earlier deviating one, and `inputs.npz`.
 
-    Raises EmitError where the folder cannot be written, VerifyError where the source does not run.
+    They begin at the nearest tensors that agree in both models, or at the inputs. External data is stored in them.
+
+    Raises EmitError if the folder cannot be written, VerifyError if the source does not run.
     """
     search = _Search(before, after, stimulus)
-    found = search.narrowed(search.widened(tensor, agreeing))
+    found = search.narrow(search.widen(tensor, agreeing))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
-    for name, part, runner in zip(("before.onnx", "after.onnx"), found.parts, (before, after), strict=True):
+    for name, subgraph, runner in zip(("before.onnx", "after.onnx"), found.subgraphs, (before, after), strict=True):
         with replacing(folder / name) as target:
-            model = _with_elements(part.model(found.declared(part)), runner.base_dir)
+            model = _embed_external_data(found.extract(subgraph), runner.base_dir)
             target.write_bytes(model.SerializeToString(deterministic=True))
-    inputs = {name for part in found.parts for name in part.inputs}
+    inputs = {name for subgraph in found.subgraphs for name in subgraph.inputs}
     feeds = {name: array for name, array in stimulus.feeds.items() if name in inputs}
     with replacing(folder / "inputs.npz") as target, target.open("wb") as file:
         np.savez_compressed(file, **{**feeds, **found.cut})  # type: ignore[arg-type]
-    return Reproducer(len(found.parts[1].places), found.row)
+    return Reproducer(len(found.subgraphs[1].places), found.difference)
 
 
 @dataclass(slots=True)
-class _Pair:
-    """The parts of both models that compute one tensor from the `cut`, which holds values of the source."""
+class _Candidate:
+    """Subgraphs of both models that compute one tensor from the `cut`, which holds values of the source."""
 
-    parts: tuple[Part, Part]
+    subgraphs: tuple[Subgraph, Subgraph]
     known: set[str]
     cut: Feeds
-    row: Row | None = None
-    """The first tensor that deviates, None where none does."""
+    difference: TensorDifference | None = None
+    """That of the first tensor that deviates, None if none does."""
     agreeing: set[str] = field(default_factory=set)
-    """The tensors inside that agree within the bound of the parts."""
+    """The inner tensors that agree within the rounding bound of the subgraphs."""
 
     @property
     def size(self) -> int:
-        """How many operators there are in both."""
-        return sum(len(part.places) for part in self.parts)
+        """Number of operators in both."""
+        return sum(len(subgraph.places) for subgraph in self.subgraphs)
 
-    def declared(self, part: Part) -> list[ValueInfoProto]:
-        """The inputs of a part at the cut."""
-        cut = {name: self.cut[name] for name in sorted(part.cut)}
-        return [
+    def extract(self, subgraph: Subgraph) -> ModelProto:
+        """Return one of the subgraphs as a model."""
+        cut = {name: self.cut[name] for name in sorted(subgraph.cut)}
+        return subgraph.extract(
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in cut.items()
-        ]
+        )
 
 
 class _Search:
-    """Looks for parts of two models that differ.
+    """A search for small subgraphs of two models that differ.
 
-    Far behind a fault the bound of the whole model may be wide enough for it, so tensors that agree there tell little:
-    parts are run on what the source has at their cut, and held to the bound of the part itself.
+    Far from the inputs the rounding bound of the whole model may hide a fault, so that agreement there proves little.
+    Subgraphs are run on the source's values at their cut, and compared within their own bound.
     """
 
     def __init__(self, before: Runner, after: Runner, stimulus: Stimulus) -> None:
@@ -93,71 +94,76 @@ class _Search:
         self.after = after
         self.stimulus = stimulus
 
-    def widened(self, tensor: str, agreeing: Collection[str]) -> _Pair:
-        """The parts that compute a tensor from the nearest of the agreeing ones behind which they differ; each try
-        leaves out twice as many as the one before, in the source's order, down to the whole models.
+    def widen(self, tensor: str, agreeing: Collection[str]) -> _Candidate:
+        """Return subgraphs that compute a tensor and differ, cut at the nearest agreeing tensors that allow it.
+
+        Each step leaves out twice as many of these as the one before, in the source's order, up to the whole models.
         """
-        above = Part(self.before.model, [tensor], ()).used.intersection(agreeing) - {tensor}
-        order = [name for name in tensors_of(self.before.model) if name in above]
-        pair, step = self.seen(self.pair(tensor, order)), 1
-        while pair.row is None and pair.cut:
-            wider = self.pair(tensor, order[: max(len(order) - step, 0)])
+        above = Subgraph(self.before.model, [tensor], ()).used.intersection(agreeing) - {tensor}
+        order = [name for name in tensor_names(self.before.model) if name in above]
+        candidate, step = self.compare(self.cut_at(tensor, order)), 1
+        while candidate.difference is None and candidate.cut:
+            wider = self.cut_at(tensor, order[: max(len(order) - step, 0)])
             step *= 2
-            if wider.size > pair.size:
-                pair = self.seen(wider)
+            if wider.size > candidate.size:
+                candidate = self.compare(wider)
             elif not wider.cut:
                 break
-        return pair
+        return candidate
 
-    def narrowed(self, pair: _Pair) -> _Pair:
-        """The parts that show the first tensor inside that deviates, from what agrees inside if that is enough."""
-        while pair.row is not None:
-            for known in (pair.agreeing | pair.known, pair.known):
-                closer = self.pair(pair.row.value, known)
-                if closer.size < pair.size and self.seen(closer).row is not None:
-                    pair = closer
+    def narrow(self, candidate: _Candidate) -> _Candidate:
+        """Return the subgraphs for the first inner tensor that deviates, cut at agreeing inner tensors if possible."""
+        while candidate.difference is not None:
+            for known in (candidate.agreeing | candidate.known, candidate.known):
+                closer = self.cut_at(candidate.difference.value, known)
+                if closer.size < candidate.size and self.compare(closer).difference is not None:
+                    candidate = closer
                     break
             else:
-                return pair
-        return pair
+                return candidate
+        return candidate
 
-    def pair(self, tensor: str, known: Collection[str]) -> _Pair:
-        """Both parts for a tensor; what numpy has no form for is not known. Raises VerifyError as `Runner.run`."""
+    def cut_at(self, tensor: str, known: Collection[str]) -> _Candidate:
+        """Return the subgraphs that compute a tensor from known ones; those that cannot be fed are computed.
+
+        Raises VerifyError as `Runner.run`.
+        """
         left = set(known) - {tensor}
         while True:
-            parts = (Part(self.before.model, [tensor], left), Part(self.after.model, [tensor], left))
-            names = sorted(parts[0].cut | parts[1].cut)
+            subgraphs = (Subgraph(self.before.model, [tensor], left), Subgraph(self.after.model, [tensor], left))
+            names = sorted(subgraphs[0].cut | subgraphs[1].cut)
             values = self.before.run(names, self.stimulus.feeds) if names else []
             cut = {name: value for name, value in zip(names, values, strict=True) if can_be_fed(value)}
             if len(cut) == len(names):
-                return _Pair(parts, left, cut)
+                return _Candidate(subgraphs, left, cut)
             left.difference_update(set(names) - cut.keys())
 
-    def seen(self, pair: _Pair) -> _Pair:
-        """The pair with what it shows: nothing where one of the parts does not run alone."""
-        feeds = {**self.stimulus.feeds, **pair.cut}
-        models = [part.model(pair.declared(part)) for part in pair.parts]
-        stimulus = Stimulus(self.stimulus.name, feeds)
+    def compare(self, candidate: _Candidate) -> _Candidate:
+        """Fill in what a candidate shows, which is nothing if one of its subgraphs does not run alone."""
+        first, second = map(candidate.extract, candidate.subgraphs)
+        stimulus = Stimulus(self.stimulus.name, {**self.stimulus.feeds, **candidate.cut})
         try:
-            comparison = Comparison(models[0], self.before.base_dir, inputs=[stimulus])
-            comparison.source.make_sure(stimulus)
-            found = comparison.rows(models[1], self.after.base_dir, similarity=False, inputs=[stimulus])
-            rows = [row for row, _ in found]
+            comparison = Comparison(first, self.before.base_dir, inputs=[stimulus])
+            comparison.source.confirm(stimulus)
+            pairs = comparison.differences(second, self.after.base_dir, similarity=False, inputs=[stimulus])
+            differences = [difference for difference, _ in pairs]
         except VerifyError:
-            return pair
-        pair.row = next((row for row in rows if row.deviates), None)
-        pair.agreeing = agreeing_in(rows, stimulus)
-        return pair
+            return candidate
+        candidate.difference = next((difference for difference in differences if difference.deviates), None)
+        candidate.agreeing = agreeing_tensors(differences, stimulus)
+        return candidate
 
 
-def agreeing_in(rows: Collection[Row], stimulus: Stimulus) -> set[str]:
-    """The tensors that were seen to agree on some inputs, and deviate on none."""
-    found = {row.value for row in rows if row.tensor == row.value and row.inputs == stimulus.name}
-    return found - {row.value for row in rows if row.deviates or (row.says_nothing and row.inputs == stimulus.name)}
+def agreeing_tensors(differences: Collection[TensorDifference], stimulus: Stimulus) -> set[str]:
+    """Return the tensors that agree for one stimulus, and deviate for none."""
+    here = [one for one in differences if one.inputs == stimulus.name]
+    compared = {one.value for one in here if one.tensor == one.value}
+    return (
+        compared - {one.value for one in differences if one.deviates} - {one.value for one in here if one.is_undecided}
+    )
 
 
-def _with_elements(model: ModelProto, base_dir: Path) -> ModelProto:
-    """The model with all elements in the message."""
+def _embed_external_data(model: ModelProto, base_dir: Path) -> ModelProto:
     for tensor in model.graph.initializer:
         if uses_external_data(tensor):
             load_external_data_for_tensor(tensor, str(base_dir))

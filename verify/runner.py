@@ -1,4 +1,4 @@
-"""Running a model for any of its tensors."""
+"""Execution of a model on onnxruntime for any of its tensors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from ..backends.runtime import new_session
 from ..ir.tensor import Array
+from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
-from .graph_reads import reads
 from .inputs import Feeds
-from .reference import is_tensor
-from .subgraph import Part
+from .onnx_graph import Subgraph, reads
+from .tensor_blocks import is_tensor
 
-NARROW = {
+NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
+"""Element types that onnxruntime returns as numpy arrays."""
+CAST_TYPES = {
     "bf16": (TensorProto.BFLOAT16, TensorProto.FLOAT),
     "f8e4m3fn": (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT),
     "f8e4m3fnuz": (TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT),
@@ -30,15 +32,13 @@ NARROW = {
     "i4": (TensorProto.INT4, TensorProto.INT8),
     "u4": (TensorProto.UINT4, TensorProto.UINT8),
 }
-"""Element types that onnxruntime does not give to numpy, and those in which it does, which hold all their numbers."""
-FED = {helper.tensor_dtype_to_np_dtype(kind) for kind, numbers in NARROW.values() if numbers == TensorProto.FLOAT}
-"""Those that it takes by their ONNX type; two integers of four bits are one byte for it, and not for numpy."""
-_NAMED = {f"tensor({TensorProto.DataType.Name(kind).lower()})": (kind, numbers) for kind, numbers in NARROW.values()}
+"""Element types that onnxruntime does not return, and the wider ones that results are cast to."""
+ORT_VALUE_DTYPES = {helper.tensor_dtype_to_np_dtype(t) for t, wide in CAST_TYPES.values() if wide == TensorProto.FLOAT}
+"""Types that onnxruntime takes as OrtValue. Not 4-bit integers: it packs two into a byte, numpy does not."""
+_CASTS = {f"tensor({TensorProto.DataType.Name(t).lower()})": (t, wide) for t, wide in CAST_TYPES.values()}
 
-
-LONGEST = 300
-"""Characters of a message."""
-PLACE = re.compile(
+MESSAGE_LENGTH = 300
+SOURCE_PLACE = re.compile(
     r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
     r"(?:[^()]*onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? |\w+ )?"  # the function
 )
@@ -46,151 +46,155 @@ PLACE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """A session for a part of a model that begins at tensors of some types and ranks. Results are cast to `narrow`
-    types by their places.
+    """A session for a subgraph. `cut_types` are types and ranks of the tensors at its cut.
+
+    `narrow` has the numpy types of the results that were cast to wider ones, by their index.
     """
 
-    part: Part
-    begins: dict[str, tuple[np.dtype[Any], int]]
-    runs: onnxruntime.InferenceSession
+    subgraph: Subgraph
+    cut_types: dict[str, tuple[np.dtype[Any], int]]
+    session: onnxruntime.InferenceSession
     narrow: dict[int, np.dtype[Any]]
 
 
 class Runner:
-    """Runs a model for any of its tensors, on onnxruntime without graph optimisations.
+    """Executor of a model on onnxruntime, with graph optimisations off.
 
-    The part that was asked for last and its session are kept: noisy runs ask for the same again and again.
+    It keeps the last subgraph and its session, since noisy runs ask for the same again and again.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
         self.model = model
         self.base_dir = base_dir
-        self._part: Part | None = None
+        self._subgraph: Subgraph | None = None
         self._session: _Session | None = None
 
     def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
-        """The named tensors. Raises VerifyError where onnxruntime refuses what computes them, or fails."""
-        return self.run_part(self.part(names, ()), feeds, {})
+        """Return the named tensors. Raises VerifyError if onnxruntime refuses the subgraph that computes them."""
+        return self.run_subgraph(self.subgraph(names, ()), feeds, {})
 
-    def part(self, names: Sequence[str], known: Collection[str]) -> Part:
-        """The part that computes the named tensors from the known ones."""
-        if self._part is None or not self._part.computes(names, known):
-            self._part = Part(self.model, names, known)
-        return self._part
+    def subgraph(self, names: Sequence[str], known: Collection[str]) -> Subgraph:
+        """Return the subgraph that computes the named tensors from the known ones."""
+        if self._subgraph is None or not self._subgraph.computes(names, known):
+            self._subgraph = Subgraph(self.model, names, known)
+        return self._subgraph
 
-    def run_part(self, part: Part, feeds: Feeds, held: Feeds) -> list[Any]:
-        """The wanted tensors of a part of the model. Raises VerifyError as `run`."""
-        cut = {name: held[name] for name in sorted(part.cut)}
-        begins = {name: (array.dtype, array.ndim) for name, array in cut.items()}
-        if self._session is None or self._session.part is not part or self._session.begins != begins:
-            self._session = None  # before the next one takes memory
-            self._session = self._open(part, begins)
-        session = self._session
+    def run_subgraph(self, subgraph: Subgraph, feeds: Feeds, known: Feeds) -> list[Any]:
+        """Return the wanted tensors of a subgraph. Raises VerifyError as `run`."""
+        cut = {name: known[name] for name in sorted(subgraph.cut)}
+        cut_types = {name: (array.dtype, array.ndim) for name, array in cut.items()}
+        if self._session is None or self._session.subgraph is not subgraph or self._session.cut_types != cut_types:
+            self._session = None  # frees its memory before the next one takes some
+            self._session = self._open(subgraph, cut_types)
+        session, narrow = self._session.session, self._session.narrow
         given = {**feeds, **cut}
-        wanted = [entry.name for entry in session.runs.get_inputs() if entry.name in given]
-        wanted += [entry.name for entry in session.runs.get_overridable_initializers() if entry.name in feeds]
+        wanted = [entry.name for entry in session.get_inputs() if entry.name in given]
+        wanted += [entry.name for entry in session.get_overridable_initializers() if entry.name in feeds]
         try:
-            results: list[Any] = session.runs.run(None, {name: _fed(given[name]) for name in wanted}, _returning())
+            results: list[Any] = session.run(None, {name: _as_feed(given[name]) for name in wanted}, _run_options())
         except Exception as error:  # onnxruntime raises its own types, and RuntimeError
             raise VerifyError(f"onnxruntime cannot run the model: {first_line(error)}") from None
-        return [
-            value.astype(session.narrow[i]) if i in session.narrow and is_tensor(value) else value
-            for i, value in enumerate(results)
-        ]
+        return [v.astype(narrow[i]) if i in narrow and is_tensor(v) else v for i, v in enumerate(results)]
 
     def check_loads(self) -> None:
-        """Raises VerifyError where onnxruntime refuses the model as a whole."""
+        """Raise VerifyError if onnxruntime refuses the model as a whole."""
         self._load(self.model)
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
-        """By name the places of the nodes that read a tensor."""
+        """The indices of the nodes that read each tensor, by its name."""
         readers: dict[str, list[int]] = {}
         for place, node in enumerate(self.model.graph.node):
             for name in reads(node):
                 readers.setdefault(name, []).append(place)
         return readers
 
-    def _open(self, part: Part, begins: dict[str, tuple[np.dtype[Any], int]]) -> _Session:
-        declared = [
+    def _open(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> _Session:
+        inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank)
-            for name, (dtype, rank) in begins.items()
+            for name, (dtype, rank) in cut_types.items()
         ]
-        model, whole = part.model(declared), not part.known
-        runs = self._load(model, reuse=whole)
-        found = {i: _NAMED[entry.type] for i, entry in enumerate(runs.get_outputs()) if entry.type in _NAMED}
-        if found:
-            _cast_results(model, found)
-            runs = self._load(model, reuse=whole)
-        narrow = {i: helper.tensor_dtype_to_np_dtype(kind) for i, (kind, _) in found.items()}
-        return _Session(part, begins, runs, narrow)
+        model, is_whole = subgraph.extract(inputs), not subgraph.known
+        session = self._load(model, reuse=is_whole)
+        casts = {i: _CASTS[entry.type] for i, entry in enumerate(session.get_outputs()) if entry.type in _CASTS}
+        if casts:
+            _cast_results(model, casts)
+            session = self._load(model, reuse=is_whole)
+        narrow = {i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()}
+        return _Session(subgraph, cut_types, session, narrow)
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> onnxruntime.InferenceSession:
         try:
             return new_session(model, self.base_dir, reuse=reuse)
-        except Exception as error:  # as above
+        except Exception as error:  # onnxruntime raises its own types, and RuntimeError
             raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
 
 
-class Walk:
-    """One run of a model for tensors that are asked for group by group, in the model's order: each part begins at the
-    tensors that earlier ones handed out, so that nothing is computed twice but what lies between those.
+class IncrementalRun:
+    """One run of a model whose tensors are asked for group by group, in the model's order.
+
+    Each group is computed from the tensors that earlier groups returned, so that only nodes between groups run twice.
+    `held` are the returned tensors that nodes still have to read.
     """
 
     def __init__(self, runner: Runner, feeds: Feeds) -> None:
         self.runner = runner
         self.feeds = feeds
         self.held: Feeds = {}
-        self.done: set[int] = set()
+        self._executed: set[int] = set()
 
-    def take(self, names: Sequence[str], given: Feeds | None = None) -> list[Any]:
-        """The next tensors; those that are `given` are not computed. Raises VerifyError as `Runner.run`."""
+    def compute(self, names: Sequence[str], given: Feeds | None = None) -> list[Any]:
+        """Return the next tensors; `given` ones are not computed. Raises VerifyError as `Runner.run`."""
         known = {name: value for name, value in (given or {}).items() if can_be_fed(value)} | self.held
-        part = self.runner.part(names, known.keys() - names)
-        values = self.runner.run_part(part, self.feeds, known)
-        self.done.update(part.places)
+        subgraph = self.runner.subgraph(names, known.keys() - names)
+        values = self.runner.run_subgraph(subgraph, self.feeds, known)
+        self._executed.update(subgraph.places)
         self.held.update((name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value))
         readers = self.runner.readers
         self.held = {
-            name: value for name, value in self.held.items() if not self.done.issuperset(readers.get(name, ()))
+            name: value for name, value in self.held.items() if not self._executed.issuperset(readers.get(name, ()))
         }
         return values
 
 
-def _cast_results(model: ModelProto, kinds: Mapping[int, tuple[int, int]]) -> None:
-    """Let a model give some of its results in the second type of two."""
-    for i, (_, numbers) in kinds.items():
+def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> None:
+    """Cast the results of a model, by their index, from the first of two element types to the second."""
+    for i, (_, wide) in casts.items():
         name = f"irc.result.{i}"
-        model.graph.node.append(helper.make_node("Cast", [model.graph.output[i].name], [name], to=numbers))
+        model.graph.node.append(helper.make_node("Cast", [model.graph.output[i].name], [name], to=wide))
         model.graph.output[i].CopyFrom(ValueInfoProto(name=name))
 
 
-def _returning() -> onnxruntime.RunOptions:
-    """Let a session give its memory back when it has run: several wait for their next turn at once."""
+def _run_options() -> onnxruntime.RunOptions:
+    """Return options that let a session free its memory after a run: several sessions wait for their next run."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
 
 
 def can_be_fed(value: object) -> TypeGuard[Array]:
-    """Whether a part of a model can begin at a value, as an array of numpy."""
-    return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in FED)
+    """Return whether a value is an array that a session takes as an input."""
+    return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in ORT_VALUE_DTYPES)
 
 
-def _fed(array: Array) -> Any:
-    """What onnxruntime takes for an array."""
-    if array.dtype not in FED:
+def _as_feed(array: Array) -> Any:
+    if array.dtype not in ORT_VALUE_DTYPES:
         return array
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, helper.np_dtype_to_tensor_dtype(array.dtype))
 
 
+def is_readable(type_: Type, *, in_container: bool = False) -> bool:
+    """Return whether a Runner returns values of a type. Sequences and maps return no element types that need a cast."""
+    if isinstance(type_, SequenceType | OptionalType):
+        return is_readable(type_.element, in_container=True)
+    if isinstance(type_, MapType):
+        return is_readable(type_.value, in_container=True)
+    if isinstance(type_, TensorType) and type_.dtype is not None:
+        return str(type_.dtype) in NUMPY_TYPES or (not in_container and str(type_.dtype) in CAST_TYPES)
+    return not isinstance(type_, SparseTensorType)
+
+
 def first_line(error: Exception) -> str:
-    """The first line of a message of onnxruntime, without places in its source, shortened to whole words."""
-    text = PLACE.sub("", str(error).strip().split("\n")[0][: 10 * LONGEST])
-    return text if len(text) <= LONGEST else f"{text[:LONGEST].rsplit(' ', 1)[0]} ..."
-
-
-def tensors_of(model: ModelProto) -> list[str]:
-    """Names of the results of nodes of the main graph, constants left out, in the model's order, and of its results."""
-    made = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name)
-    return list(dict.fromkeys((*made, *(info.name for info in model.graph.output))))
+    """Return the first line of a message of onnxruntime, without places in its source, cut to MESSAGE_LENGTH."""
+    text = SOURCE_PLACE.sub("", str(error).strip().split("\n")[0][: 10 * MESSAGE_LENGTH])
+    return text if len(text) <= MESSAGE_LENGTH else f"{text[:MESSAGE_LENGTH].rsplit(' ', 1)[0]} ..."

@@ -82,7 +82,7 @@ def test_the_number_of_a_run_gets_no_noise() -> None:
             o = Identity(p) f = Cast<to=1>(i) g = Mul(f, half) e = Floor(g) d = Cast<to=7>(e) j = Add(d, d)
             m = Unsqueeze(j, z) r = Gather(h, m) t = Add(s, r) }>
         y = Neg(v) }""")
-    rows = [row for row, _ in Comparison(model).rows(model)]
+    rows = [row for row, _ in Comparison(model).differences(model)]
     assert not any(row.deviates or row.undecided for row in rows)
 
 
@@ -113,12 +113,12 @@ def grown(place: str, body: str) -> ModelProto:
 
 
 @pytest.mark.parametrize("place", [*PLACES, "function"])
-def test_what_overflows_inside_says_nothing(place: str) -> None:
+def test_what_overflows_inside_is_undecided(place: str) -> None:
     inputs = [Stimulus("large", {"x": np.full(2, 1e9, np.float32), "k": np.array(True)})]
     model = grown(place, GROWING)
-    rows = [row for row, _ in Comparison(model, inputs=inputs).rows(grown(place, SMALL))]
+    rows = [row for row, _ in Comparison(model, inputs=inputs).differences(grown(place, SMALL))]
     assert not any(row.deviates for row in rows)
-    assert {row.tensor for row in rows if row.says_nothing} == {"y", "z"}
+    assert {row.tensor for row in rows if row.is_undecided} == {"y", "z"}
     assert "y" in verdict(grown(place, SMALL), model, inputs=inputs), "a compile that overflows is accused"
     assert "y" in verdict(model, grown(place, WRONG))
 
@@ -130,5 +130,5 @@ def test_infinities_inside_that_are_no_overflow_are_compared(place: str, maker: 
     model = grown(place, f"zero = Sub(h, h) l = {maker}(zero) m = Sum(h, l) t = Mul(m, big)")
     inputs = [Stimulus("given", {"x": np.ones(2, np.float32), "k": np.array(True)})]
     comparison = Comparison(model, inputs=inputs)
-    assert not any(row.deviates for row, _ in comparison.rows(model))
+    assert not any(row.deviates for row, _ in comparison.differences(model))
     assert not comparison.source.overflow(inputs[0]).overflown

@@ -12,8 +12,9 @@ import pytest
 from irc.cli import main
 from irc.verify import Stimulus
 from irc.verify.comparison import Comparison
-from irc.verify.difference import compare, undecided, undecided_share
-from irc.verify.reference import Reference, averages
+from irc.verify.difference import compare_tensors, undecided_share, undecided_tensors
+from irc.verify.reference_tensor import ReferenceTensor
+from irc.verify.tensor_blocks import channel_rms
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict, verified
 
@@ -28,23 +29,23 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sign of a result does not tell there, and that is said."""
-    rows = [row for row, _ in Comparison(lost(1)).rows(lost(-1))]
+    rows = [row for row, _ in Comparison(lost(1)).differences(lost(-1))]
     assert not any(row.deviates for row in rows)
-    assert undecided(rows) == ["b", "y"]
+    assert undecided_tensors(rows) == ["b", "y"]
     assert undecided_share(rows) == pytest.approx(2 / 3)
     source = tmp_path / "a.onnx"
     onnx.save(lost(1), source)
     command = ["compile", str(source), "-o", str(tmp_path / "b.onnx"), "--passes", "none", "--verify", "--json", "-"]
     assert main(command) == 0
     out, err = capsys.readouterr()
-    assert "verification can say nothing of any result of the model" in err
+    assert "verification is inconclusive: no result of the model can be compared" in err
     assert "0.67 of the elements undecided" in err
     last = json.loads(out)["verified"][-1]
     assert (last["silent_results"], round(last["undecided"], 2)) == (["y"], 0.67)
     assert main(["align", str(source), str(source)]) == 0
     out = capsys.readouterr().out
-    assert "1 tensors agree within what rounding can do; 0.67 of their elements are undecided" in out
-    assert "y: nothing can be said, as it has no finite numbers, or rounding moves them by what they are" in out
+    assert "1 tensors agree within their rounding bounds; 0.67 of their elements are undecided" in out
+    assert "y: undecided, since it is not finite or its rounding bound is as large as its values" in out
 
 
 @pytest.mark.parametrize(
@@ -54,16 +55,16 @@ def test_what_has_no_finite_numbers_is_not_called_verified(array: Any) -> None:
     """Another sign would not show in NaN, nor anything where nothing is."""
     model = text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
     verify = verified(model, inputs=[Stimulus("given", {"x": array.astype(np.float32)})])
-    assert verify.silent == ["y"]
-    assert verify.warnings() == ["verification can say nothing of any result of the model: its inputs do not tell"]
+    assert verify.undecided == ["y"]
+    assert verify.warnings() == ["verification is inconclusive: no result of the model can be compared on these inputs"]
 
 
 def test_only_the_elements_that_are_no_finite_numbers_are_undecided() -> None:
     body = "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ y = Mul(x, k) }}"
     array = np.array([[1, np.nan, 2, np.inf], [3, -np.inf, 4, 5]], np.float32)
     inputs = [Stimulus("given", {"x": array})]
-    ((row, _),) = Comparison(text(body.format(2)), inputs=inputs).rows(text(body.format(2)))
-    assert (row.undecided, row.says_nothing, row.deviates) == (3, False, False)
+    ((row, _),) = Comparison(text(body.format(2)), inputs=inputs).differences(text(body.format(2)))
+    assert (row.undecided, row.is_undecided, row.deviates) == (3, False, False)
     assert verdict(text(body.format(2)), text(body.format(-2)), inputs=inputs) == {"y"}
     unmade = text("g (float[2,4] x) => (float[2,4] y) { n = IsNaN(x) y = Where(n, x, x) }")
     made = text("g (float[2,4] x) => (float[2,4] y) <float z = {0}> { n = IsNaN(x) y = Where(n, z, x) }")
@@ -78,7 +79,7 @@ def test_what_is_far_beyond_a_great_bound_is_accused() -> None:
 def test_zeros_are_decided() -> None:
     """Nothing moves them, so that anything else is accused."""
     model = text("g (float[2,4] x) => (float[2,4] y) { n = Neg(x) m = Min(x, n) y = Relu(m) }")
-    rows = [row for row, _ in Comparison(model).rows(model)]
+    rows = [row for row, _ in Comparison(model).differences(model)]
     assert not any(row.undecided for row in rows)
     assert verdict(model, text("g (float[2,4] x) => (float[2,4] y) <float e = {1e-30}> { a = Abs(x) y = Mul(a, e) }"))
 
@@ -86,8 +87,8 @@ def test_zeros_are_decided() -> None:
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 4e307])
 def test_averages_of_float64_of_any_size(size: float) -> None:
     array = np.array([[[3.0, 4.0]], [[0.0, np.inf]]]) * size
-    assert averages(array)[0] == pytest.approx(size * 2.5, rel=1e-3)
-    assert averages(np.zeros((2, 3, 4))).tolist() == [0, 0, 0]
+    assert channel_rms(array)[0] == pytest.approx(size * 2.5, rel=1e-3)
+    assert channel_rms(np.zeros((2, 3, 4))).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])
@@ -96,16 +97,18 @@ def test_faults_in_float64_of_any_size_are_accused(size: float) -> None:
     model, wrong = text(body.format(size)), text(body.format(-size))
     assert not verdict(model, model)
     assert verdict(model, wrong) == {"y"}
-    (row,) = [row for row, stimulus in Comparison(model).rows(wrong) if stimulus.name.startswith("normal")]
+    (row,) = [row for row, stimulus in Comparison(model).differences(wrong) if stimulus.name.startswith("normal")]
     assert (row.cosine, row.sqnr) == (pytest.approx(1), pytest.approx(-6.02, abs=0.01))
 
 
 def test_a_coarse_bound_says_that_it_is_one() -> None:
     """Without noisy runs a float16 tensor is known to 16 times its average only."""
     value = np.ones((1, 2, 8), np.float16)
-    row = compare("y", "", Reference.of(value, []), value)
-    assert row.says_nothing
-    assert not compare("y", "", Reference.of(value.astype(np.float32), []), value.astype(np.float32)).says_nothing
+    row = compare_tensors("y", "", ReferenceTensor.from_noisy_runs(value, []), value)
+    assert row.is_undecided
+    assert not compare_tensors(
+        "y", "", ReferenceTensor.from_noisy_runs(value.astype(np.float32), []), value.astype(np.float32)
+    ).is_undecided
 
 
 def masked(sign: int, big: str, *, opset: int = 17, kind: str = "float") -> ModelProto:
@@ -131,8 +134,8 @@ def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
     feeds = {"x": np.random.default_rng(5).standard_normal((2, 4)).astype(dtype), "mask": np.array([[1, 1, 1, 0]] * 2)}
     inputs = [Stimulus("given", feeds)]
     model = masked(1, big, kind=kind)
-    rows = [row for row, _ in Comparison(model, inputs=inputs).rows(model)]
-    assert not any(row.says_nothing or row.deviates for row in rows)
+    rows = [row for row, _ in Comparison(model, inputs=inputs).differences(model)]
+    assert not any(row.is_undecided or row.deviates for row in rows)
     assert verdict(model, masked(-1, big, kind=kind), inputs=inputs) == {"y"}
 
 

@@ -14,8 +14,8 @@ from irc.passes import PassContext
 from irc.support.errors import VerifyError
 from irc.verify import VerifyNumerics, comparison
 from irc.verify.comparison import Comparison
-from irc.verify.index_inputs import spanning
-from irc.verify.input_values import KINDS
+from irc.verify.input_generation import KINDS
+from irc.verify.integer_inputs import unrestricted_inputs
 from onnx import ModelProto
 from verification import text, verdict
 
@@ -60,9 +60,9 @@ def test_faults_of_numbers_that_are_negative_or_large_are_told(
     assert main(["compile", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "c.onnx"), "--verify", "-q"]) == 0
 
 
-@pytest.mark.parametrize("least", ["LARGE", "HUGE"])
+@pytest.mark.parametrize("least", ["LARGE_BYTES", "HUGE_BYTES"])
 def test_large_models_run_on_such_numbers(least: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LARGE", least):
+    for name in ("LARGE_BYTES", least):
         monkeypatch.setattr(comparison, name, 0)
     for kind, result, first, second in PAIRS.values():
         assert verdict(of(kind, result, first), of(kind, result, second)) == {"y"}
@@ -120,7 +120,7 @@ SMALL = {
 def test_indices_sizes_and_counts_stay_small(case: str) -> None:
     inputs, body = case.split(":", 1)
     model = text(f"g ({inputs}) => (float[M] y) <{CONSTANTS}> {{ {body} }}")
-    assert "i" not in spanning(model)
+    assert "i" not in unrestricted_inputs(model)
     values = np.concatenate([s.feeds["i"].ravel() for s in Comparison(model).inputs])
     assert values.min() >= 0
     assert values.max() < 8
@@ -153,7 +153,7 @@ def test_small_numbers_are_taken_where_the_source_runs_on_no_others() -> None:
     """A product of floating tensors is taken for no index."""
     model = text("""g (int32[N,1] i, float[40] x) => (float[A,B] y) <float[1,1] one = {1}> {
         f = Cast<to = 1>(i) m = MatMul(f, one) j = Cast<to = 7>(m) y = Gather(x, j) }""")
-    assert spanning(model) == {"i"}
+    assert unrestricted_inputs(model) == {"i"}
     sets = Comparison(model).inputs
     assert [s.name.split()[0] for s in sets] == [*KINDS, *KINDS]
     assert {int(s.feeds["i"].max()) for s in sets} <= set(range(8))
@@ -162,11 +162,11 @@ def test_small_numbers_are_taken_where_the_source_runs_on_no_others() -> None:
 def test_operators_that_are_not_known_may_take_anything_for_an_index() -> None:
     model = text("g (int32[4] i, int32[4] k) => (int32[4] y) { y = Add(i, k) }")
     model.graph.node[0].domain = "elsewhere"
-    assert not spanning(model)
+    assert not unrestricted_inputs(model)
     function = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
         g (int32[4] i) => (int32[4] y) { y = f.Add(i) }
         <opset_import: ["" : 17], domain: "f"> Add (a) => (b) { b = Neg(a) }""")
-    assert not spanning(function)
+    assert not unrestricted_inputs(function)
 
 
 def test_time_is_linear() -> None:
@@ -175,5 +175,5 @@ def test_time_is_linear() -> None:
     inputs = ", ".join(f"int32[4] x{n}" for n in range(5000))
     model = text(f"g ({inputs}, int32[4] t0) => (int32[4] t5000) {{ {chain} }}")
     start = perf_counter()
-    assert len(spanning(model)) == 5001
+    assert len(unrestricted_inputs(model)) == 5001
     assert perf_counter() - start < 5

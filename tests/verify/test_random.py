@@ -30,7 +30,7 @@ def test_what_is_drawn_is_not_compared(draw: str) -> None:
     right, wrong = text(body(draw)), text(body(draw, "2.01"))
     assert not verdict(right, right)
     assert verdict(right, wrong) == {"h", "z"} | ({"n"} if "Sigmoid" in draw else set())
-    silent = {row.tensor for row, _ in Comparison(right).rows(right) if row.says_nothing}
+    silent = {row.tensor for row, _ in Comparison(right).differences(right) if row.is_undecided}
     assert {"d", "y"} <= silent
     assert "z" not in silent
     assert all(verdict.undecided > 0 for verdict in verified(right).verdicts)
@@ -44,4 +44,4 @@ def test_a_dropout_that_is_off_is_compared() -> None:
 def test_what_a_dropout_reads_may_be_external_data(tmp_path: Path) -> None:
     onnx.save(text(body("d = Dropout(h, p, off)")), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
     right = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    assert not [row.tensor for row, _ in Comparison(right, tmp_path).rows(right, tmp_path) if row.says_nothing]
+    assert not [row.tensor for row, _ in Comparison(right, tmp_path).differences(right, tmp_path) if row.is_undecided]

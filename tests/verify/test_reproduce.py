@@ -13,9 +13,9 @@ from graphs import F32, Graph, batch_norm
 from irc.ir import tensor
 from irc.support.errors import VerifyError
 from irc.verify.comparison import Comparison
-from irc.verify.difference import Row
+from irc.verify.difference import TensorDifference
 from irc.verify.inputs import Stimulus
-from irc.verify.reproducer import agreeing_in, save_reproducer
+from irc.verify.reproducer import agreeing_tensors, save_reproducer
 from irc.verify.runner import Runner
 from onnx import ModelProto, numpy_helper
 from verification import text, verified
@@ -80,8 +80,8 @@ def test_the_cut_is_widened_until_the_parts_differ(tmp_path: Path) -> None:
     before, after = Runner(text(AMPLIFIED), Path()), Runner(text(WRONG), Path())
     stimulus = Stimulus("mine", {"x": np.array([0.5, 2.0, 3.0], np.float32)})
     found = save_reproducer(tmp_path, before, after, "y", ["a", "b", "s"], stimulus)
-    assert found.row is not None
-    assert (found.row.tensor, found.operators) == ("b", 1)
+    assert found.difference is not None
+    assert (found.difference.tensor, found.operators) == ("b", 1)
     assert operators(tmp_path / "after.onnx") == ["Add"]
     assert not np.allclose(*results(tmp_path))
 
@@ -90,14 +90,14 @@ def test_what_was_not_seen_is_not_claimed(tmp_path: Path) -> None:
     same = Runner(text(AMPLIFIED), Path())
     stimulus = Stimulus("mine", {"x": np.array([0.5, 2.0, 3.0], np.float32)})
     found = save_reproducer(tmp_path, same, same, "y", ["a", "b", "s"], stimulus)
-    assert (found.row, found.operators) == (None, 4)
+    assert (found.difference, found.operators) == (None, 4)
 
 
 def test_tensors_that_say_nothing_are_not_taken_to_agree() -> None:
     """A difference of numbers that rounding decides tells of no element."""
     body = "g (float[4] x) => (float[4] y) <float big = {1e9}> { a = Add(x, big) b = Sub(a, big) y = Relu(b) }"
     comparison = Comparison(text(body))
-    rows: list[Row] = [row for row, _ in comparison.rows(text(body))]
+    rows: list[TensorDifference] = [row for row, _ in comparison.differences(text(body))]
     stimulus = comparison.inputs[0]
-    assert {"b", "y"}.isdisjoint(agreeing_in(rows, stimulus))
-    assert "a" in agreeing_in(rows, stimulus)
+    assert {"b", "y"}.isdisjoint(agreeing_tensors(rows, stimulus))
+    assert "a" in agreeing_tensors(rows, stimulus)

@@ -42,7 +42,7 @@ def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
 
 def test_what_rounding_decides_is_undecided_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is computed from those before, as in a model that is larger than what is held at once."""
-    monkeypatch.setattr(reference_model, "CHUNK", 1)
+    monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
     for body in (BODIES["a distance"], BODIES["two at once"]):
         assert verified(compared(body)).verdicts[-1].undecided > 0.4
 
@@ -126,7 +126,7 @@ def test_a_fault_in_a_comparison_is_accused(right: str, wrong: str) -> None:
     """Numbers that are further apart than rounding moves them, or that it moves alike, are compared exactly."""
     given = [Stimulus("given", {"x": np.random.default_rng(0).uniform(2, 9, (32, 8)).astype(np.float32)})]
     model = compared(right)
-    rows = [row for row, _ in Comparison(model, inputs=given).rows(model)]
+    rows = [row for row, _ in Comparison(model, inputs=given).differences(model)]
     assert not any(row.undecided or row.deviates for row in rows)
     assert "y" in verdict(model, compared(wrong), inputs=given)
 
@@ -140,7 +140,7 @@ def test_a_fault_beside_what_rounding_decides_is_accused() -> None:
         text(body.format(3, tail).replace("<float", "<float three = {3}, float"))
         for tail in ("o = Add(x, s) y = Equal(d, o)", "o = Add(s, x) y = Equal(d, o)", "y = Equal(x, x)")
     )
-    (row,) = [row for row, _ in Comparison(source, inputs=given).rows(same) if row.tensor == "y"]
+    (row,) = [row for row, _ in Comparison(source, inputs=given).differences(same) if row.tensor == "y"]
     assert 100 < row.undecided <= 128, "every other column, but for what few runs leave in its place"
     assert not row.deviates
     assert verdict(source, fault, inputs=given) == {"y"}
@@ -174,7 +174,7 @@ def test_what_rounding_leaves_of_zero_is_undecided(tail: str) -> None:
 @pytest.mark.parametrize("tail", POLES.values(), ids=POLES)
 def test_a_fault_in_front_of_a_pole_is_accused(tail: str) -> None:
     given = [Stimulus("given", {"x": np.random.default_rng(0).standard_normal((1, 8, 7, 7)).astype(np.float32)})]
-    rows = [row for row, _ in Comparison(centred(tail), inputs=given).rows(centred(tail)) if row.tensor == "y"]
+    rows = [row for row, _ in Comparison(centred(tail), inputs=given).differences(centred(tail)) if row.tensor == "y"]
     assert not any(row.undecided or row.deviates for row in rows)
     assert "y" in verdict(centred(tail), centred(tail.replace("y =", "z =") + " y = Mul(z, h)"), inputs=given)
 

@@ -12,7 +12,7 @@ import pytest
 from irc.cli import main
 from irc.support.errors import VerifyError
 from irc.verify.comparison import Comparison
-from irc.verify.runner import Runner, Walk
+from irc.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, TensorProto
 from verification import text, verdict, verified
 
@@ -35,7 +35,7 @@ def test_results_in_narrow_types_are_compared(kind: str) -> None:
         node.output[0] += ".other"
     wrong.graph.node[2].input[0] += ".other"
     wrong.graph.node[3].input[0] += ".other"
-    assert "h" in {row.tensor for row, _ in Comparison(right).rows(right)}
+    assert "h" in {row.tensor for row, _ in Comparison(right).differences(right)}
     assert not verdict(right, right)
     assert verdict(right, wrong) == {"h"}
 
@@ -50,8 +50,8 @@ def test_another_type_is_told_from_bfloat16() -> None:
 def test_bfloat16_is_given_and_handed_from_part_to_part(tmp_path: Path) -> None:
     model = text("g (bfloat16[4] x) => (float[4] y) { h = Identity(x) i = Identity(h) y = Cast<to=1>(i) }")
     x = np.arange(4).astype(ml_dtypes.bfloat16)
-    walk = Walk(Runner(model, Path()), {"x": x})
-    assert [str(walk.take([name])[0].dtype) for name in "hiy"] == ["bfloat16", "bfloat16", "float32"]
+    walk = IncrementalRun(Runner(model, Path()), {"x": x})
+    assert [str(walk.compute([name])[0].dtype) for name in "hiy"] == ["bfloat16", "bfloat16", "float32"]
     assert verified(model).verdicts[-1].tensors == 1
     onnx.save(model, tmp_path / "a.onnx")
     command = ["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx"), "-q", "--dump", str(tmp_path / "dump")]
@@ -62,11 +62,11 @@ def test_bfloat16_is_given_and_handed_from_part_to_part(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "dump" / entry["file"]), np.ones(4, np.float32))
 
 
-def test_what_nobody_hands_out_says_nothing() -> None:
+def test_what_nobody_hands_out_is_undecided() -> None:
     model = text("g (float[2] x) => (float[2] y, seq(bfloat16[2]) s) { y = Neg(x) h = Cast<to=16>(x) "
                  "s = SequenceConstruct(h) }", 21)  # fmt: skip
-    rows = [row for row, _ in Comparison(model).rows(model)]
-    assert {row.tensor for row in rows if row.says_nothing} == {"s"}
+    rows = [row for row, _ in Comparison(model).differences(model)]
+    assert {row.tensor for row in rows if row.is_undecided} == {"s"}
     assert verified(model).verdicts[-1].silent_results == ("s",)
 
 

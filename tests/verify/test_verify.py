@@ -22,12 +22,13 @@ from irc.frontends.onnx import from_model
 from irc.passes import PassContext, parse_pipeline
 from irc.support.errors import SourceError, VerifyError
 from irc.verify import Stimulus, VerifyNumerics, reference_model
-from irc.verify.bisection import bisect, judge_numbers
+from irc.verify.bisection import bisect, judge_numerically
 from irc.verify.comparison import Comparison
 from irc.verify.difference import undecided_share
 from irc.verify.inputs import read_inputs
-from irc.verify.noise import HALF_SUMS
-from irc.verify.runner import Runner, Walk, tensors_of
+from irc.verify.monte_carlo import SUMS_IN_FLOAT16
+from irc.verify.onnx_graph import tensor_names
+from irc.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict, verified
 
@@ -208,7 +209,7 @@ def fed(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
 
 def test_bisect_finds_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     model, pipeline = network(), parse_pipeline("default")
-    judge = judge_numbers(VerifyNumerics(), from_model(model))
+    judge = judge_numerically(VerifyNumerics(), from_model(model))
     assert bisect(lambda: from_model(model), pipeline, judge) is None
     relu_forgotten(monkeypatch)
     found = bisect(lambda: from_model(model), pipeline, judge)
@@ -253,7 +254,7 @@ def test_a_command_that_cannot_be_run_says_nothing_of_the_model(
 ) -> None:
     assert main(["bisect", str(EXAMPLE), "--command", command]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"irc: --command: {command!r} cannot be run: the shell gives status {status}\n")
+    assert (out, err) == ("", f"irc: --command: {command!r} cannot be run: the shell returns status {status}\n")
 
 
 def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None:
@@ -310,7 +311,7 @@ def test_rounding_is_told_from_faults() -> None:
     other.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
     deviation, _ = comparison.deviation(other)
     assert deviation is not None
-    assert deviation.row.tensor == "c0"
+    assert deviation.difference.tensor == "c0"
 
 
 def test_integers_text_and_what_rounding_decides() -> None:
@@ -320,11 +321,11 @@ def test_integers_text_and_what_rounding_decides() -> None:
     graph.output(graph.node("ArgMax", [x], "most", axis=1), dtype=np.dtype(np.int64))
     graph.output(graph.node("Greater", [x, graph.initializer(np.float32(0.0))], "positive"), dtype=np.dtype(bool))
     model = graph.model()
-    assert all(not row.deviates for row, _ in Comparison(model).rows(model))
+    assert all(not row.deviates for row, _ in Comparison(model).differences(model))
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
     wrong.graph.node[0].op_type = "ArgMin"
-    assert {row.tensor for row, _ in Comparison(model).rows(wrong) if row.deviates} == {"most"}
+    assert {row.tensor for row, _ in Comparison(model).differences(wrong) if row.deviates} == {"most"}
 
 
 def test_scalars_and_empty_tensors() -> None:
@@ -333,7 +334,7 @@ def test_scalars_and_empty_tensors() -> None:
     graph.output(graph.node("ReduceSum", [graph.node("Mul", [x, x])], "sum", keepdims=0), [])
     graph.output(graph.node("Slice", [x, *(graph.initializer(np.array([n])) for n in (1, 1))], "none"), [0])
     model = graph.model()
-    rows = [row for row, _ in Comparison(model).rows(model)]
+    rows = [row for row, _ in Comparison(model).differences(model)]
     assert {row.shape for row in rows} == {(), (0,), (3,)}
     assert not any(row.deviates for row in rows)
 
@@ -341,7 +342,7 @@ def test_scalars_and_empty_tensors() -> None:
 def test_a_model_that_does_not_run_says_so() -> None:
     graph = Graph(dtype=F32)
     graph.output(graph.node("Hide", [graph.input("x", [2])], domain="com.acme"), [2])
-    with pytest.raises(VerifyError, match=r"runs on no inputs that were tried .*: onnxruntime cannot load"):
+    with pytest.raises(VerifyError, match=r"runs on no generated inputs .*: onnxruntime cannot load"):
         Comparison(graph.model())
 
 
@@ -363,8 +364,8 @@ def test_inputs_of_ones_own(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((1, C, 9, 9)), "the input 'x' is float64, and float32 is needed"),
-        (np.zeros((C, 9, 9), np.float32), "the input 'x' has 3 axes, and 4 are needed"),
+        (np.zeros((1, C, 9, 9)), "the input 'x' is float64, but the model takes float32"),
+        (np.zeros((C, 9, 9), np.float32), "the input 'x' has 3 axes, but the model takes 4"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(array: Any, message: str, tmp_path: Path) -> None:
@@ -384,8 +385,8 @@ def test_indices_stay_within_the_table() -> None:
 
 
 def test_memory_is_bounded_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_model, "CHUNK", 1 << 14)
-    monkeypatch.setattr(reference_model, "REMEMBERED", 0)
+    monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(reference_model, "CACHE_BYTES", 0)
     model = network()
     comparison = Comparison(model)
     assert len(list(comparison.source.chunks(4))) > 3
@@ -420,8 +421,8 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["align", str(EXAMPLE), output, "--map", fold_map, "--json", table, "--dump", str(tmp_path / "dump")]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert "19 tensors agree within what rounding can do" in text
-    assert "stem/conv:0: only in the first (inside stem/conv, whose result is stem/bn:0)" in text
+    assert "19 tensors agree within their rounding bounds" in text
+    assert "stem/conv:0: only in the first model (inside stem/conv, whose result is stem/bn:0)" in text
     rows = json.loads(Path(table).read_text())
     assert rows["first_divergence"] is None
     assert len(rows["rows"]) == 19 * 14
@@ -533,12 +534,12 @@ def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.Captu
     graph.output(graph.node("Sqrt", [graph.node("ReduceMin", [nothing])], "y"), [1])
     onnx.save(graph.model(), tmp_path / "a.onnx")
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx")]) == 0
-    assert "y: nothing can be said" in capsys.readouterr().out
+    assert "y: undecided" in capsys.readouterr().out
 
 
 def test_sequence_inputs_are_refused_in_one_sentence() -> None:
     model = text("g (seq(float[3]) s, int64 i) => (float[3] y) { y = SequenceAt(s, i) }")
-    with pytest.raises(VerifyError, match=r"the input 's' is no tensor"):
+    with pytest.raises(VerifyError, match=r"the input 's' is not a tensor"):
         Comparison(model)
 
 
@@ -584,20 +585,20 @@ SCALED = """g (float[2,2] x) => (float[2,2] y) <float small = {{0.001}}, float l
     {} r = Relu(s) y = Sigmoid(r) }}"""
 
 
-def test_what_overflows_in_the_source_says_nothing() -> None:
+def test_what_overflows_in_the_source_is_undecided() -> None:
     """Scaled first, the product stays within float32; where nothing overflows, faults are seen all the same."""
     late = text(SCALED.format("p = Mul(x, large) s = Mul(p, small)"))
     early = text(SCALED.format("q = Mul(x, small) s = Mul(q, large)"))
     wrong = text(SCALED.format("q = Mul(x, small) t = Neg(q) s = Mul(t, large)"))
     stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
-    rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
+    rows = [row for row, _ in Comparison(late, inputs=stimulus).differences(early)]
     assert {row.tensor for row in rows} == {"s", "r", "y"}
-    assert all(row.says_nothing and not row.deviates for row in rows)
+    assert all(row.is_undecided and not row.deviates for row in rows)
     assert verdict(late, wrong) == {"s", "r", "y"}
     assert verdict(early, late, inputs=stimulus) == {"s", "r"}, "a compile that overflows is accused"
 
 
-def test_a_quotient_that_overflows_says_nothing() -> None:
+def test_a_quotient_that_overflows_is_undecided() -> None:
     """Where the divisor has zeros, or is computed, an infinity need not be too large a number."""
     body = "g (float[2] x) => (float[2] y) <float[2] d = {{1e-30, {}}}, float k = {{1e-6}}> {{ {} y = Relu(s) }}"
     late, early = "q = Div(x, d) s = Mul(q, k)", "p = Mul(x, k) s = Div(p, d)"
@@ -608,7 +609,7 @@ def test_a_quotient_that_overflows_says_nothing() -> None:
     assert verdict(text(body.format("1e-29", early)), text(body.format("1e-29", late)), inputs=inputs) == {"s", "y"}
     for zeros in (body.format("0", late), body.format("1e-29", "o = Abs(d) q = Div(x, o) s = Mul(q, k)")):
         comparison = Comparison(text(zeros), inputs=inputs)
-        assert not any(row.deviates for row, _ in comparison.rows(text(zeros)))
+        assert not any(row.deviates for row, _ in comparison.differences(text(zeros)))
         assert not comparison.source.overflow(inputs[0]).overflown
 
 
@@ -616,7 +617,7 @@ def test_infinities_that_are_no_overflow_are_compared() -> None:
     body = "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
     masked, other = text(body.format("Log")), text(body.format("Identity"))
     comparison = Comparison(masked)
-    assert not any(row.deviates for row, _ in comparison.rows(masked))
+    assert not any(row.deviates for row, _ in comparison.differences(masked))
     assert not any(comparison.source.overflow(stimulus).overflown for stimulus in comparison.inputs)
     assert "n" in verdict(masked, other)
 
@@ -631,10 +632,10 @@ def test_a_walk_computes_what_the_whole_model_does() -> None:
                    else_branch = g () => (float[4] e) { e = Mul(b, b) }>
         f = SequenceAt(s, i) h = Add(f, d) y = Sub(h, a) }""")
     feeds = {"x": np.arange(-2, 2, dtype=np.float32), "c": np.array(False)}
-    names = tensors_of(model)
+    names = tensor_names(model)
     runner = Runner(model, Path())
-    walk = Walk(runner, feeds)
-    found = {name: walk.take([name])[0] for name in names}
+    walk = IncrementalRun(runner, feeds)
+    found = {name: walk.compute([name])[0] for name in names}
     assert not walk.held
     for name, value in zip(names, Runner(model, Path()).run(names, feeds), strict=True):
         assert np.array_equal(found[name], value), name
@@ -694,14 +695,14 @@ PAIR = "g (float[2] x, float[2] u) => (float[2] y, float[2] z) { y = Abs(x) z = 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (("float[2] y, float[2] z", "float[2] z, float[2] y"), "the results are 'z', 'y', and 'y', 'z' in the source"),
+        (("float[2] y, float[2] z", "float[2] z, float[2] y"), "the results are 'z', 'y', but 'y', 'z' in the source"),
         (("float[2] y, float[2] z", "float[2] y"), "the result 'z' is missing"),
-        (("float[2] z)", "float[2] z, float[2] u)"), "the result 'u' is none of the source's"),
-        (("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"), "the results are 'y', 'z', 'y', and 'y'"),
+        (("float[2] z)", "float[2] z, float[2] u)"), "the result 'u' is not in the source"),
+        (("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"), "the results are 'y', 'z', 'y', but 'y'"),
         ((", float[2] u", ""), "the input 'u' is missing"),
-        (("float[2] x, float[2] u", "float[2] u, float[2] x"), "the inputs are 'u', 'x', and 'x', 'u' in the source"),
-        (("float[2] u", "double[2] u"), "the input 'u' is double, and float in the source"),
-        (("float[2] u", "float[2] u, float[2] v"), "the input 'v' is none of the source's"),
+        (("float[2] x, float[2] u", "float[2] u, float[2] x"), "the inputs are 'u', 'x', but 'x', 'u' in the source"),
+        (("float[2] u", "double[2] u"), "the input 'u' is double, but float in the source"),
+        (("float[2] u", "float[2] u, float[2] v"), "the input 'v' is not in the source"),
     ],
 )
 def test_another_interface_is_told(changed: tuple[str, str], message: str) -> None:
@@ -721,7 +722,7 @@ def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.Mon
         target.output.extend(reversed(results))
 
     monkeypatch.setattr(_Emitter, "outputs", reverse)
-    with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', and 'y', 'z' in the source"):
+    with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', but 'y', 'z' in the source"):
         verified(text(PAIR))
 
 
@@ -743,7 +744,7 @@ def half_network() -> ModelProto:
     return graph.model()
 
 
-@pytest.mark.skipif(HALF_SUMS, reason="float16 is summed in float16 here")
+@pytest.mark.skipif(SUMS_IN_FLOAT16, reason="float16 is summed in float16 here")
 @pytest.mark.parametrize("fault", [negated_weights, reversed_channels, dropped_bias], ids=lambda fault: fault.__name__)
 def test_faults_in_long_sums_of_halves_are_caught(fault: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = verified(half_network(), when="end")
@@ -774,8 +775,8 @@ def causal(sign: int, mask: str, opset: int = 17) -> ModelProto:
 
 @pytest.mark.parametrize("mask", ["add", "where"])
 def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
-    rows = [row for row, _ in Comparison(causal(1, mask)).rows(causal(1, mask))]
-    assert not any(row.deviates or row.says_nothing for row in rows)
+    rows = [row for row, _ in Comparison(causal(1, mask)).differences(causal(1, mask))]
+    assert not any(row.deviates or row.is_undecided for row in rows)
     assert {row.undecided for row in rows if row.tensor in "ab"} == {10}, "those above the diagonal"
     finite = [row for row in rows if row.tensor not in "ab"]
     assert undecided_share(finite) < 0.01, "of probabilities that are nearly zero"
@@ -784,13 +785,13 @@ def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
 
 
 def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_model, "CHUNK", 1)
+    monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
     late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
         p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
     early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
     stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
-    rows = [row for row, _ in Comparison(late, inputs=stimulus).rows(early)]
-    assert [(row.tensor, row.says_nothing) for row in rows] == [("y", True)]
+    rows = [row for row, _ in Comparison(late, inputs=stimulus).differences(early)]
+    assert [(row.tensor, row.is_undecided) for row in rows] == [("y", True)]
 
 
 def test_names_with_brackets_are_names(tmp_path: Path) -> None:
@@ -808,7 +809,7 @@ def test_names_with_brackets_are_names(tmp_path: Path) -> None:
     pair = onnx.ModelProto()
     pair.CopyFrom(text("g (float[3] x) => (seq(float[3]) s, float[3] y) { y = Neg(x) s = SequenceConstruct(x) }"))
     pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
-    rows = [row for row, _ in Comparison(pair).rows(pair)]
+    rows = [row for row, _ in Comparison(pair).differences(pair)]
     assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
 
 
@@ -859,7 +860,7 @@ def test_results_of_which_nothing_can_be_said_are_warned_of(tmp_path: Path, caps
         found.append(json.loads(summary.read_text()))
         last = found[-1]["verified"][-1]
         assert (last["silent"], last["silent_results"], last["results"]) == (3, ["y"], index + 1)
-    warning = "verification can say nothing of any result of the model: its inputs do not tell"
+    warning = "verification is inconclusive: no result of the model can be compared on these inputs"
     assert [document["warnings"] for document in found] == [[warning], []]
     assert capsys.readouterr().err == f"warning: {warning}\n"
 
@@ -879,8 +880,8 @@ def test_steps_on_large_tensors_are_judged_by_more_runs(
     """Of tens of thousands of elements a few noisy runs leave some in their place that rounding moves. Without room for
     many of all tensors, the one that deviates gets them alone.
     """
-    monkeypatch.setattr(reference_model, "ROOM", room)
-    monkeypatch.setattr(reference_model, "SAMPLES", runs)
+    monkeypatch.setattr(reference_model, "CONFIRMING_BYTES", room)
+    monkeypatch.setattr(reference_model, "NOISY_RUNS", runs)
     rng = np.random.default_rng(0)
     model = text(f"""g (float[1,3,150,150] x) => ({kind} y) <float k = {{100.0}}> {{
         c = Conv<pads=[1,1,1,1]>(x, w) b = BatchNormalization(c, s, t, mean, var) {step} }}""")
@@ -893,11 +894,11 @@ def test_steps_on_large_tensors_are_judged_by_more_runs(
         for seed in range(4)
     ]
     comparison = Comparison(model, inputs=inputs)
-    assert any(row.deviates for row, _ in comparison.rows(compiled))
+    assert any(row.deviates for row, _ in comparison.differences(compiled))
     assert comparison.deviation(compiled)[0] is None
     wrong = ModelProto()
     wrong.CopyFrom(model)
     wrong.graph.node[1].input[2] = "mean"
     deviation, _ = Comparison(model, inputs=inputs[:1]).deviation(wrong)
     assert deviation is not None
-    assert deviation.row.tensor == "b"
+    assert deviation.difference.tensor == "b"

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from irc.cli import main
-from irc.verify.branch_outputs import exposed
-from irc.verify.runner import tensors_of
+from irc.verify.branch_outputs import expose_branch_tensors
+from irc.verify.onnx_graph import tensor_names
 from onnx import ModelProto
 from verification import text
 
@@ -51,14 +51,14 @@ def test_both_branches_are_compared(changed: tuple[str, str], tmp_path: Path) ->
 
 def test_a_model_without_branches_stays_what_it_is(tmp_path: Path) -> None:
     model = text("g (float[2] x) => (float[2] y) { y = Relu(x) }")
-    assert exposed(model, tmp_path) is model
+    assert expose_branch_tensors(model, tmp_path) is model
 
 
 def test_names_that_are_taken_are_left_alone(tmp_path: Path) -> None:
     model = branching()
     model.graph.node.append(onnx.helper.make_node("Neg", ["x"], ["y/then_branch/p"]))
-    assert exposed(model, tmp_path) is model
-    assert "y/then_branch/p" in tensors_of(exposed(branching(), tmp_path))
+    assert expose_branch_tensors(model, tmp_path) is model
+    assert "y/then_branch/p" in tensor_names(expose_branch_tensors(branching(), tmp_path))
 
 
 def test_branches_without_tensors_of_their_own_stay_what_they_are(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_branches_without_tensors_of_their_own_stay_what_they_are(tmp_path: Path
         "g (float[2] x, bool k) => (float[2] y) { y = If(k) <"
         "then_branch = a () => (float[2] t) { t = Neg(x) }, else_branch = b () => (float[2] u) { u = Abs(x) }> }"
     )
-    assert exposed(model, tmp_path) is model
+    assert expose_branch_tensors(model, tmp_path) is model
 
 
 RARE = """g (float[N,4] x) => (float[A,B] y) <float k = {{{}}}, float most = {{1e5}}> {{
@@ -107,6 +107,6 @@ def test_inputs_that_say_nothing_are_warned_of(tmp_path: Path, capsys: pytest.Ca
     rest = ["--inputs", str(tmp_path / "x.npz"), "-q", "--json", "-"]
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx"), *rest]) == 0
     out, err = capsys.readouterr()
-    warning = "verification can say nothing of any result of the model: its inputs do not tell"
+    warning = "verification is inconclusive: no result of the model can be compared on these inputs"
     assert json.loads(out)["warnings"] == [warning]
     assert err == f"warning: {warning}\n"

@@ -14,7 +14,7 @@ from graphs import F32, Graph, batch_norm
 from irc.cli import main
 from irc.verify.alignment import Alignment, align
 from irc.verify.comparison import Comparison
-from irc.verify.counterparts import counterparts
+from irc.verify.correspondence import find_counterparts
 from onnx import ModelProto, numpy_helper
 from verification import text
 
@@ -35,7 +35,7 @@ def renamed(model: ModelProto, *, prefix: str = "other.") -> ModelProto:
 
 
 def found(first: ModelProto, second: ModelProto, fold_map: Any = None) -> dict[str, tuple[str, str]]:
-    made = counterparts(first, Path(), second, Path(), fold_map)
+    made = find_counterparts(first, Path(), second, Path(), fold_map)
     return {name: (other.name, other.by) for name, other in made.items()}
 
 
@@ -48,7 +48,7 @@ def test_a_renamed_model_is_compared_tensor_by_tensor() -> None:
     names = {name: (f"other.{name}", "structure") for name in ("a", "r1", "r2", "s", "i")}
     assert found(model, renamed(model)) == {**names, "y": ("y", "name")}
     alignment = aligned(model, renamed(model))
-    assert {row.tensor for row in alignment.rows} == {*names, "y"}
+    assert {row.tensor for row in alignment.differences} == {*names, "y"}
     assert alignment.alone == ()
     assert alignment.first_divergence is None
 
@@ -110,7 +110,7 @@ def test_the_fold_map_says_what_a_layer_stands_for() -> None:
     assert [list(node.output) for node in result.model.graph.node] == [["y"]]
     assert found(model, result.model, result.fold_map) == {"b": ("y", "map"), "y": ("y", "name")}
     alignment = aligned(model, result.model, result.fold_map)
-    assert {row.tensor for row in alignment.rows} == {"b", "y"}
+    assert {row.tensor for row in alignment.differences} == {"b", "y"}
     assert [name for name, _ in alignment.alone] == ["c"]
     other = ModelProto()
     other.CopyFrom(result.model)
