@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from .support.exports import lazy_exports
 from .support.version import __version__ as __version__
 
@@ -59,9 +57,10 @@ __all__ = [
     "passes",
 ]
 
-_exported, _ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "": ("ir", "passes"),
         "backends.compiler": ("compile",),
         "backends.foldmap": ("FoldMap",),
         "backends.result": ("Result", "emit"),
@@ -80,15 +79,6 @@ _exported, _ = lazy_exports(
             "VerifyError",
         ),
         "support.limits": ("Limits",),
+        "support.version": ("__version__",),
     },
 )
-
-
-def __getattr__(name: str) -> object:
-    if name in ("ir", "passes"):
-        return import_module(f".{name}", __name__)
-    return _exported(name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]

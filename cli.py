@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Formatter(argparse.HelpFormatter):
-    """Help as wide as the terminal, which is asked for without a module that takes long to import."""
+    """Help as wide as the terminal; argparse would import `shutil` to ask for it."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose subparsers are like it."""
+    """A parser whose subparsers use `Formatter` too."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, **keywords})
 
 
 def _columns() -> int:
-    """Columns of the terminal: what COLUMNS says, or the terminal of standard output, or 80."""
+    """Return the columns of the terminal: COLUMNS, else those of standard output, else 80."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -45,7 +45,7 @@ def _columns() -> int:
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The command-line grammar, of all commands or one."""
+    """Return the parser of all commands, or of one."""
     root: argparse.ArgumentParser = Parser(
         prog="irc", description="A small, exact compiler middle end for ONNX inference graphs."
     )
@@ -57,12 +57,12 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def start_no_threads() -> None:
-    """Keep numpy, which is to be imported, from starting a thread for every core: sums would depend on their number."""
+    """Keep numpy, imported later, from starting a thread for each core: sums would depend on their number."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def program() -> int:
-    """`main` as a process, the memory of which goes with it: nothing is taken apart at the end."""
+    """Run `main` as the process `irc`, which ends without freeing its memory object by object."""
     start_no_threads()
     install_streams()
     try:
@@ -73,7 +73,7 @@ def program() -> int:
 
 
 def give_up_output() -> None:
-    """Lose what standard output does not take: Python would try once more at its end, and complain."""
+    """Flush standard output, and discard what cannot be written: Python would try again at exit, and complain."""
     from .support.errors import EmitError
 
     try:
@@ -83,7 +83,7 @@ def give_up_output() -> None:
 
 
 def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
-    """Run the command, which may do with the process as it likes if it is `alone`; returns the exit status."""
+    """Run the command of `argv` and return the exit status. If `alone`, it is the only one of its process."""
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115

@@ -1,6 +1,7 @@
-"""The subcommands of `irc`, a module each: `add` describes its arguments, `run` does it and returns the exit status.
+"""The subcommands of `irc`, one module each: `add` declares the arguments, `run` returns the exit status.
 
-A module is imported when it is asked for, and imports what it needs when it runs: start-up is what small models take.
+A module is imported when its command runs, and imports the rest of irc inside its functions: most of the time of a
+compile of a small model is start-up.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
     from .options import Subparsers
 
     class Command(Protocol):
-        """A module of this folder."""
+        """A module of a subcommand."""
 
         def add(self, commands: Subparsers[argparse.ArgumentParser]) -> None:
-            """Describe the arguments."""
+            """Add the subcommand with its arguments."""
 
         def run(self, options: argparse.Namespace) -> int:
-            """Do it; the exit status."""
+            """Run the subcommand and return the exit status."""
 
 
 COMMANDS = ("compile", "report", "dump", "diff", "align", "bisect", "foldmap", "unfold", "passes")
-"""In the order in which the help lists them."""
+"""Names of the subcommands, in the order of the help text."""
 
 
 def command(name: str) -> Command:
-    """The module of one of COMMANDS."""
+    """Return the module of one of COMMANDS."""
     return import_module(f"{__name__}.{name}")

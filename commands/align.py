@@ -1,4 +1,4 @@
-"""`irc align`: two models tensor by tensor."""
+"""`irc align`: compare two models tensor by tensor."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from .options import (
 )
 
 WIDE = 200
-"""Columns of what is no terminal."""
+"""Columns of a table that does not go to a terminal."""
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "align",
         help="compare two models tensor by tensor",
-        description="Run A and B on the same inputs, and compare every tensor of A with what stands for it in B: under "
-        "the same name, by the fold map, or by structure. Exit with 1 where rounding does not explain a difference.",
+        description="Run A and B on the same inputs, and compare every tensor of A with its counterpart in B, found by "
+        "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains.",
     )
     command.add_argument("first", metavar="A", help=ONNX)
-    command.add_argument("second", metavar="B", help="another one, as irc compile wrote it from A")
-    command.add_argument("--map", metavar="MAP.json", help="the fold map of B: what stands for tensors that it lacks")
+    command.add_argument("second", metavar="B", help="an ONNX file, such as irc compile wrote of A")
+    command.add_argument("--map", metavar="MAP.json", help="the fold map of B, for tensors of A that B lacks")
     add_inputs(command)
-    command.add_argument("--json", metavar="OUT.json", help="write all rows, - is standard output")
+    command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
     command.add_argument(
         "--dump",
         metavar="DIR",
-        help="save every tensor of both as .npy, with an index; what an earlier dump left there goes",
+        help="save every tensor of both as .npy with an index; replaces an earlier dump",
     )
-    command.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    command.add_argument("-q", "--quiet", action="store_true", help="do not print the table")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, print and write what is asked for."""
+    """Compare, print the table and write the output files."""
     from pathlib import Path
 
     from rich.console import Console
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.runner import Runner
 
     if options.html == "-":
-        raise UsageError("--html takes a file, not standard output")
+        raise UsageError("--html needs a file, not standard output")
     check_once(options.first, options.second)
     first, base_dir = read_model(options.first)
     second, other_dir = read_model(options.second)
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _blaming(options: argparse.Namespace) -> Iterator[None]:
-    """An error of a comparison names the file of the model that it is of."""
+    """Begin the message of a VerifyError with the file of the model that causes it."""
     from ..support.errors import SourceError, VerifyError
 
     def of(path: str) -> str:

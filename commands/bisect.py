@@ -1,4 +1,4 @@
-"""`irc bisect`: the rule application that makes a compile wrong."""
+"""`irc bisect`: find the rule application that makes a compile wrong."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .options import Subparsers, add_inputs, add_limits, add_passes, limits_of
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "bisect",
         help="find the pass and the rule application that make a model wrong",
-        description="Find the first application of a rule behind which the compiled MODEL differs from the source, or "
-        "COMMAND fails. Exit with 1 where there is one. Passes that change the function by design need COMMAND.",
+        description="Find the first application of a rule after which the compiled MODEL differs from its source, or "
+        "COMMAND fails. Exit with 1 if there is one. Passes that change the function by design need COMMAND.",
     )
     command.add_argument("model", metavar="MODEL", help="an ONNX file")
     add_passes(command)
@@ -22,16 +22,16 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--command",
         dest="judge",
         metavar="COMMAND",
-        help="judge by a command, {} being the compiled model: it fails where it is wrong",
+        help="a command that fails if the compiled model, which stands for {}, is wrong",
     )
-    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that show it")
+    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that reproduce it")
     add_inputs(command)
-    command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    command.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find it, and print it."""
+    """Find the application of a rule, and print it."""
     from pathlib import Path
 
     from ..backends.compiler import read
@@ -45,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.inputs import read_inputs
 
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
-        raise UsageError("--command takes {} for the model, and goes without --inputs and -o")
+        raise UsageError("--command needs {} for the model, and cannot be combined with --inputs and -o")
     if options.model == "-":
-        raise UsageError("bisect reads the model again for each compile: it takes a file, not standard input")
+        raise UsageError("bisect needs a file, not standard input: it reads the model again for each compile")
     pipeline = parse_pipeline(options.passes)
     changing = next((pass_ for pass_ in pipeline.passes if not pass_.preserves), None)
     if changing is not None and options.judge is None:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     with progress("trying", quiet=options.quiet) as advance:
         found = bisect(lambda: read(options.model, limits), pipeline, judge, advance)
     if found is None:
-        after = f"behind {pipeline}" if pipeline.passes else "with the model as it is, as there are no passes"
+        after = f"after {pipeline}" if pipeline.passes else "without passes"
         sys.stdout.write(visible(f"{options.model}: nothing is wrong {after}") + "\n")
         return 0
     sys.stdout.write(visible(str(found), keep="\n") + "\n")

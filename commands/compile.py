@@ -10,7 +10,7 @@ from .summary import Summary
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "compile",
         help="run passes on models and write them",
@@ -19,17 +19,17 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
     command.add_argument(
-        "-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once, -1: as many as cores (1)"
+        "-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once; -1: one per core (default: 1)"
     )
     add_options(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile each model, and write all files that are asked for, or none of a model that fails."""
+    """Compile each model and write its output files, or none of them if it fails."""
     from ..support.errors import UsageError
 
     if options.jobs == 0:
-        raise UsageError("--jobs 0: at least one model is compiled at once; -1 is as many as there are cores")
+        raise UsageError("--jobs 0: give the number of models to compile at once, or -1 for the number of cores")
     if len(options.models) > 1:
         from .compile_many import run_many
 

@@ -24,37 +24,39 @@ if TYPE_CHECKING:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Describe the options that hold for each model."""
+    """Add the options of `irc compile` for one model."""
     add = command.add_argument
     add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
     add_passes(command)
-    add("--fold-map", metavar="MAP.json", help="write what was folded where, with the parameters")
-    add("--fold-map-store", default="npz", choices=("npz", "inline"), help="its arrays: MAP.npz (default), or in it")
+    add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
+    add(
+        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
+    )
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
-    add("--external-data", action="store_true", help="put tensors of 1 KiB and more into OUT.<digest>.data")
+    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
     add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
-    add("--diff", action="store_true", help="print what each pass changed, as a unified diff, to stderr")
-    add("--dump-ir", metavar="DIR", help="write the IR after every pass to numbered files in DIR")
-    add("--time-passes", action="store_true", help="print how long every pass took")
-    add("--verify-ir", action="store_true", help="check the IR's invariants after every pass")
+    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print the duration of each pass")
+    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
     add(
         "--verify",
         nargs="?",
         const="each",
         choices=("each", "end"),
-        help="run the model beside its source after each pass (default), or at the end: 1 and no output if it differs",
+        help="compare results with the source after each pass (default) or at the end; a difference is an error",
     )
     add_inputs(command)
     add_limits(command)
-    add("--explain", action="store_true", help="print for every affine where it went or why it stays")
-    add("--report", metavar="REPORT.html", help="write a page that shows what the passes did")
+    add("--explain", action="store_true", help="print for each affine where it went or why it stays")
+    add("--report", metavar="REPORT.html", help="write a page that shows the changes of the passes")
     add("--no-durations", action="store_true", help=NO_DURATIONS)
-    add("--json", metavar="OUT.json", help="write the summary as JSON, - is standard output")
-    add("-q", "--quiet", action="store_true", help="print no summary")
+    add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
+    add("-q", "--quiet", action="store_true", help="do not print a summary")
 
 
 def compile_one(options: argparse.Namespace, summary: Summary) -> None:
-    """Compile `options.model` and write all files that are asked for; where that fails, the summary says why.
+    """Compile `options.model` and write all output files, or none and the error to the summary.
 
     Raises an IRError for a model that cannot be compiled or verified, and UsageError for options that contradict each
     other.
@@ -133,7 +135,7 @@ def _timing() -> Timing:
 
 @contextmanager
 def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
-    """Progress of a verification, which takes longer than all else."""
+    """Show the progress of a verification, which takes most of the time."""
     if verify is None:
         yield
         return
@@ -177,14 +179,14 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
 
 
 def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
-    """The instrument that --verify asks for; what shows a deviation goes beside the output."""
+    """Return the instrument of --verify, which writes a reproducer of a deviation beside the output."""
     from pathlib import Path
 
     from ..support.errors import UsageError
 
     if options.verify is None:
         if options.inputs:
-            raise UsageError("--inputs are run by --verify")
+            raise UsageError("--inputs needs --verify, which runs the model")
         return None
     from onnx import ModelProto
 
@@ -193,23 +195,23 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
 
     source = module.source if isinstance(module.source, ModelProto) else None
     if options.inputs and source is None:
-        raise UsageError("--inputs go with an ONNX model")
+        raise UsageError("--inputs needs an ONNX model")
     inputs = () if source is None else read_inputs(options.inputs, source)
     where = None if output == "-" else Path(f"{output}.deviation")
     return VerifyNumerics(inputs, when=options.verify, reproducer=where)
 
 
 def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
-    """What is written beside the model. Raises UsageError where one file would take the place of another."""
+    """Return the outputs beside the model. Raises UsageError where one file would replace another."""
     from ..support.errors import UsageError
     from ..support.output_paths import check_apart
 
     if options.fold_map == "-":
-        raise UsageError("--fold-map takes a file, not standard output")
+        raise UsageError("--fold-map needs a file, not standard output")
     if options.fold_map is not None and options.fold_map.endswith(".npz"):
-        raise UsageError(f"{options.fold_map}: the arrays of the fold map go to the npz file of that name")
+        raise UsageError(f"{options.fold_map}: the fold map's arrays go to this file: name the map MAP.json")
     if options.external_data and output == "-":
-        raise UsageError("--external-data takes a file as the output, which it can stand beside")
+        raise UsageError("--external-data needs a file as output, not standard output")
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
     check_report(options.report)
@@ -220,9 +222,9 @@ def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path 
 
 
 def _place_files(options: argparse.Namespace) -> str:
-    """The output: `model.irc.onnx` beside `model.onnx`, standard output for standard input, where none is given.
+    """Return the path of the output, and complete options that name a folder by a file name.
 
-    Options that name a folder get the name of a file there.
+    Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard input.
     """
     from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, within
 

@@ -9,12 +9,12 @@ from .options import MODEL, Subparsers, add_limits, check_once, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "diff",
         help="compare the IR of two models",
-        description="Exit with 0 where A and B compute the same in the same way, names and order aside; else print how "
-        "their operators and their IR texts differ, and exit with 1.",
+        description="Exit with 0 if A and B are the same up to names and order. Else print the differences of their "
+        "operator counts and IR texts, and exit with 1.",
     )
     command.add_argument("first", metavar="A", help=MODEL)
     command.add_argument("second", metavar="B")
@@ -23,7 +23,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare."""
+    """Compare the modules and print the differences."""
     from ..ir.structural_diff import diff_lines, operator_changes, structural_digest
     from ..support.errors import visible
     from ..support.terminal import write_diff

@@ -10,16 +10,16 @@ from .options import MODEL, Subparsers, add_limits, add_passes, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser("dump", help="print the IR of a model", description="Print the IR text of MODEL.")
     command.add_argument("model", metavar="MODEL", help=MODEL)
     add_passes(command, default="none")
-    command.add_argument("--diff", action="store_true", help="print what each pass changed, as a unified diff")
+    command.add_argument("--diff", action="store_true", help="print the changes of each pass as a unified diff")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the text, or the diffs."""
+    """Print the IR text, or the diffs of the passes."""
     from ..ir.text.printer import to_text
     from ..passes import DiffIR, FreezeInitializers, PassContext, parse_pipeline
     from ..support.terminal import write_diff, write_ir

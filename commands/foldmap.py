@@ -1,4 +1,4 @@
-"""`irc foldmap`: show, check and export fold maps."""
+"""`irc foldmap`: print, check and export fold maps."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
-    command = commands.add_parser("foldmap", help="read a fold map", description="Read a fold map.")
+    """Add the subcommand with its arguments."""
+    command = commands.add_parser(
+        "foldmap", help="print, check or export a fold map", description="Print, check or export a fold map."
+    )
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = actions.add_parser("show", help="print it as tables", description="Print a fold map as tables.")
-    show.add_argument("map", metavar="MAP.json", help="a fold map, or a model that holds one")
+    show = actions.add_parser("show", help="print a fold map as tables", description="Print a fold map as tables.")
+    show.add_argument("map", metavar="MAP.json", help="a fold map, or a model that embeds one")
     check = actions.add_parser(
         "check",
-        help="say whether it is that of a model",
-        description="Exit with 1, and name what is stale, where MAP.json is not the fold map of MODEL.",
+        help="check that a fold map belongs to a model",
+        description="Exit with 1, and list the differences, if MAP.json is not the fold map of MODEL.",
     )
     check.add_argument("model", metavar="MODEL")
     check.add_argument("map", metavar="MAP.json")
     export = actions.add_parser(
         "export",
-        help="write it in the form that a quantizer takes",
-        description="Write what MAP.json knows in the form that a quantizer takes.",
+        help="write a fold map in the format of a quantizer",
+        description="Write the content of MAP.json in the format of a quantizer.",
         epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; ort-calibration: the cache of "
         "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor.",
     )
     export.add_argument("model", metavar="MODEL")
     export.add_argument("map", metavar="MAP.json")
-    export.add_argument("--to", required=True, choices=FORMS, help="the form")
+    export.add_argument("--to", required=True, choices=FORMS, help="the format")
+    export.add_argument("-o", "--output", metavar="OUT.json", required=True, help="the output; - is standard output")
+    for name, text in (("--input-range", "range of a graph input"), ("--range", "range of any other tensor")):
+        export.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=text)
     export.add_argument(
-        "-o", "--output", metavar="OUT.json", required=True, help="where to write, - is standard output"
-    )
-    for name, what in (("--input-range", "the range of a graph input"), ("--range", "that of any other tensor")):
-        export.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=what)
-    export.add_argument(
-        "--sigmas", type=float, default=6.0, metavar="N", help="deviations that a range covers (default: 6)"
+        "--sigmas", type=float, default=6.0, metavar="N", help="standard deviations that a range covers (default: 6)"
     )
     for action in (show, check, export):
         add_limits(action)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what `action` says."""
+    """Run the action."""
     return {"show": _show, "check": _check, "export": _export}[options.action](options)
 
 
@@ -101,7 +101,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def read_range(text: str) -> tuple[str, tuple[float, float]]:
-    """NAME=LOW:HIGH. Raises UsageError for anything else."""
+    """Parse NAME=LOW:HIGH. Raises UsageError."""
     from ..support.errors import UsageError
 
     name, _, numbers = text.rpartition("=")
@@ -109,4 +109,4 @@ def read_range(text: str) -> tuple[str, tuple[float, float]]:
     try:
         return name, (float(low), float(high))
     except ValueError:
-        raise UsageError(f"{text!r} is no range: NAME=LOW:HIGH") from None
+        raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None

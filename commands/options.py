@@ -1,11 +1,11 @@
-"""What several commands have in common."""
+"""Options and output functions that commands share."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -19,37 +19,37 @@ Subparsers = argparse._SubParsersAction  # its only name
 ONNX = "an ONNX file, or - for standard input"
 MODEL = "an ONNX file, an .irc text file, or - for ONNX on standard input"
 EPILOG = """\
-passes are written A,B{option=value},...; `default` stands for the default pipeline and `none` for no pass;
-`irc passes` lists them."""
+PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no passes.
+`irc passes` lists all passes."""
 NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
 
 GC_THRESHOLDS = (100_000, 50, 50)
-"""Of `gc.set_threshold`: the IR is one large live structure, and collecting often would be most of the cost."""
+"""Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections would cost most."""
 
 
 def add_passes(command: argparse.ArgumentParser, default: str = "default") -> None:
-    """--passes and --freeze-initializers."""
+    """Add --passes and --freeze-initializers."""
     command.add_argument("--passes", default=default, metavar="PASSES", help=f"the passes to run (default: {default})")
     command.add_argument(
-        "--freeze-initializers", action="store_true", help="make constants of initializers that are overridable inputs"
+        "--freeze-initializers", action="store_true", help="turn initializers that are also inputs into constants"
     )
 
 
 LIMITS = {
-    "max_nodes": (4_000_000, "nodes of a model, its functions inlined"),
-    "max_nesting": (64, "graphs, types, lists and objects in each other"),
+    "max_nodes": (4_000_000, "nodes of a model with its functions inlined"),
+    "max_nesting": (64, "nesting of graphs, types, lists and objects"),
     "max_constant_bytes": (
         256 << 20,
-        "what a constant expression makes; all together read 16 times that, and the runtime does the rest",
+        "bytes of the result of a constant expression; larger ones are left to the runtime",
     ),
-    "max_fold_map_bytes": (1 << 30, "the arrays of a fold map, unpacked"),
+    "max_fold_map_bytes": (1 << 30, "bytes of the arrays of a fold map, unpacked"),
 }
-"""The fields of `Limits` with their defaults, which take too long to import for `irc --help`, and what they bound."""
+"""Default and help text for each field of `Limits`, which takes too long to import for `irc --help`."""
 
 
 def add_limits(command: argparse.ArgumentParser) -> None:
-    """The limits of what is read: an option for each field of `Limits`, None where it is not given."""
-    group = command.add_argument_group("limits", "models come from strangers: what is larger is refused, or left alone")
+    """Add an option for each field of `Limits`; its value is None where it is not given."""
+    group = command.add_argument_group("limits", "bounds on models from untrusted sources")
     for name, (default, bounded) in LIMITS.items():
         option = f"--{name.replace('_', '-')}"
         group.add_argument(option, type=_bound, metavar="N", help=f"{bounded} (default: {default})")
@@ -63,7 +63,7 @@ def _bound(text: str) -> int:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """What the options of `add_limits` say."""
+    """Return the limits that the options of `add_limits` give."""
     from ..support.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS}
@@ -71,7 +71,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def read_module(path: str, options: argparse.Namespace) -> Module:
-    """The module at `path`, within the limits; what reading it has to say goes to standard error."""
+    """Read the module at `path` within the limits, and print its warnings."""
     from ..backends.compiler import read
 
     module = read(path, limits_of(options))
@@ -80,14 +80,14 @@ def read_module(path: str, options: argparse.Namespace) -> Module:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print each on a line of standard error."""
+    """Print each warning on a line of standard error."""
     from ..support.errors import visible
 
     sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
 
 
 def check_once(*models: str) -> None:
-    """Raises UsageError where two models are to come from standard input."""
+    """Check that at most one model is read from standard input. Raises UsageError."""
     from ..support.errors import UsageError
 
     if models.count("-") > 1:
@@ -95,7 +95,7 @@ def check_once(*models: str) -> None:
 
 
 def name_of(model: str) -> str:
-    """What a report calls a model."""
+    """Return the name of a model in a report."""
     from pathlib import Path
 
     from ..support.output_paths import path_to_text
@@ -104,18 +104,18 @@ def name_of(model: str) -> str:
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:
-    """--inputs."""
+    """Add --inputs."""
     command.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE",
-        help="run on these: .npz by name, or .npy and TensorProto files in the order of the inputs (default: made)",
+        help="inputs: .npz by name, or .npy and TensorProto files in the order of the inputs (default: generated)",
     )
 
 
 def map_files(fold_map: str | None) -> list[str | Path | None]:
-    """Where a fold map and its arrays are, if there is one."""
+    """Return the paths of a fold map and its arrays, if there is one."""
     from pathlib import Path
 
     from ..support.output_paths import arrays_path
@@ -125,7 +125,7 @@ def map_files(fold_map: str | None) -> list[str | Path | None]:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """What is wrong with a fold map is said of the model at `path`."""
+    """Begin the message of a FoldMapError with the model at `path`."""
     from ..support.errors import FoldMapError
 
     try:
@@ -134,44 +134,30 @@ def naming(path: str) -> Iterator[None]:
         raise FoldMapError(f"{path}: {error}") from None
 
 
-def write_text(path: str, text: str) -> None:
-    r"""Write a text file, complete or not at all, what is no character as `\udcff`; `-` is standard output.
-
-    Raises EmitError.
-    """
-    with writing_text(path, text):
+def write_json(path: str, document: object) -> None:
+    """Write a JSON file, complete or not at all; `-` is standard output. Raises EmitError."""
+    with writing_json(path, document):
         pass
 
 
 @contextmanager
-def writing_text(path: str, text: str) -> Iterator[None]:
-    """`write_text`, with the file taking its place when the block ends well, so that other files may go with it."""
+def writing_json(path: str, document: object) -> Iterator[None]:
+    """Write a JSON file as `write_json`, renamed into place when the block ends well."""
     from pathlib import Path
 
     from ..support.files import replacing
 
     if path == "-":
         yield
-        sys.stdout.write(text)
+        sys.stdout.write(json_text(document))
         return
     with replacing(Path(path)) as target:
-        target.write_text(text, encoding="utf-8", errors="backslashreplace")
+        target.write_text(json_text(document), encoding="utf-8", errors="backslashreplace")
         yield
 
 
-def write_json(path: str, document: object) -> None:
-    """`write_text` of a document."""
-    with writing_json(path, document):
-        pass
-
-
-def writing_json(path: str, document: object) -> AbstractContextManager[None]:
-    """`writing_text` of a document."""
-    return writing_text(path, json_text(document))
-
-
 def json_text(document: object) -> str:
-    """A document as it stands in a file."""
+    """Return the text of a JSON file."""
     import json
 
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

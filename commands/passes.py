@@ -1,4 +1,4 @@
-"""`irc passes`: the passes and their options."""
+"""`irc passes`: list the passes and their options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from .options import Subparsers
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
-    commands.add_parser("passes", help="list the passes and their options", description="List the passes.")
+    """Add the subcommand with its arguments."""
+    commands.add_parser(
+        "passes", help="list the passes and their options", description="List the passes and their options."
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print them."""
+    """Print the default pipeline and all passes."""
     from ..passes.catalog import CATALOG, DEFAULT_NAMES, format_option
 
     sys.stdout.write(f"default pipeline: {','.join(DEFAULT_NAMES)}\n")

@@ -1,4 +1,4 @@
-"""`irc report`: one page that shows what passes do to a model."""
+"""`irc report`: a page that shows the changes of the passes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "report",
-        help="show what passes do to a model",
-        description="Run passes on MODEL and write a page that shows what they did, without writing the result.",
+        help="write a page that shows the changes of the passes",
+        description="Run passes on MODEL and write a page that shows their changes. The model is not written.",
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
-    command.add_argument("-o", "--output", metavar="REPORT.html", required=True, help="where to write the page")
+    command.add_argument("-o", "--output", metavar="REPORT.html", required=True, help="the page")
     add_passes(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
-    command.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+    command.add_argument("-q", "--quiet", action="store_true", help="do not print a summary")
     add_limits(command)
     command.set_defaults(explain=False)
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def recorder_of(module: Module) -> Recorder:
-    """The instrument that keeps for a report what the passes do."""
+    """Return the instrument that records the changes of the passes."""
     from ..report import Recorder
 
     return Recorder(module)
@@ -86,7 +86,7 @@ def reporting(
     seconds: float,
     alignment: Sequence[Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
-    """The report, if there is a recorder, is written when the block ends well."""
+    """Write the report when the block ends well; without a recorder do nothing."""
     if recorder is None:
         yield
         return
@@ -99,8 +99,8 @@ def reporting(
 
 
 def check_report(report: str | None) -> None:
-    """Raises UsageError where a report would go to standard output."""
+    """Check that a report does not go to standard output. Raises UsageError."""
     from ..support.errors import UsageError
 
     if report == "-":
-        raise UsageError("a report goes to a file, not to standard output")
+        raise UsageError("a report needs a file, not standard output")

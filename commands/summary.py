@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """The document that goes to `path`, which is a file, `-` for standard output, or None where none is asked for."""
+    """The document of --json, which goes to `path`: a file, `-` for standard output, or None for nowhere."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.is_wanted = path is not None
-        """Whether a compile makes the document at all."""
+        """Whether a compile makes the document."""
         self.document: Mapping[str, Any] | Sequence[Any] | None = None
         self.verify: VerifyNumerics | None = None
-        """The instrument that verifies the compile, once there is one."""
+        """The instrument of --verify, once there is one."""
         self.is_free = path == "-"
-        """Whether nothing that the model reads is known to stand at the path: a failure is told there then."""
+        """Whether the model is known to read no file at the path, which a failure may then replace."""
         self._temporary: Path | None = None
 
     def enter(self, files: ExitStack) -> None:
-        """Let a file come into place with the others. Raises EmitError where it cannot be written."""
+        """Rename the file into place together with `files`. Raises EmitError where it cannot be written."""
         if self.path in (None, "-"):
             return
         from pathlib import Path
@@ -46,7 +46,7 @@ class Summary:
         self._temporary = files.enter_context(replacing(Path(self.path)))
 
     def write(self, document: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Write it, all else being written and nothing in place. Raises EmitError."""
+        """Write the document, after all other files and before any is in place. Raises EmitError."""
         self.document = document
         if self._temporary is not None:
             from ..support.files import writing
@@ -55,13 +55,13 @@ class Summary:
                 self._temporary.write_text(json_text(document), encoding="utf-8", errors="backslashreplace")
 
     def print(self) -> None:
-        """What goes to standard output goes there last: it cannot be taken back."""
+        """Print a document for standard output: last, as it cannot be taken back."""
         if self.path == "-":
             sys.stdout.write(json_text(self.document))
 
     @contextmanager
     def of_failure(self) -> Iterator[None]:
-        """Where the block fails, but for wrong usage, the document says so, in place of an earlier one."""
+        """Write a document with the error if the block fails, except by wrong usage; it replaces an earlier one."""
         from ..support.errors import IRError, UsageError
 
         try:
@@ -77,7 +77,7 @@ class Summary:
 
 
 def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
-    """Why there is no model, and how far its verification came."""
+    """Return the document of a compile that failed: the error, and the results of --verify so far."""
     if verify is None:
         return {"error": str(error)}
     from dataclasses import asdict
@@ -93,7 +93,7 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
 
 
 def describe_result(result: Result, verify: VerifyNumerics | None, before: int, seconds: float) -> dict[str, Any]:
-    """What became of a model that had `before` operators."""
+    """Return the document of a compile; the source had `before` operators."""
     from dataclasses import asdict
 
     return {
@@ -107,12 +107,12 @@ def describe_result(result: Result, verify: VerifyNumerics | None, before: int, 
 
 
 def count_nodes(module: Module) -> int:
-    """Operators of a module, its constants and returns not counted."""
+    """Return the number of operators of a module, without constants and returns."""
     return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
 
 
 def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
-    """Print warnings, times, explanations and the summary, as far as they are asked for, to standard error."""
+    """Print warnings, durations, explanations and the summary to standard error, as `options` say."""
     from ..support.errors import visible
 
     warn(result.warnings)

@@ -1,4 +1,4 @@
-"""`irc unfold`: the source model back."""
+"""`irc unfold`: restore the source model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from .options import Subparsers, add_limits, limits_of, map_files, naming
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
-    """Describe the arguments."""
+    """Add the subcommand with its arguments."""
     command = commands.add_parser(
-        "unfold", help="get the source model back", description="Make the source of MODEL again from its fold map."
+        "unfold", help="restore the source model", description="Restore the source of MODEL from its fold map."
     )
-    command.add_argument("model", metavar="MODEL", help="what irc compile wrote, or - for standard input")
-    command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself where it holds one")
-    command.add_argument("-o", "--output", metavar="BACK", required=True, help="where to write, - is standard output")
+    command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
+    command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")
+    command.add_argument("-o", "--output", metavar="BACK", required=True, help="the source model; - is standard output")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Unfold, and write."""
+    """Restore the source model and write it."""
     from ..backends.foldmap import FoldMap, unfold
     from ..backends.onnx.saving import save_model
     from ..frontends.onnx import read_model

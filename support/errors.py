@@ -4,7 +4,7 @@ IRError                 everything irc raises on purpose: one clear sentence
 ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
 ├── ParseError          IR text does not parse (line, caret, what was expected)
 ├── VerifyError         a module breaks an invariant of the IR, or does not compute the same
-│   └── SourceError     what a module is compared with does not run itself
+│   └── SourceError     the reference model of a comparison does not run
 ├── PassError           an unknown pass or option, or a pass that failed
 ├── EmitError           a module cannot be written as ONNX
 └── FoldMapError        a fold map cannot be read or does not fit
@@ -14,13 +14,13 @@ LONGEST_NAME = 200
 
 
 def clipped(name: object) -> str:
-    """A name as it stands in a sentence: in quotes, on one line, and cut where it is too long to be read."""
+    """Return a name for a message: quoted, on one line, and cut to LONGEST_NAME characters."""
     text = repr(name)
     return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the sentence that a user reads of one of the EXPECTED errors; it may go to a terminal."""
+    """Return the message for one of the EXPECTED errors, safe for a terminal."""
     if isinstance(error, RecursionError):
         return "the model is nested deeper than can be followed (--max-nesting)"
     if isinstance(error, MemoryError):
@@ -30,9 +30,9 @@ def describe_error(error: BaseException) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""`text` as it may go to a terminal, which obeys some characters: `\u{1b}` for one that does not print.
+    r"""Escape the characters of `text` that a terminal could obey: those that do not print, such as `\u{1b}`.
 
-    Those in `keep` stay, as do bytes of file names that are no text.
+    Characters in `keep` stay, and so do surrogate escapes, which stand for bytes of file names.
     """
     if text.isprintable():
         return text
@@ -62,7 +62,7 @@ class VerifyError(IRError):
 
 
 class SourceError(VerifyError):
-    """What a module is compared with does not run itself: nothing is said of the module."""
+    """The reference model itself does not run: the compiled module is not judged."""
 
 
 class PassError(IRError):
@@ -82,4 +82,4 @@ class FoldMapError(IRError):
 
 
 EXPECTED = (IRError, RecursionError, MemoryError, OSError)
-"""Errors that a command reports in a sentence; an OSError is one of files beside the model, as Python's modules."""
+"""Errors that a command reports in a sentence. OSError comes from files beside the model, such as Python's modules."""

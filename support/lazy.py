@@ -1,4 +1,4 @@
-"""Attributes that are computed when they are first asked for."""
+"""Attributes that are computed on first access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 - reads as the decorator that it is
-    """A `cached_property` without its lock, which costs more than most of what stands behind it."""
+    """A `cached_property` without its lock, which costs more than most of the functions it would guard."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self.function = function

@@ -1,4 +1,4 @@
-"""How much a model may ask for: models come from strangers."""
+"""Limits on models from untrusted sources."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds with safe defaults; each is an option of the command line too (`--max-nodes`).
+    """Bounds with safe defaults; each is also an option of the command line, such as `--max-nodes`.
 
-    `max_nodes` bounds the nodes of a model with everything in it, also once functions are inlined; `max_nesting` how
-    deep graphs, types and attributes stand in each other; `max_constant_bytes` what a constant expression makes and, 16
-    times as much, what all of them read, which is left to the runtime beyond it; `max_fold_map_bytes` the arrays of a
-    fold map, unpacked. With `isolate`, as on the command line, onnx's shape inference runs in a process of its own,
-    because there are models that crash it or never let it end; their types stay unknown. The process is forked, which a
-    program with threads may not want.
+    - `max_nodes`: nodes of a model with all its graphs and functions, also after inlining.
+    - `max_nesting`: depth of graphs, types and attributes inside each other.
+    - `max_constant_bytes`: bytes of the result of a constant expression. All expressions of a model together may read
+      16 times as many. Expressions beyond that are left to the runtime.
+    - `max_fold_map_bytes`: bytes of the arrays of a fold map, unpacked.
+    - `isolate`: run onnx's shape inference in a forked process, as the command line does. Some models crash it or make
+      it loop; their types stay unknown. A program with threads may not want to fork.
     """
 
     max_nodes: int = 4_000_000
@@ -24,12 +25,12 @@ class Limits:
     isolate: bool = False
 
     def too_many_nodes(self, where: str = "the model") -> str:
-        """The sentence for more than `max_nodes`."""
+        """Return the message for more than `max_nodes` nodes."""
         return f"{where} has more than {self.max_nodes} nodes, which is the limit (--max-nodes)"
 
     def too_deep(self, what: str = "graphs") -> str:
-        """The sentence for more than `max_nesting`."""
-        return f"{what} stand in each other more than {self.max_nesting} deep, which is the limit (--max-nesting)"
+        """Return the message for more than `max_nesting` levels."""
+        return f"{what} are nested more than {self.max_nesting} deep, which is the limit (--max-nesting)"
 
 
 DEFAULT_LIMITS = Limits()

@@ -1,4 +1,4 @@
-"""Records: dataclasses of which there are several for every layer of a model."""
+"""Records: cheap dataclasses, for kinds of objects of which a model has thousands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def record(*, slots: bool = ...) -> Callable[[type[T]], type[T]]: ...
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def record(cls: type[T] | None = None, *, slots: bool = True) -> type[T] | Callable[[type[T]], type[T]]:
-    """A dataclass that is compared by identity, and whose fields nobody assigns to.
+    """Make `cls` a dataclass that is compared by identity and frozen for type checkers.
 
-    That is what type checkers hold: to be frozen at run time as well makes the making of one take four times as long.
+    It is not frozen at run time: its construction would take four times as long.
     """
     make = dataclass(slots=slots, eq=False)
     return make if cls is None else make(cls)
 
 
 def replaced(item: T, **changes: Any) -> T:
-    """A record like `item` with other values in some fields."""
+    """Return a copy of `item` with other values in some fields."""
     return replace(item, **changes)  # type: ignore[type-var]

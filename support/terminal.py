@@ -1,4 +1,4 @@
-"""IR text and diffs on a terminal: in colour where there is one, as they are elsewhere."""
+"""Print IR text, diffs and progress: in colour on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ THEME = Theme(
 DIFF = {"+": "green", "-": "red", "@": "bold cyan"}
 """Colours of the lines of a diff by their first character."""
 
-
 COLUMNS = (
     SpinnerColumn(),
     TextColumn("{task.description}"),
@@ -36,14 +35,14 @@ COLUMNS = (
     TextColumn("{task.fields[step]}", style="dim"),
     TimeElapsedColumn(),
 )
-"""Of a line that shows progress."""
+"""Columns of a progress line without a known end."""
 
 COUNTED = (*COLUMNS[:2], BarColumn(), MofNCompleteColumn(), *COLUMNS[3:])
-"""Of one whose end is known."""
+"""Columns of a progress line with a known end."""
 
 
 class IRHighlighter(RegexHighlighter):
-    """Colours IR text by its grammar (`irc.ir.text.parser`)."""
+    """A highlighter for IR text, after its grammar (`irc.ir.text.parser`)."""
 
     base_style = "ir."
     highlights = [  # noqa: RUF012 - rich wants a list
@@ -58,12 +57,12 @@ class IRHighlighter(RegexHighlighter):
 
 
 def console(stream: TextIO) -> Console:
-    """A console that writes to `stream`, in colour if that is a terminal; lines are never wrapped."""
+    """Return a console that writes to `stream`, in colour if that is a terminal, and never wraps lines."""
     return Console(file=stream, theme=THEME, highlight=False, soft_wrap=True)
 
 
 def write_ir(text: str, stream: TextIO) -> None:
-    """Write IR text. What is no terminal gets it as it is."""
+    """Write IR text, in colour if `stream` is a terminal."""
     if not stream.isatty():
         stream.write(text)
         return
@@ -74,7 +73,7 @@ def write_ir(text: str, stream: TextIO) -> None:
 
 
 def write_diff(lines: Iterable[str], stream: TextIO) -> None:
-    """Write the lines of a unified diff."""
+    """Write the lines of a unified diff, in colour if `stream` is a terminal."""
     if not stream.isatty():
         stream.writelines(f"{line}\n" for line in lines)
         return
@@ -84,20 +83,21 @@ def write_diff(lines: Iterable[str], stream: TextIO) -> None:
 
 
 Advance = Callable[[str], None]
-"""Tells that a step was done, and what it was."""
+"""Called with the name of each step that is done."""
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """A line on standard error that says how many steps were done, of `total`, while the block runs; nothing where that
-    is no terminal, or with `quiet`.
+def progress(title: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
+    """Show on standard error how many steps, of `total`, are done while the block runs.
+
+    Shows nothing if standard error is not a terminal, or with `quiet`.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda step: None
         return
     columns = COLUMNS if total is None else COUNTED
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total, step="")
+        task = bar.add_task(title, total=total, step="")
 
         def advance(step: str) -> None:
             bar.update(task, advance=1, step=step)

@@ -138,7 +138,7 @@ def test_one_of_two_models_may_be_standard_input(arguments: list[str | Path], tm
     [
         (["align", "-", "-"], "only one of the models can be standard input"),
         (["diff", "-", "-"], "only one of the models can be standard input"),
-        (["bisect", "-"], "it takes a file, not standard input"),
+        (["bisect", "-"], "bisect needs a file, not standard input"),
     ],
 )
 def test_standard_input_is_read_once(arguments: list[str], expected: str) -> None:

@@ -92,7 +92,7 @@ def test_check_tells_what_is_stale(
         (["unfold", "{model}", "missing.json", "-o", "x"], "missing.json: cannot be read: No such file or directory"),
         (["unfold", "missing.onnx", "{map}", "-o", "x"], "missing.onnx: there is no such file"),
         (["foldmap", "show", "{model}"], "out.onnx: the model holds no fold map"),
-        (["compile", "{model}", "-o", "x", "--fold-map", "m.npz"], "m.npz: the arrays of the fold map go to the npz"),
+        (["compile", "{model}", "-o", "x", "--fold-map", "m.npz"], "m.npz: the fold map's arrays go to this file"),
         (
             ["compile", "{model}", "-o", "m.npz", "--fold-map", "m.json"],
             "m.npz: two outputs cannot be one file",

@@ -269,7 +269,7 @@ def test_a_report_takes_no_other_files_place(
     monkeypatch.chdir(tmp_path)
     Path("net.onnx").write_bytes(DIGITS.read_bytes())
     assert main(["compile", "net.onnx", "-o", "out.onnx", "--fold-map", "map.json", "--report", report]) == 2
-    assert ("a report goes to a file" if report == "-" else f"irc: {report}: ") in capsys.readouterr().err
+    assert ("a report needs a file" if report == "-" else f"irc: {report}: ") in capsys.readouterr().err
     assert os.listdir() == ["net.onnx"]
 
 

@@ -241,7 +241,7 @@ def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize(
     ("passes", "said"),
-    [("none", "with the model as it is, as there are no passes"), ("FoldConstant", "behind FoldConstant")],
+    [("none", "without passes"), ("FoldConstant", "after FoldConstant")],
 )
 def test_bisect_says_behind_what_nothing_is_wrong(passes: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bisect", str(EXAMPLE), "--passes", passes, "--command", "test -s {}"]) == 0
@@ -398,7 +398,7 @@ def test_the_command_line_verifies(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compile", str(EXAMPLE), "-o", str(output), "--verify"]) == 0
     assert "verified FoldScaleAxis: 19 tensors, 14 inputs" in capsys.readouterr().err
     assert main(["compile", str(EXAMPLE), "-o", str(output), "--inputs", "x.npy", "-q"]) == 2
-    assert "--inputs are run by --verify" in capsys.readouterr().err
+    assert "--inputs needs --verify, which runs the model" in capsys.readouterr().err
 
 
 def test_a_deviation_leaves_no_output(
