@@ -395,7 +395,7 @@ KINDS: dict[str, Callable[[np.random.Generator, list[int]], Array]] = {
 def stimuli(
     model: ModelProto, batch: int = 2, other: int = 4, rank: int = 2, kinds: Sequence[str] = ("random", "zeros", "ones")
 ) -> Iterator[dict[str, Array]]:
-    """Inputs of several kinds. Open extents are `batch`, 3 along the second axis of unknown `rank`, and `other`."""
+    """Inputs of several kinds. Open extents are `batch` in front and `other` elsewhere; an unknown rank is `rank`."""
     initialized = {tensor.name for tensor in model.graph.initializer}
     rng = np.random.default_rng(5)
     for kind in kinds:
@@ -408,7 +408,7 @@ def stimuli(
                 dim.dim_value if dim.HasField("dim_value") else (batch if i == 0 else other)
                 for i, dim in enumerate(tensor.shape.dim)
             ]
-            dims = dims if tensor.HasField("shape") else [batch, 3, *[other] * (rank - 2)]
+            dims = dims if tensor.HasField("shape") else [batch, *[other] * (rank - 1)]
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             numbers = KINDS[kind](rng, dims)
             arrays[info.name] = np.asarray(numbers > 0) if dtype == np.bool_ else np.asarray(numbers).astype(dtype)
@@ -528,7 +528,7 @@ def tolerance(model: ModelProto) -> float:
     return max(depth, 1) * unit * (1 + 4 * unit) + ARITHMETIC
 
 
-SIZES = ((2, 4), (1, 1), (3, 3), (5, 5), (2, 1), (2, 4, 4))
+SIZES = ((2, 4), (1, 1), (3, 3), (5, 5), (2, 1), (2, 4, 4), (2, 3, 4))
 """Arguments of `stimuli` that are tried where extents are open."""
 
 

@@ -431,15 +431,6 @@ def test_a_uniform_affine_first_does_not_hide_the_axis_of_the_next(case: str, si
     check(graph.model())
 
 
-def test_batch_normalization_on_the_rows_of_a_left_weight() -> None:
-    graph = Graph()
-    graph.input("x", [2, 5, 4])
-    graph.node("MatMul", [graph.initializer(graph.random(3, 5)), "x"], "h", "mm")
-    graph.batch_norm("h", batch_norm(3), "y", "bn")
-    graph.output("y", [2, 3, 4])
-    check(graph.model(), ["MatMul", "Add"])
-
-
 def test_matmul_with_add_and_batch_normalization_is_one_gemm() -> None:
     graph = Graph()
     graph.input("x", [2, 3])
@@ -454,75 +445,7 @@ def test_matmul_with_add_and_batch_normalization_is_one_gemm() -> None:
     assert same_bits(operand(result.model, node, 2), rounded(params.bias(bias), F32))
 
 
-def test_matmul_of_two_constants_is_no_layer() -> None:
-    graph = Graph()
-    graph.input("x", [2, 4])
-    product = graph.node("MatMul", [graph.initializer(graph.random(2, 3)), graph.initializer(graph.random(3, 4))])
-    graph.node("Add", ["x", product], "y")
-    graph.output("y", [2, 4])
-    check(graph.model())
-
-
-def test_matmul_with_a_vector() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3])
-    graph.node("MatMul", ["x", graph.initializer(graph.random(3))], "h")
-    graph.node("Mul", ["h", graph.initializer(graph.random(2))], "y")
-    graph.output("y", [2])
-    check_unchanged(graph.model())
-
-
 # the axis of a constant
-
-TRAPS: dict[str, tuple[str, Any, list[int], list[int], str | None]] = {
-    # operator, x of the conv, weight, shape of the constant, why it stays
-    "[C,1,1] on rank 4": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [4, 1, 1], None),
-    "[1,C,1,1] on rank 4": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [1, 4, 1, 1], None),
-    "[C] on rank 4 where C is W": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [4], "axis_mismatch"),
-    "[C,1] on rank 4 where C is H": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [4, 1], "axis_mismatch"),
-    "[N,1,1,1] where N is C": ("Mul", [4, 4, 4, 4], [4, 4, 1, 1], [4, 1, 1, 1], "axis_mismatch"),
-    "[C,1] on rank 3": ("Mul", [4, 4, 4], [4, 4, 1], [4, 1], None),
-    "[C,1,1] on rank 3 is the batch": ("Mul", [4, 4, 4], [4, 4, 1], [4, 1, 1], "axis_mismatch"),
-    "[C] on rank 3 where C is W": ("Add", [4, 4, 4], [4, 4, 1], [4], "axis_mismatch"),
-    "[1,C,H,W] of different numbers": ("Add", [2, 4, 4, 4], [4, 4, 1, 1], [1, 4, 4, 4], "axis_mismatch"),
-    "stretches dimension 1": ("Mul", [2, 4, 4, 4], [1, 4, 1, 1], [4, 1, 1], "axis_mismatch"),
-    "stretches the batch": ("Add", [1, 4, 4, 4], [4, 4, 1, 1], [3, 1, 1, 1], "axis_mismatch"),
-    "adds a dimension": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [1, 1, 4, 1, 1], "axis_mismatch"),
-    "adds a dimension to a scalar": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [1, 1, 1, 1, 1], "axis_mismatch"),
-    "ones of rank 4 are uniform": ("Mul", [2, 4, 4, 4], [4, 4, 1, 1], [1, 1, 1, 1], None),
-    "symbolic batch": ("Mul", ["N", 4, 4, 4], [4, 4, 1, 1], [4, 1, 1], None),
-    "symbolic extents": ("Mul", ["N", 4, "H", "W"], [4, 4, 1, 1], [4, 1, 1], None),
-    "[C] where W is symbolic": ("Mul", ["N", 4, "H", "W"], [4, 4, 1, 1], [4], "axis_mismatch"),
-    "one channel": ("Mul", [2, 4, 4, 4], [1, 4, 1, 1], [1, 1, 1], None),
-}
-
-
-@pytest.mark.parametrize("case", TRAPS)
-def test_the_axis_of_a_constant(case: str) -> None:
-    op, x, w, shape, reason = TRAPS[case]
-    graph = Graph()
-    graph.input("x", x)
-    graph.node("Conv", ["x", graph.initializer(graph.random(*w))], "h", "conv")
-    graph.node(op, ["h", graph.initializer(graph.random(*shape))], "y")
-    graph.output("y")
-    if reason is None:
-        check(graph.model(), ["Conv"])
-        return
-    result = check_unchanged(graph.model())
-    assert set(reasons(result).values()) <= {f"kept: {reason}"}
-
-
-@pytest.mark.parametrize("second", [[4], [4, 1], [4, 1, 1, 1]])
-def test_a_chain_ends_where_the_axis_changes(second: list[int]) -> None:
-    graph = Graph()
-    graph.input("x", [4, 4, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 4, 1, 1))], "h", "conv")
-    graph.node("Mul", ["h", graph.initializer(graph.positive(4, 1, 1))], "t")
-    graph.node("Mul", ["t", graph.initializer(graph.positive(*second))], "u")
-    graph.node("Mul", ["u", graph.initializer(2.0)], "y")
-    graph.output("y", [4, 4, 4, 4])
-    result = check(graph.model(), ["Conv", "Mul"])
-    assert reasons(result)["t"] == "folded"
 
 
 def test_a_full_constant_that_varies_along_channels_only_is_per_channel() -> None:
@@ -533,22 +456,6 @@ def test_a_full_constant_that_varies_along_channels_only_is_per_channel() -> Non
     graph.node("Mul", ["h", graph.initializer(full)], "y")
     graph.output("y", [2, 4, 4, 4])
     check(graph.model(), ["Conv"])
-
-
-@pytest.mark.parametrize("shape", [[4, 1, 1], [4]])
-def test_unknown_rank_keeps_arithmetic_and_folds_batch_normalization(shape: list[int]) -> None:
-    graph = Graph()
-    graph.input("x", None)
-    graph.node("Identity", ["x"], "i")
-    graph.node("Relu", ["i"], "r")
-    graph.node("Mul", ["r", graph.initializer(graph.random(*shape))], "m")
-    graph.node("Conv", ["m", graph.initializer(graph.random(4, 4, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y")
-    graph.output("y", None)
-    from graphs import compiled
-
-    result = compiled(graph.model())
-    assert operators(result.model) == ["Relu", "Mul", "Conv"]
 
 
 LEGACY: dict[str, tuple[list[int], dict[str, int], bool]] = {
@@ -625,228 +532,6 @@ def test_a_layer_that_is_not_finite_is_left_alone(where: str, number: float) -> 
     assert set(reasons(result).values()) <= {"kept: nonfinite", "kept: overflow"}
 
 
-def half(weight: float, bias: float, gamma: float, beta: float, var: float, mean: float = 0.0) -> Any:
-    """A float16 Conv and BatchNormalization of one channel with these numbers."""
-    graph = Graph(dtype=F16)
-    graph.input("x", [1, 1, 2, 2])
-    graph.node("Conv", ["x", graph.initializer([[[[weight]]]]), graph.initializer([bias])], "h", "conv")
-    params = BatchNorm(*(np.asarray([n], np.float16) for n in (gamma, beta, mean, var)))
-    graph.batch_norm("h", params, "y")
-    graph.output("y", [1, 1, 2, 2])
-    return graph.model()
-
-
-def test_half_precision_whose_weight_overflows_is_refused() -> None:
-    check_unchanged(half(weight=100, bias=0, gamma=1000, beta=0, var=1), "overflow")
-
-
-def test_half_precision_whose_bias_overflows_is_refused() -> None:
-    check_unchanged(half(weight=0.01, bias=100, gamma=1000, beta=0, var=1), "overflow")
-    check_unchanged(half(weight=0.01, bias=0, gamma=1000, beta=0, var=1, mean=100), "overflow")
-
-
-def test_half_precision_at_the_edge() -> None:
-    check(half(weight=1, bias=0, gamma=65504, beta=0, var=1), ["Conv"])
-    check_unchanged(half(weight=1.001, bias=0, gamma=65504, beta=0, var=1), "overflow")
-
-
-def test_half_precision_with_a_scale_beyond_the_type_folds() -> None:
-    """gamma / sqrt(var + eps) is 316227 > 65504, but W * s is 316."""
-    check(half(weight=0.001, bias=0, gamma=1000, beta=1, var=0), ["Conv"])
-
-
-def test_half_precision_where_a_channel_would_vanish_is_refused() -> None:
-    check_unchanged(half(weight=0.001, bias=0, gamma=0.001, beta=0, var=60000), "underflow")
-
-
-def test_a_chain_that_overflows_in_between_folds() -> None:
-    """Mul by 1e30 twice and by 1e-30 twice is the identity in float64."""
-    graph = Graph()
-    graph.input("x", [1, 2, 2, 2])
-    weight = graph.random(2, 2, 1, 1)
-    hidden = graph.node("Conv", ["x", graph.initializer(weight)], "h", "conv")
-    for i, number in enumerate((1e30, 1e-30, 0.5)):
-        hidden = graph.node("Mul", [hidden, graph.initializer(number)], "y" if i == 2 else "")
-    graph.output("y", [1, 2, 2, 2])
-    check(graph.model(), ["Conv"])
-
-
-def test_the_part_of_a_chain_that_is_legal_folds() -> None:
-    graph = Graph()
-    graph.input("x", [1, 2, 2, 2])
-    graph.node("Conv", ["x", graph.initializer(graph.positive(2, 2, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(2), "t", "bn")
-    graph.node("Mul", ["t", graph.initializer(np.float32(np.nan))], "y")
-    graph.output("y", [1, 2, 2, 2])
-    from graphs import compiled
-
-    result = compiled(graph.model())
-    assert operators(result.model) == ["Conv", "Mul"]
-    assert the(result.model, "Conv").output == ["t"]
-
-
-def test_integers_are_left_alone() -> None:
-    graph = Graph(dtype=np.dtype(np.int32))
-    graph.input("x", [2, 3])
-    graph.node("MatMul", ["x", graph.initializer(np.arange(12, dtype=np.int32).reshape(3, 4))], "h")
-    graph.node("Mul", ["h", graph.initializer(np.arange(4, dtype=np.int32))], "m")
-    graph.node("Add", ["m", graph.initializer(np.arange(4, dtype=np.int32))], "y")
-    graph.output("y", [2, 4])
-    check_unchanged(graph.model())
-
-
-def test_channel_mismatch_is_refused() -> None:
-    """A constant of [1] * 4 against what is certain; the shape [2] beside four channels cannot broadcast at all."""
-    graph = Graph()
-    graph.input("x", ["N", 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h")
-    graph.batch_norm("h", batch_norm(5), "y")
-    graph.output("y")
-    from graphs import compiled
-
-    result = compiled(graph.model())
-    assert result.model == graph.model()
-    assert reasons(result) == {"y": "kept: channel_mismatch"}
-
-
-# what stands in between, and who else reads
-
-
-def test_identity_in_between_is_passed_over() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.node("Identity", ["h"], "i")
-    graph.batch_norm("i", batch_norm(4), "y")
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model(), ["Conv"])
-
-
-GOES: dict[str, Callable[[Graph], str]] = {
-    "cast to the same type": lambda graph: graph.node("Cast", ["h"], to=1),
-    "transposes that cancel": lambda graph: graph.node(
-        "Transpose", [graph.node("Transpose", ["h"], perm=[0, 2, 3, 1])], perm=[0, 3, 1, 2]
-    ),
-    "times one": lambda graph: graph.node("Mul", ["h", graph.initializer(1.0)]),
-    "identities": lambda graph: graph.node("Identity", [graph.node("Identity", ["h"])]),
-}
-
-
-@pytest.mark.parametrize("case", GOES)
-def test_what_goes_anyway_does_not_stand_in_the_way(case: str) -> None:
-    """Else a second compile would fold what the first did not."""
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm(GOES[case](graph), batch_norm(4), "y", "bn")
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model(), ["Conv"])
-
-
-@pytest.mark.parametrize("op", ["Identity", "Dropout", "Relu"])
-def test_a_reader_whose_result_nobody_reads(op: str) -> None:
-    """Whatever becomes of the dead node, compiling once more must not fold what compiling once did not."""
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.node(op, ["h"], "dead")
-    graph.batch_norm("h", batch_norm(4), "y", "bn")
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model())
-
-
-BETWEEN: dict[str, tuple[Callable[[Graph], str], str]] = {
-    "Relu": (lambda graph: graph.node("Relu", ["h"]), "activation_between"),
-    "Sigmoid": (lambda graph: graph.node("Sigmoid", ["h"]), "no_foldable_neighbour"),
-    "Softmax": (lambda graph: graph.node("Softmax", ["h"], axis=1), "no_foldable_neighbour"),
-    "Clip": (
-        lambda graph: graph.node("Clip", ["h", graph.initializer(-1.0), graph.initializer(1.0)]),
-        "activation_between",
-    ),
-    "Cast": (lambda graph: graph.node("Cast", [graph.node("Cast", ["h"], to=10)], to=1), "no_foldable_neighbour"),
-    "custom": (lambda graph: graph.node("Fancy", ["h"], domain="com.acme"), "no_foldable_neighbour"),
-}
-
-
-@pytest.mark.parametrize("op", BETWEEN)
-def test_what_does_not_commute_is_a_wall(op: str) -> None:
-    between, reason = BETWEEN[op]
-    graph = Graph(domains={"com.acme": 1} if op == "custom" else {})
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    params = batch_norm(4)
-    params = BatchNorm(-np.abs(params.gamma), params.beta, params.mean, params.var)
-    graph.batch_norm(between(graph), params, "y", "bn")
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), reason)
-
-
-def test_second_reader() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y", "bn")
-    graph.node("Relu", ["h"], "z")
-    graph.output("y", [2, 4, 4, 4])
-    graph.output("z", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "multi_consumer")
-
-
-def test_a_reader_that_reads_twice() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.node("Add", ["h", "h"], "t")
-    graph.batch_norm("t", batch_norm(4), "y", "bn")
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "multi_consumer")
-
-
-def test_the_conv_is_a_result_of_the_graph() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y", "bn")
-    graph.output("y", [2, 4, 4, 4])
-    graph.output("h", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "graph_output")
-
-
-def test_a_link_of_the_chain_is_a_result_of_the_graph() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y", "bn")
-    graph.node("Mul", ["y", graph.initializer(2.0)], "z")
-    graph.output("y", [2, 4, 4, 4])
-    graph.output("z", [2, 4, 4, 4])
-    result = check(graph.model(), ["Conv", "Mul"])
-    assert reasons(result) == {"y": "folded", "z": "kept: graph_output"}
-
-
-def test_an_affine_with_several_readers_folds() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "t", "bn")
-    graph.node("Relu", ["t"], "y")
-    graph.node("Neg", ["t"], "z")
-    graph.output("y", [2, 4, 4, 4])
-    graph.output("z", [2, 4, 4, 4])
-    check(graph.model(), ["Conv", "Relu", "Neg"])
-
-
-def test_shape_alone_is_no_reader() -> None:
-    graph = Graph()
-    graph.input("x", ["N", 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "t", "bn")
-    graph.node("Shape", ["h"], "s")
-    graph.node("Reshape", ["t", "s"], "y")
-    graph.output("y")
-    check(graph.model(), ["Conv"])
-
-
 # constants that are shared
 
 
@@ -880,12 +565,6 @@ def test_a_shared_weight_is_cloned() -> None:
     assert len(after) == 4
 
 
-@pytest.mark.parametrize("share_params", [False, True])
-def test_a_weight_shared_by_two_folds(share_params: bool) -> None:
-    result = check(two_convs(both=True, share_params=share_params).model(), ["Conv", "Conv"])
-    assert len(constants(result.model)) == 4
-
-
 def test_one_initializer_as_weight_and_data() -> None:
     graph = Graph()
     graph.input("x", [1, 4, 4, 4])
@@ -900,76 +579,7 @@ def test_one_initializer_as_weight_and_data() -> None:
     assert same_bits(constants(result.model)["w"], constants(model)["w"])
 
 
-def test_one_initializer_for_every_parameter() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.initializer(graph.positive(4), "p")
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), "p"], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y", names=["p"] * 4)
-    graph.output("y", [2, 4, 4, 4])
-    result = check(graph.model(), ["Conv"])
-    assert len(constants(result.model)) == 2
-
-
-def test_a_parameter_that_something_else_reads_stays() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    names = [graph.initializer(graph.positive(4), name) for name in ("gamma", "beta", "mean", "var")]
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "t", names=names)
-    shape = graph.initializer(np.asarray([4, 1, 1], np.int64))
-    graph.node("Mul", [graph.node("Sigmoid", ["t"]), graph.node("Reshape", ["gamma", shape])], "y")
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model(), ["Conv", "Sigmoid", "Mul"])
-
-
-def test_weights_beyond_max_growth_are_not_cloned() -> None:
-    model = two_convs(both=False).model()
-    result = check(model, passes="SimplifyInference,FoldScaleAxis{max_growth=16},FoldConstant")
-    assert result.model == model
-    assert reasons(result) == {"y1": "kept: constant_growth"}
-
-
-def test_weights_that_are_not_shared_do_not_grow() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.node(
-        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(graph.random(4))], "h", "conv"
-    )
-    graph.node("Mul", ["h", graph.initializer(2.0)], "y")
-    graph.output("y", [2, 4, 4, 4])
-    check(graph.model(), ["Conv"], passes="FoldScaleAxis{max_growth=16},FoldConstant")
-
-
 # layers that cannot
-
-
-@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
-@pytest.mark.parametrize("which", ["weight", "bias"])
-def test_what_is_computed_at_run_time_is_refused(op: str, which: str) -> None:
-    if op == "MatMul" and which == "bias":
-        return
-    graph = Graph()
-    linear = op in ("Gemm", "MatMul")
-    graph.input("x", [2, 4] if linear else [2, 4, 4, 4])
-    shape = (4, 4) if linear else (4, 4, 1, 1)
-    weight = graph.input("w", shape) if which == "weight" else graph.initializer(graph.random(*shape))
-    bias = graph.input("b", [4]) if which == "bias" else graph.initializer(graph.random(4))
-    graph.node(op, ["x", weight, bias][: 2 if op == "MatMul" else 3], "h", "layer")
-    graph.batch_norm("h", batch_norm(4), "y")
-    graph.output("y")
-    check_unchanged(graph.model(), f"dynamic_{which}")
-
-
-def test_a_quantized_weight_is_refused() -> None:
-    graph = Graph(opset=13)
-    graph.input("x", [2, 3, 4, 4])
-    quantized = graph.initializer(np.arange(12, dtype=np.int8).reshape(4, 3, 1, 1))
-    graph.node("DequantizeLinear", [quantized, graph.initializer(0.5), graph.initializer(np.int8(0))], "w")
-    graph.node("Conv", ["x", "w"], "h", "conv")
-    graph.batch_norm("h", batch_norm(4), "y")
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "quantized_weight")
 
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "Mul"])
@@ -999,15 +609,6 @@ def test_the_long_name_of_the_default_domain() -> None:
     graph.nodes[-1].domain = "ai.onnx"
     graph.output("y", [2, 4, 4, 4])
     check(graph.model(), ["Conv"])
-
-
-def test_a_shift_alone_needs_no_layer_with_a_bias() -> None:
-    graph = Graph()
-    graph.input("x", [2, 5, 3])
-    graph.node("MatMul", ["x", graph.initializer(graph.random(3, 4))], "h")
-    graph.node("Add", ["h", graph.initializer(graph.random(4))], "y")
-    graph.output("y", [2, 5, 4])
-    check_unchanged(graph.model(), "bias_slot")
 
 
 def test_metamorphic_an_exact_pair_vanishes() -> None:
