@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..support.errors import UsageError
+
 CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     "SimplifyInference": (
         "simplify_inference",
@@ -62,3 +66,18 @@ DEFAULT_NAMES = ("SimplifyInference", "FoldScaleAxis", "CanonicalizeOps", "Simpl
 def format_option(value: object) -> str:
     """An option's value as the command line takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError, with the known names and the nearest, where there is no pass of that name."""
+    if name not in CATALOG:
+        near = nearest(name, CATALOG)
+        raise UsageError(f"there is no pass {name!r}{near} (passes: {', '.join(sorted(CATALOG))})")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question for the known name that is most like `name`, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -16,7 +16,7 @@ import numpy as np
 from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, VerifyError
 from .affine.source_affines import collect_sources
-from .catalog import format_option
+from .catalog import check_name, format_option
 
 
 class Instrument(Protocol):
@@ -41,10 +41,8 @@ class PassContext:
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from .registry import lookup
-
         for name in self.disabled:
-            lookup(name)
+            check_name(name)
 
 
 class Pass:

@@ -13,6 +13,7 @@ from ..ir.text.printer import to_text
 from ..ir.verifier import verify
 from ..support.errors import PassError, VerifyError
 from ..support.files import replacing
+from .catalog import check_name
 from .infra import Pass
 
 
@@ -49,9 +50,7 @@ class PrintIR:
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
         """Raises UsageError where `name` is neither a pass nor `all`."""
         if name != "all":
-            from .registry import lookup
-
-            lookup(name)
+            check_name(name)
         self._name = name
         self._write = write
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError
-from .catalog import CATALOG, DEFAULT_NAMES
+from .catalog import CATALOG, DEFAULT_NAMES, check_name, nearest
 from .infra import Pass, Sequential, fields_of
 
 if TYPE_CHECKING:
@@ -34,21 +33,10 @@ def default_pipeline() -> Sequential:
 
 
 def lookup(name: str) -> type[Pass]:
-    """The pass of that name.
-
-    Raises UsageError that lists the known names, and the nearest, where there is none.
-    """
-    if name in CATALOG:
-        pass_: type[Pass] = getattr(import_module(f".{CATALOG[name][0]}", __package__), name)
-        return pass_
-    raise UsageError(f"there is no pass {name!r}{_did_you_mean(name, CATALOG)} (passes: {', '.join(sorted(CATALOG))})")
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    """Return the pass of that name. Raises UsageError where there is none."""
+    check_name(name)
+    pass_: type[Pass] = getattr(import_module(f".{CATALOG[name][0]}", __package__), name)
+    return pass_
 
 
 def parse_pipeline(spec: str) -> Sequential:
@@ -79,7 +67,7 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
             have = ", ".join(known) or "it has none"
-            raise UsageError(f"{pass_.name} has no option {name!r}{_did_you_mean(name, known)} (options: {have})")
+            raise UsageError(f"{pass_.name} has no option {name!r}{nearest(name, known)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
     return pass_(**values)
 

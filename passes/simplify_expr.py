@@ -15,8 +15,8 @@ from ..support.errors import PassError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.layout import UNARY
+from .simplify.rule_set import CLEAN_UP, RULES
 from .simplify.rules import Rules, apply_rules, note_merged
-from .simplify.table import CLEAN_UP, RULES
 
 __all__ = ["CLEAN_UP", "ROUNDS", "RULES", "SimplifyExpr", "clean_up", "note_merged"]
 

@@ -34,14 +34,6 @@ LAYERS = (
 """From the ground up. A module belongs to the longest entry that its name begins with."""
 TOP = "the face of the package"
 
-KNOWN_UPWARD: set[tuple[str, str]] = set()
-KNOWN_CIRCLES: set[frozenset[str]] = {
-    frozenset({"passes.infra", "passes.registry"}),
-}
-KNOWN_MODULE_NAMES = {"table.py"}
-KNOWN_CLASS_NAMES = {"Affine"}
-"""Debts, each of which is deleted here when it is paid: a test also fails where an entry no longer holds."""
-
 
 def package_files() -> dict[str, Path]:
     """Return the file of every module of the package by the module's name, without the leading `irc.`."""
@@ -103,19 +95,19 @@ def test_no_import_goes_up() -> None:
         for target in targets
         if order.index(layer(target)) > order.index(layer(name))
     }
-    assert upward == KNOWN_UPWARD
+    assert not upward
 
 
 def test_no_modules_import_each_other() -> None:
     graph = nx.DiGraph([(name, target) for name, targets in IMPORTS.items() for target in targets])
-    assert {frozenset(each) for each in nx.strongly_connected_components(graph) if len(each) > 1} == KNOWN_CIRCLES
+    assert not [sorted(each) for each in nx.strongly_connected_components(graph) if len(each) > 1]
 
 
 def test_no_two_modules_have_one_name() -> None:
     files = defaultdict(list)
     for path in MODULES.values():
         files[path.name].append(path)
-    assert {name for name, paths in files.items() if len(paths) > 1} - {"__init__.py"} == KNOWN_MODULE_NAMES
+    assert {name for name, paths in files.items() if len(paths) > 1} <= {"__init__.py"}
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -124,4 +116,4 @@ def test_no_two_classes_have_one_name() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
-    assert {name for name, modules in homes.items() if len(modules) > 1} == KNOWN_CLASS_NAMES
+    assert not {name: modules for name, modules in homes.items() if len(modules) > 1}

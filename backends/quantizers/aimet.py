@@ -27,7 +27,7 @@ BITS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Affine:
+class ChannelAffine:
     """What a BatchNormalization made of its normalised data, gamma * x + beta, as float64 vectors [C]."""
 
     gamma: Array
@@ -40,7 +40,7 @@ class LayerAffines:
     layer that reads them would not make a constant of a constant.
     """
 
-    layers: dict[str, Affine]
+    layers: dict[str, ChannelAffine]
     missing: tuple[str, ...]
     inexact: tuple[str, ...]
 
@@ -60,7 +60,7 @@ def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: boo
         for entry in fold_map.layers
         if not entry["scope"] and any(fold["direction"] == "backward" for fold in entry["folds"])
     }
-    layers: dict[str, Affine] = {}
+    layers: dict[str, ChannelAffine] = {}
     missing: list[str] = []
     inexact: list[str] = []
     for node in model.graph.node:
@@ -73,7 +73,7 @@ def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: boo
         elif skip_zero_padded and any(map(_is_inexact, readers.through_activations(entry["output"]["name"]))):
             inexact.append(node.name)
         else:
-            layers[node.name] = Affine(known.gamma, known.mean)
+            layers[node.name] = ChannelAffine(known.gamma, known.mean)
     return LayerAffines(layers, tuple(missing), tuple(inexact))
 
 
