@@ -32,7 +32,8 @@ from .foldmap import (
 )
 from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
-from .onnx.saving import Check, Through, save_model
+from .onnx.output_stream import Tap
+from .onnx.saving import Check, save_model
 
 
 class Result:
@@ -125,7 +126,7 @@ class Result:
 
     def _save_both(
         self,
-        save: Callable[[Through, Check | None], None],
+        save: Callable[[Tap, Check | None], None],
         fold_map: Path,
         store: str,
         files: FileTransaction,

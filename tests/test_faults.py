@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
-from irc.backends.onnx.background_writer import DEPTH, SMALL, BackgroundWriter
+from irc.backends.onnx.output_stream import QUEUED_BLOCKS, SMALL, BackgroundWriter
 from irc.cli import main
 from irc.commands.compile_many import CompileJob
 from irc.support.files import PathLock, remove_stale_files
@@ -463,7 +463,7 @@ def test_a_writer_that_fails_does_not_hang(block: bytes) -> None:
 
     def write(error: BaseException | None) -> None:
         with BackgroundWriter(Broken()) as background:  # type: ignore[arg-type]
-            for _ in range(DEPTH):
+            for _ in range(QUEUED_BLOCKS):
                 background.write(block)
             if error is not None:
                 raise error

@@ -1,4 +1,4 @@
-"""External data of a model that is about to be written."""
+"""The external data of a model that is about to be written, copied to where the model can read it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ...support.files import FileTransaction, PathLock, replacing, writing
 from ...support.output_paths import entry_path, paths_read
 
 DIGITS = 16
-"""Hexadecimal digits of its content in the name of a file of external data: what an old model reads is not replaced."""
+"""Hexadecimal digits of the digest in the name of a file of external data. A new name never replaces an old file."""
 
 
 def external_files(model: ModelProto, folder: Path) -> set[Path]:
-    """The files of the external data of a model in `folder`."""
+    """Return the files of the external data of a model in `folder`."""
     return {folder / str(external_location(tensor)) for tensor in external_tensors(model)}
 
 
 def check_kept(module: Module, output: str | Path, *others: str | Path | None) -> None:
-    """Raises EmitError where `output`, or one of the `others`, would take the place of a file that the source reads, or
-    the others that of one which the output is to read beside itself. What is None or `-` counts for nothing.
+    """Check that no output replaces a file that the source reads, nor one of `others` a file that `output` will read.
+
+    None and `-` are no files. Raises EmitError if one does.
     """
     source = module.source
     if not isinstance(source, ModelProto) or not any(isinstance(part, FilePart) for part in module.payloads):
@@ -38,10 +39,10 @@ def check_kept(module: Module, output: str | Path, *others: str | Path | None) -
 
 
 def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: FileTransaction) -> ModelProto:
-    """Put the files that `model`, read from `base_dir` and about to be written to `target`, refers to in reach.
+    """Copy the external data of `model`, which is below `base_dir`, beside `target`, where the model will be.
 
-    A file that is already there with the same content stays; beside one with other content the data goes by the name of
-    `target` and its own content, with `files`, and a copy of the model that points there is returned.
+    A file that is there with the same content stays. Where a file of other content has the name, the data gets a name
+    made of `target` and its digest, and comes into place with `files`. Returns a model that refers to the new names.
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
@@ -63,21 +64,21 @@ def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: 
 
 
 def _place(source: Path, location: str, target: Path, files: FileTransaction) -> str:
-    """Where the content of `source` is: at `location`, if nothing else is there.
+    """Copy `source` to `location`, or to another name if that is taken, and return the location.
 
-    Raises EmitError where that lies outside the folder of `target`.
+    Raises EmitError if `location` is outside the folder of `target`.
     """
     from filecmp import clear_cache, cmp
     from shutil import copyfile
 
-    clear_cache()  # it takes files of one size and time for equal
+    clear_cache()  # its cache takes files of the same size and time for equal
     folder = target.parent
     destination = folder / location
     if Path(os.path.realpath(folder)) not in Path(os.path.realpath(destination)).parents:
         raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with PathLock(destination):  # another compile may bring other data by that name
+        with PathLock(destination):  # another compile may write other data to that name
             taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(target)
             if not taken:
                 with replacing(destination) as temporary:
@@ -93,7 +94,7 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
 
 
 def point_to_temporary(model: ModelProto, folder: Path, files: FileTransaction) -> None:
-    """Let `model`, whose external data stands below `folder`, read what is still to come into place where it is now."""
+    """Make `model`, whose external data is below `folder`, refer to files that are not in place yet as they are now."""
     now = {file.path: file.temporary for file in files.added}
     for tensor in external_tensors(model):
         temporary = now.get(folder / external_location(tensor))

@@ -1,45 +1,32 @@
-"""Models to files: large tensors go from file to file, or are computed on the way."""
+"""Saving a model. Large tensors are copied from file to file, or computed on the way."""
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
-from xxhash import xxh3_128
 
-from ...codec.external_data import external_location, external_part
+from ...codec.external_data import external_location
 from ...codec.protos import ModelProto, TensorProto
-from ...codec.streaming import extract_payloads, insert_payloads, payload_of
-from ...codec.tensors import ELEMENT_FIELDS, OnnxTensor, raw_elements
-from ...codec.traversal import all_graphs, external_tensors
-from ...ir.payload import Block, FilePart, Payload, SourceFile, raw
-from ...ir.tensor import ArrayTensor, ScaledTensor
-from ...support.errors import EmitError, ModelError
+from ...codec.streaming import insert_payloads
+from ...codec.tensors import OnnxTensor
+from ...codec.traversal import external_tensors
+from ...ir.payload import Payload, raw
+from ...ir.tensor import ScaledTensor
+from ...support.errors import EmitError
 from ...support.files import FileTransaction, replacing, writing
-from ...support.record import record
-from .external_output import DIGITS, place_external_data, point_to_temporary
+from .data_file import DataFileCleanup, with_data_file
+from .external_output import place_external_data, point_to_temporary
+from .output_stream import Pieces, Tap, read_blocks, write_pieces
 
 MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
 
-ALIGNMENT = 4096
-"""Tensors in a file of external data start at multiples of this, so that they can be mapped."""
-
-LEAST = 1024
-"""Bytes of a tensor in memory from which it goes to external data where that is asked for, as in onnx.save."""
-
-Pieces = list[bytes | Payload]
-Through = Callable[[Payload], Iterator[Block]]
-"""Yields the blocks of a payload on their way to a file, and may look at them."""
 Check = Callable[[ModelProto, Path], None]
-"""Takes a model as it was written, and the folder of its external data, and raises where it must not be there."""
+"""Raises if a model, given as it was written and with the folder of its external data, must not come into place."""
 
 
 def save_model(
@@ -47,62 +34,72 @@ def save_model(
     path: str | Path,
     base_dir: Path,
     files: FileTransaction | None = None,
-    through: Through | None = None,
+    tap: Tap | None = None,
     check: Check | None = None,
     *,
     external_data: bool = False,
 ) -> None:
-    """Write `model`, whose external data stands below `base_dir`, to a file, which is complete or not there; `-` is
-    standard output. With `files`, it is there when those are closed.
+    """Write `model`, whose external data is below `base_dir`, to a file; `-` is standard output.
 
-    External data stays where it is, or goes beside the model. Where some of it was folded, and where the model would
-    be larger than protobuf's 2 GiB, all large tensors go to a file of external data that is named after the model and
-    its own content, and in place before the model; with `external_data` all initializers of 1 KiB and more do. `check`
-    is given what stands in the file, or is about to go to standard output, before any of it is there.
+    The file is complete or does not appear. With `files` it comes into place when those are closed. `tap` yields the
+    blocks of every large tensor. `check` gets the model as it was written, before it comes into place.
 
-    Raises EmitError where a file cannot be written or the model cannot stand in it; ModelError where a file of the
-    source does not have its elements any more; what `check` raises.
+    External data stays where it is, or is copied beside the model. One new file of external data, named after the model
+    and its own content, takes all large tensors if some of the external data was folded, or if the model would exceed
+    protobuf's 2 GiB. With `external_data` it takes all initializers of 1 KiB and more.
+
+    Raises EmitError if a file cannot be written or the model does not fit into it, ModelError if a file of the source
+    no longer has its elements, and every error of `check`.
     """
     if str(path) == "-":
         if external_data:
-            raise EmitError("standard output: external data needs a file that it can stand beside")
+            raise EmitError("standard output: external data needs a model file to be beside: give a path with -o")
         with writing("standard output"):
-            _stream(sys.stdout.buffer, _pieces(model, "standard output"), through, check, base_dir)
+            _write_checked(sys.stdout.buffer, _pieces(model, "standard output"), tap, check, base_dir)
             sys.stdout.buffer.flush()
         return
     if files is None:
         with FileTransaction(path) as own:
-            save_model(model, path, base_dir, own, through, check, external_data=external_data)
-        return
-    path = Path(path)
-    new = _NewData(path, files)
+            _save_file(model, Path(path), base_dir, own, tap, check, external_data=external_data)
+    else:
+        _save_file(model, Path(path), base_dir, files, tap, check, external_data=external_data)
+
+
+def _save_file(
+    model: ModelProto,
+    path: Path,
+    base_dir: Path,
+    files: FileTransaction,
+    tap: Tap | None,
+    check: Check | None,
+    *,
+    external_data: bool,
+) -> None:
+    cleanup = DataFileCleanup(path, files)
     target = files.enter_context(replacing(path))
     pieces = [] if external_data else insert_payloads(_serialized(model, str(path)))
-    external = list(external_tensors(model))
     if external_data or _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
-        model = _with_data_file(model, path, base_dir, files, through, in_memory=external_data)
-        pieces, through = _pieces(model, str(path)), None
-        external = list(external_tensors(model))
-    elif external:
+        model = with_data_file(model, path, base_dir, files, tap, in_memory=external_data)
+        pieces, tap = _pieces(model, str(path)), None
+    elif next(external_tensors(model), None) is not None:
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
-        external = list(external_tensors(model))
     with writing(path), target.open("wb") as stream:
-        if target == path:
-            _stream(stream, pieces, through, check, path.parent)
+        if target == path:  # a device or a pipe
+            _write_checked(stream, pieces, tap, check, path.parent)
         else:
-            _write(stream, pieces, through)
+            write_pieces(stream, pieces, tap)
     if check is not None and target != path:
         written = _parsed(target.read_bytes(), path)
         point_to_temporary(written, path.parent, files)
         check(written, path.parent)
-    new.read = set(map(external_location, external))
-    files.push(new.look)
+    cleanup.read = set(map(external_location, external_tensors(model)))
+    files.push(cleanup.record)
 
 
-def _stream(stream: BinaryIO, pieces: Pieces, through: Through | None, check: Check | None, folder: Path) -> None:
-    """Write to what cannot be read back: what is checked is made first, all of it."""
-    blocks = _raw_blocks(pieces, through)
+def _write_checked(stream: BinaryIO, pieces: Pieces, tap: Tap | None, check: Check | None, folder: Path) -> None:
+    """Write to a stream that cannot be read back. With `check` the whole model is built in memory before."""
+    blocks = _raw_blocks(pieces, tap)
     if check is not None:
         data = b"".join(blocks)
         check(_parsed(data, stream.name), folder)
@@ -111,23 +108,23 @@ def _stream(stream: BinaryIO, pieces: Pieces, through: Through | None, check: Ch
         stream.write(block)
 
 
-def _raw_blocks(pieces: Pieces, through: Through | None) -> Iterator[Any]:
+def _raw_blocks(pieces: Pieces, tap: Tap | None) -> Iterator[Any]:
     for piece in pieces:
-        yield from [piece] if isinstance(piece, bytes) else map(raw, (through or _blocks)(piece))
+        yield from [piece] if isinstance(piece, bytes) else map(raw, (tap or read_blocks)(piece))
 
 
 def _parsed(data: bytes, name: object) -> ModelProto:
     try:
         return ModelProto.FromString(data)
     except DecodeError:
-        raise EmitError(f"{name}: what was written is no model") from None
+        raise EmitError(f"{name}: the written file is not a model: compile again") from None
 
 
-def _pieces(model: ModelProto, name: str) -> Pieces:
-    """Raises EmitError where they are more than one file can hold."""
+def _pieces(model: ModelProto, name: str) -> list[bytes | Payload]:
+    """Return the pieces of a serialized model. Raises EmitError if they exceed 2 GiB."""
     pieces = insert_payloads(_serialized(model, name))
     if _size(pieces) > MAX_FILE:
-        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold")
+        raise _too_large(name)
     return pieces
 
 
@@ -135,7 +132,11 @@ def _serialized(model: ModelProto, name: str) -> bytes:
     try:
         return model.SerializeToString(deterministic=True)
     except EncodeError:
-        raise EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold") from None
+        raise _too_large(name) from None
+
+
+def _too_large(name: str) -> EmitError:
+    return EmitError(f"{name}: the model is larger than the 2 GiB that one ONNX file can hold")
 
 
 def _size(pieces: Pieces) -> int:
@@ -143,180 +144,10 @@ def _size(pieces: Pieces) -> int:
 
 
 def _is_folded_external(piece: bytes | Payload) -> bool:
-    """Whether a payload was made from external data."""
+    """Return whether a payload is computed from external data."""
     if not isinstance(piece, ScaledTensor):
         return False
     base = piece.base
     while isinstance(base, ScaledTensor):
         base = base.base
     return isinstance(base, OnnxTensor) and base.proto.data_location == TensorProto.EXTERNAL
-
-
-def _blocks(payload: Payload) -> Iterator[Block]:
-    return payload.blocks()
-
-
-def _write(stream: BinaryIO, pieces: Sequence[bytes | Payload], through: Through | None) -> None:
-    if len(pieces) == 1 and isinstance(pieces[0], bytes):
-        stream.write(pieces[0])
-        return
-    from .background_writer import BackgroundWriter
-
-    with BackgroundWriter(stream) as background:
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                background.write(piece)
-            elif through is None and isinstance(piece, FilePart):
-                background.drain()
-                _copy(piece, stream)
-            else:
-                for block in (through or _blocks)(piece):
-                    background.write(raw(block))
-
-
-def _copy(part: FilePart, stream: BinaryIO) -> None:
-    """Let the system copy, which need not move the bytes at all; where it cannot, do it."""
-    stream.flush()
-    done = 0
-    try:
-        while hasattr(os, "copy_file_range") and done < part.nbytes:
-            count = os.copy_file_range(part.file.fileno(), stream.fileno(), part.nbytes - done, part.offset + done)
-            if not count:
-                break
-            done += count
-    except OSError:  # other file systems, other systems
-        pass
-    for block in FilePart(part.file, part.offset + done, part.nbytes - done).blocks():
-        stream.write(raw(block))
-
-
-@record
-class _Placed:
-    """A tensor and its place in a file of external data."""
-
-    tensor: TensorProto
-    payload: Payload
-    offset: int
-
-
-def _with_data_file(
-    model: ModelProto, path: Path, base_dir: Path, files: FileTransaction, through: Through | None, *, in_memory: bool
-) -> ModelProto:
-    """`model` with its large tensors, or only those `in_memory` too, in a file of external data beside `path`, which is
-    written if there are any.
-    """
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    placed: list[_Placed] = []
-    end = 0
-    for tensor, payload in _movable(copy, base_dir, in_memory=in_memory):
-        offset = -(-end // ALIGNMENT) * ALIGNMENT
-        placed.append(_Placed(tensor, payload, offset))
-        end = offset + payload.nbytes
-    if not placed:
-        return copy
-    hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in placed]).encode())
-    file = files.add(path)  # a temporary file by the model's name: its next compile finds it
-
-    def hashed(payload: Payload) -> Iterator[Block]:
-        for block in (through or _blocks)(payload):
-            hasher.update(raw(block))
-            yield block
-
-    with writing(path.with_name(f"{path.name}.data")), file.temporary.open("wb") as stream:
-        _write(stream, _laid_out(placed), hashed)
-    file.path = path.with_name(f"{path.name}.{hasher.hexdigest()[:DIGITS]}.data")
-    for each in placed:
-        for field in ELEMENT_FIELDS:
-            each.tensor.ClearField(field)
-        each.tensor.data_location = TensorProto.EXTERNAL
-        values = {"location": file.path.name, "offset": each.offset, "length": each.payload.nbytes}
-        for key, value in values.items():
-            each.tensor.external_data.add(key=key, value=str(value))
-    return copy
-
-
-def _laid_out(placed: Iterable[_Placed]) -> Pieces:
-    """The payloads in their order, each moved by zeros to its offset."""
-    pieces: Pieces = []
-    end = 0
-    for each in placed:
-        pieces += (bytes(each.offset - end), each.payload)
-        end = each.offset + each.payload.nbytes
-    return pieces
-
-
-def _movable(model: ModelProto, base_dir: Path, *, in_memory: bool) -> Iterator[tuple[TensorProto, Payload]]:
-    """The external tensors, and the initializers that only have placeholders, with their elements; those `in_memory`
-    too, if they are not few.
-    """
-    for tensor in external_tensors(model):
-        yield tensor, external_part(tensor, base_dir)
-    for graph in all_graphs(model):
-        for tensor in graph.initializer:
-            if (found := payload_of(tensor.raw_data)) is not None:
-                yield tensor, found
-            elif in_memory and tensor.data_location != TensorProto.EXTERNAL:
-                with suppress(ValueError):  # strings, and what does not fit its shape, stay
-                    elements = np.frombuffer(raw_elements(tensor, base_dir), np.uint8)
-                    if len(elements) >= LEAST:
-                        yield tensor, ArrayTensor(elements)
-
-
-class _NewData:
-    """Files of external data that are named after the model at `path` and their own content, while it is replaced.
-
-    Where the old model stays, new ones go; if the process is ended, the next one does it. What the old model read
-    stays: copies of that model may read it, too.
-    """
-
-    def __init__(self, path: Path, files: FileTransaction) -> None:
-        """To be made before the model is entered in `files`: what is entered first is left last."""
-        self.read: set[str] = set()
-        """What the new model reads."""
-        self._path = path
-        self._lock = files.locks[path]
-        self._name = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.[^/\0]+")
-        self._new: set[str] = set()
-        self._doubtful: set[str] = set()
-        files.push(self._forget)
-
-    def look(self, kind: type[BaseException] | None, *_: object) -> None:
-        """See what is there. To be called when everything is written, and nothing in place."""
-        if kind is not None:
-            return
-        with writing(self._path):
-            there = set(filter(self._name.fullmatch, _listed(self._path.parent)))
-            self._new = set(filter(self._name.fullmatch, self.read)) - there
-            if there:
-                old = self._read_now()
-                left = set(self._lock.read_journal()) if old is not None else set()
-                self._doubtful = (left - (old or set())) & there
-            self._doubtful |= self._new
-            self._lock.write_journal(sorted(self._doubtful))
-
-    def _forget(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._doubtful:
-            return
-        read = self.read if kind is None else self._read_now()
-        with suppress(OSError):  # the next one will see to it
-            for name in self._new if read is None else self._doubtful - read:
-                self._path.with_name(name).unlink(missing_ok=True)
-            self._lock.write_journal(())
-
-    def _read_now(self) -> set[str] | None:
-        """What the model that is there reads; None where there is none."""
-        try:
-            if not self._path.is_file():
-                return None
-            data, _parts = extract_payloads(SourceFile(self._path), 1 << 10)
-            return set(map(external_location, external_tensors(ModelProto.FromString(data))))
-        except (OSError, ModelError, DecodeError):
-            return None
-
-
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

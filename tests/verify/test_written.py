@@ -75,7 +75,7 @@ def test_what_is_damaged_when_it_is_written_does_not_come_into_place(
     monkeypatch.setattr(saving, "_write", damaging(saving._write))
     assert main(command) == 1
     message = capsys.readouterr().err
-    assert "is off by" in message or "what was written is no model" in message, message
+    assert "is off by" in message or "the written file is not a model" in message, message
     assert names_in(folder) <= {"out.onnx.deviation"} | ({"in.bin"} if external and not large else set())
 
 
