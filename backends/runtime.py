@@ -1,7 +1,7 @@
-"""onnxruntime: its sessions, and what it evaluates of constant expressions.
+"""Running models with onnxruntime: sessions, and the evaluation of constant expressions.
 
-It is taken rather than `onnx.reference` because its kernels are those that would compute the expression at run time, so
-that folding changes no number, and because the reference is wrong in places (BatchNormalization, grouped
+onnxruntime rather than `onnx.reference` evaluates constants, for two reasons: its kernels would compute the expression
+at run time, so folding changes no number; and the reference is wrong in places (BatchNormalization, grouped
 ConvTranspose).
 """
 
@@ -21,13 +21,13 @@ from ..ir.types import dtype_of
 from .onnx.emitter import emit_model
 
 IR_VERSION = 8
-"""That of the models made here: every onnxruntime that is supported reads it."""
+"""ONNX IR version of the models built here; every supported onnxruntime reads it."""
 
 
 def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> list[Array]:
-    """The elements of `values`, which operators of version `opset` of the default domain compute from `feeds` alone.
+    """Return the elements of `values`, computed from `feeds` alone by operators of opset `opset`.
 
-    One session, one thread, no graph optimisations. Raises whatever onnxruntime raises.
+    The session has one thread and no graph optimizations. Raises the errors of onnxruntime.
     """
     model, *_ = emit_model(_module(values, feeds, opset))
     session = new_session(model, threads=1)
@@ -39,15 +39,16 @@ def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) 
 def new_session(
     model: ModelProto, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
 ) -> onnxruntime.InferenceSession:
-    """A silent session without graph optimisations; external data stand below `base_dir`, 0 threads are as many as
-    there are cores. Without `reuse` no tensor takes the memory of another: to plan that takes onnxruntime a time that
-    grows with the square of the number of nodes. Raises whatever onnxruntime raises.
+    """Return a silent session without graph optimizations. Raises the errors of onnxruntime.
+
+    External data is below `base_dir`. `threads` 0 means one for each core. Without `reuse` no tensor takes the memory
+    of another, which takes onnxruntime time quadratic in the number of nodes to plan.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.enable_mem_reuse = reuse
-    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # shapes first: then what they are of can go
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # shapes first, which frees their tensors early
     if threads:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     if base_dir is not None:
@@ -61,7 +62,7 @@ def _contiguous(array: Array) -> Array:
 
 
 def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> Module:
-    """A module of the nodes between `feeds` and `values`."""
+    """Return a module of the nodes between `feeds` and `values`."""
     graph = Graph("constants", {"": opset})
     copies: dict[Value, Value] = {}
     for i, (value, array) in enumerate(feeds.items()):
@@ -79,7 +80,7 @@ def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -
 
 
 def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Node]:
-    """The nodes that compute `values` from `feeds`, producers first."""
+    """Return the nodes that compute `values` from `feeds`, producers first."""
     order: dict[Node, None] = {}
     stack = [value.node for value in reversed(values)]
     while stack:

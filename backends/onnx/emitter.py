@@ -1,8 +1,8 @@
-"""From the IR to ONNX.
+"""The emitter: from a module to a ModelProto.
 
-A node that no pass touched goes out as the message it came from; so with no passes the result equals the source. What
-passes made is written from its operator, attributes and types. Nothing stale is left: initializers, value_info and
-quantization annotations of values that are gone go too.
+A node that no pass changed is written as the message that it came from, so without passes the result equals the source.
+Nodes that passes made are written from operator, attributes and types. Initializers, value_info and quantization
+annotations of values that are gone are left out.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from .value_names import Names
 from .writer import GraphWriter, reason
 
 REBUILT = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")
-"""The fields of a GraphProto that are written anew; all others are copied."""
+"""The fields of a GraphProto that are written from the IR; the others are copied."""
 
 DEEP = frozenset(
     (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.TYPE_PROTO, AttributeProto.TYPE_PROTOS),
 )
-"""Attributes that hold messages which may hold others like themselves."""
+"""Kinds of attributes whose messages may nest."""
 
 
 def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names]:
-    """The ModelProto of `module`, the message of every layer in it, and the names of its values. O(nodes + bytes).
+    """Return the ModelProto of `module`, the message of every layer in it, and the names of its values.
 
-    The module is not changed. Raises EmitError where it cannot be expressed.
+    The module is not changed. O(nodes + bytes). Raises EmitError if ONNX cannot express it.
     """
     emitter = _Emitter(module)
     try:
         model = emitter.run()
         _check_nesting(model, module)
-    except ValueError as error:  # protobuf's, of a number or a name that it does not hold
+    except ValueError as error:  # a number or a name that protobuf refuses
         raise EmitError(f"the module cannot be written as ONNX: {reason(error)}") from None
-    except DecodeError:  # copying is reading, too
+    except DecodeError:  # raised by copies, too
         raise EmitError("graphs or types are nested deeper than the 100 levels that protobuf reads") from None
     return model, emitter.layers, emitter.names
 
 
 def _check_nesting(model: ModelProto, module: Module) -> None:
-    """Raises DecodeError where messages that a pass put into each other, or that text describes, could not be read."""
+    """Raise DecodeError if a pass or IR text nested messages deeper than protobuf reads."""
     from_text = not isinstance(module.source, ModelProto)
     if not (from_text or module.changed):
         return
@@ -71,7 +71,7 @@ def _check_nesting(model: ModelProto, module: Module) -> None:
     inside.functions.extend(model.functions)
     if from_text:
         inside.graph.value_info.extend((*model.graph.value_info, *model.graph.input, *model.graph.output))
-    with suppress(EncodeError):  # of more than 2 GiB, which whoever saves it is told
+    with suppress(EncodeError):  # more than 2 GiB: an error on saving
         ModelProto.FromString(inside.SerializeToString())
 
 
@@ -117,11 +117,12 @@ class _Emitter:
         _keep_annotations(source, target, writer)
         if self.module.changed:
             for info in (*target.output, *target.value_info):
-                _forget_negative_extents(info)
+                _clear_negative_extents(info)
 
     def inputs(self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]) -> None:
-        """The graph's own inputs; where the model lists its initializers, as before IR version 4, those too, as they
-        were listed unless they are among the `replaced` and have another shape.
+        """Write the inputs of the graph. Before IR version 4 initializers are inputs, too, if the source listed them.
+
+        The declaration of an initializer is copied unless it is among the `replaced` and has another shape.
         """
         own = {value.name: value for value in graph.inputs}
         listed: dict[str, TensorProto] = {}
@@ -145,7 +146,7 @@ class _Emitter:
                     target.input.append(value_info(tensor.name, _tensor_type(tensor)))
 
     def outputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
-        """The results, as the source declared them if it did."""
+        """Write the results, with the declarations of the source if it has them."""
         declared = len(source.output) == len(graph.output_names)
         for index, (value, name) in enumerate(zip(graph.outputs, self.names.results(graph), strict=True)):
             target.output.append(_named(source.output[index], name) if declared else value_info(name, value.type))
@@ -179,7 +180,7 @@ def _lists_initializers(source: ModelProto | None) -> bool:
 
 
 def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
-    """`info` under `name`."""
+    """Return `info` under `name`."""
     if info.name == name:
         return info
     copy = ValueInfoProto()
@@ -188,8 +189,8 @@ def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
     return copy
 
 
-def _forget_negative_extents(info: ValueInfoProto) -> None:
-    """Leave an extent open that some exporters declare as -1: a checker would hold what is now known against it."""
+def _clear_negative_extents(info: ValueInfoProto) -> None:
+    """Remove extents that some exporters declare as -1: a checker finds them in conflict with inferred extents."""
     for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
         if dim.dim_value < 0:
             dim.ClearField("dim_value")
@@ -204,7 +205,7 @@ def _tensor_type(proto: TensorProto) -> Type:
 
 
 def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWriter) -> None:
-    """Keep value_info and quantization_annotation but those of values that are gone or changed."""
+    """Copy value_info and quantization_annotation, except those of values that are gone or changed."""
     if not source.value_info and not source.quantization_annotation:
         return
     defined = writer.defined() | {info.name for info in target.input}

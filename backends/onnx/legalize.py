@@ -1,14 +1,14 @@
-"""What has to happen to IR that ONNX has no words for, decided before a node is written.
+"""Legalization: how IR that ONNX cannot express as it is will be written, decided before any node is written.
 
-A backward sweep over the module tells for each node whether it is written as it is, or
+A backward walk over the module decides for each node whether it is written as it is, or
 
-- raised: `multiply` by the scale and `add` of the shift of one `nn.batch_norm_to_affine`, with nothing in between,
-  are the BatchNormalization they came from, which is written instead of the three;
+- restored: `multiply` by the scale and `add` of the shift of one `nn.batch_norm_to_affine`, with nothing in between,
+  are the BatchNormalization that they came from, which is written instead of the three;
 - computed: a float64 affine of a constant is a constant;
-- narrowed: a float64 parameter beside narrower data is rounded to the data's dtype and shaped for the broadcast;
-- fused: an `nn.bias_add`, or an `add` made of one, behind a convolution or dense layer without bias is its bias.
+- narrowed: a float64 parameter of narrower data is rounded to the dtype of the data and shaped for the broadcast;
+- fused: an `nn.bias_add`, or an `add` made of one, after a convolution or dense layer without bias is its bias.
 
-Producers that lose their last reader this way are left out. The module is not changed.
+Producers that lose their last reader this way are skipped. The module is not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...ir.ops.evaluation import NotEvaluable, align, is_wide
 from ...ir.ops.normalization import batch_norm_of
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
-from ...support.errors import EmitError
+from ...support.errors import EmitError, clipped
 from ...support.lazy import lazy
 
 
@@ -33,46 +33,63 @@ from ...support.lazy import lazy
 class Legalization:
     """The decisions for one module.
 
-    `skipped` nodes are not written; `raised` maps an `add` to the data value and the `nn.batch_norm_to_affine` of its
-    BatchNormalization; `computed` holds values that are written as constants; `narrowed` the payload that stands for
-    input `index` of a node; `fused` the `nn.bias_add` that is written as part of a layer, by that layer.
+    `skipped` nodes are not written. `restored` maps an `add` to the data and the `nn.batch_norm_to_affine` of its
+    BatchNormalization. `computed` maps values to the constants that replace them, `narrowed` a node and the index of an
+    input to the constant that replaces it, `fused` a layer to the `nn.bias_add` that is written as its bias.
     """
 
     skipped: set[Node] = field(default_factory=set)
-    raised: dict[Node, tuple[Value, Node]] = field(default_factory=dict)
+    restored: dict[Node, tuple[Value, Node]] = field(default_factory=dict)
     computed: dict[Value, Tensor] = field(default_factory=dict)
     narrowed: dict[tuple[Node, int], Tensor] = field(default_factory=dict)
     fused: dict[Node, Node] = field(default_factory=dict)
 
 
-WIDEST = 16
-"""A weight of 4 bits, times its factor, is 16 times as long in float64."""
+FLOAT64_EXPANSION = 16
+"""How much larger a weight of 4 bits is in float64, where it is multiplied by its factor."""
+
+
+def onnx_op_type(node: Node) -> str | None:
+    """Return the ONNX operator that `node` is written as, None if there is none."""
+    if node.op == "nn.bias_add":
+        return "Add"
+    info = op_info(node.op)
+    if info is not None and info.onnx is not None:
+        return info.onnx
+    return node.op.split("::", 1)[1] if "::" in node.op else None
+
+
+def describe(node: Node) -> str:
+    """Return `node` as messages name it: by its name or first result in the model, and its ONNX operator."""
+    name = node.name or (node.outputs[0].name if node.outputs else "")
+    return f"node {clipped(name)} ({onnx_op_type(node) or node.op})"
 
 
 def legalize(module: Module) -> Legalization:
     """Decide for every node of `module`. O(nodes).
 
-    Raises EmitError where a float64 parameter cannot be computed or shaped.
+    Raises EmitError if a float64 parameter cannot be computed or shaped.
     """
-    sweep = _Sweep(module)
+    legalizer = _Legalizer(module)
     for graph in module.top_graphs():
         for node in reversed(list(graph.walk())):
-            sweep.visit(node)
-    return sweep.result
+            legalizer.visit(node)
+    return legalizer.result
 
 
-class _Sweep:
+class _Legalizer:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.result = Legalization()
-        self.unread: dict[Value, int] = {}
+        self.dropped: dict[Value, int] = {}
+        """The number of reads of a value that are not written."""
 
     @lazy
     def evaluator(self) -> ConstantEvaluator:
-        """For parameters that are computed here: they may be as large as a payload makes them."""
+        """The evaluator of float64 parameters, whose size has no limit but that of the largest payload."""
         payloads = (node.attrs.get("value") for node in self.module.walk() if node.op == "constant")
         largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
-        return ConstantEvaluator(max(self.module.limits.max_constant_bytes, WIDEST * largest))
+        return ConstantEvaluator(max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest))
 
     def visit(self, node: Node) -> None:
         result = self.result
@@ -80,34 +97,34 @@ class _Sweep:
             return
         if self.is_dead(node):
             result.skipped.add(node)
-            self.release(node, *node.inputs)
+            self.drop_reads(node, *node.inputs)
         elif node.op == "add" and (found := batch_norm_of(node)) is not None:
             data, multiply, affine = found
-            result.raised[node] = (data, affine)
+            result.restored[node] = (data, affine)
             result.skipped.add(multiply)
-            self.release_affine(affine)
+            self.drop_affine(affine)
         elif node.op in ("multiply", "add", "nn.bias_add"):
             self.visit_affine(node)
         elif node.op in BIASED:
             self.visit_layer(node)
 
     def is_dead(self, node: Node) -> bool:
-        """Whether every reader of the node's results, of which there are some, does without them."""
-        if not self.unread or not any(value in self.unread for value in node.outputs):
+        """Return whether the results of the node had readers, and all of them are dropped."""
+        if not self.dropped or not any(value in self.dropped for value in node.outputs):
             return False
         info = op_info(node.op)
-        return info is not None and all(self.unread.get(value, 0) == value.use_count for value in node.outputs)
+        return info is not None and all(self.dropped.get(value, 0) == value.use_count for value in node.outputs)
 
-    def release(self, node: Node, *values: Value | None) -> None:
+    def drop_reads(self, node: Node, *values: Value | None) -> None:
         for value in values:
             if value is not None:
-                self.unread[value] = self.unread.get(value, 0) + 1
+                self.dropped[value] = self.dropped.get(value, 0) + 1
 
-    def release_affine(self, affine: Node) -> None:
-        """One BatchNormalization takes over both results; the node is left out, but its parameters are read."""
+    def drop_affine(self, affine: Node) -> None:
+        """Drop one read of scale and shift. BatchNormalization still reads the parameters of a skipped `affine`."""
         for value in affine.outputs:
-            self.unread[value] = self.unread.get(value, 0) + 1
-        if all(self.unread[value] == value.use_count for value in affine.outputs):
+            self.dropped[value] = self.dropped.get(value, 0) + 1
+        if all(self.dropped[value] == value.use_count for value in affine.outputs):
             self.result.skipped.add(affine)
 
     def visit_affine(self, node: Node) -> None:
@@ -117,11 +134,11 @@ class _Sweep:
             return
         data, parameter = node.inputs
         assert data is not None and parameter is not None
-        if came_so(node, parameter):
+        if is_from_source(node, parameter):
             return
         if wide and (array := self.evaluator.array(node.output)) is not None:
             self.result.computed[node.output] = ArrayTensor(array)
-            self.release(node, data, parameter)
+            self.drop_reads(node, data, parameter)
             return
         if node.source is None and node.op in ("add", "nn.bias_add") and self.fuse(node, data, parameter):
             return
@@ -131,7 +148,7 @@ class _Sweep:
             self.narrow(node, 1, parameter, dtype_of(data.type))
             return
         if shape is None or not isinstance(axis, int):
-            raise EmitError(f"{node.op} %{node.output.name}: the rank of its data is unknown")
+            raise EmitError(f"{describe(node)}: the rank of its data is unknown, so its parameter cannot be shaped")
         self.narrow(node, 1, parameter, dtype_of(data.type), axis, len(shape))
 
     def opset(self, graph: Graph | None) -> int:
@@ -139,7 +156,7 @@ class _Sweep:
         return graph.opsets.get("", 1)
 
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
-        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer in front of it."""
+        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer before it, if possible."""
         layer = data.node
         if layer is None or layer.op not in BIASED or layer.graph is not node.graph or data.sole_user() is not node:
             return False
@@ -159,7 +176,7 @@ class _Sweep:
 
     def visit_layer(self, node: Node) -> None:
         bias = node.input(2)
-        if bias is None or dtype_of(bias.type) is not F64 or came_so(node, bias):
+        if bias is None or dtype_of(bias.type) is not F64 or is_from_source(node, bias):
             return
         dtype = dtype_of(node.output.type)
         if dtype is not F64 and dtype is not None:
@@ -176,18 +193,18 @@ class _Sweep:
     ) -> None:
         array = self.evaluator.array(parameter)
         if array is None or dtype is None or dtype.kind == "unknown":
-            raise EmitError(f"{node.op} %{node.output.name}: the parameter %{parameter.name} cannot be computed")
+            raise EmitError(f"{describe(node)}: the parameter {clipped(parameter.name)} cannot be computed")
         if array.dtype == np.float64:
             array = round_to(array, dtype)
         try:
             self.result.narrowed[node, index] = ArrayTensor(_aligned(array, axis, rank), dtype)
         except NotEvaluable as error:
-            raise EmitError(f"{node.op} %{node.output.name}: {error}") from None
-        self.release(node, parameter)
+            raise EmitError(f"{describe(node)}: {error}") from None
+        self.drop_reads(node, parameter)
 
 
-def came_so(node: Node, parameter: Value) -> bool:
-    """Whether a node of the source reads there what it has read in the source."""
+def is_from_source(node: Node, parameter: Value) -> bool:
+    """Return whether a node of the source model reads the same parameter as in the source model."""
     producer = parameter.node
     made = producer is not None and (producer.source is None or producer.op == "nn.batch_norm_to_affine")
     return node.source is not None and not made

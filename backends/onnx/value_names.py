@@ -1,4 +1,4 @@
-"""The names under which values go out, so that every name that is read finds the value that is meant."""
+"""The names of values in an emitted model, chosen so that every name refers to the value that the IR reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ...ir.tensor import Tensor
 
 
 class Names:
-    """Names for one emission: a value's own name, unless another would be meant by it.
+    """The names of one emission: a value has its own name, unless another value has it, too.
 
-    A result goes out under the name that its graph promises where that name is free. Once passes have moved names
-    about, a value of a region that bears the name of a value around the region gets a fresh one; what ONNX knows by
-    position, the inputs and results of regions, is renamed with it.
+    A result of a graph gets the name that the graph promises if it is free. A pass may give a value of a region the
+    name of a value around the region: the former gets a fresh name then. Inputs and results of regions may be renamed,
+    because ONNX identifies them by position.
     """
 
     def __init__(self, module: Module) -> None:
@@ -27,14 +27,14 @@ class Names:
         if module.changed:
             for graph in module.graphs():
                 if graph.parent is not None:
-                    self._unhide(graph)
+                    self._rename_shadowing(graph)
 
     def of(self, value: Value) -> str:
-        """The name of `value`."""
+        """Return the name of `value`."""
         return self._renamed.get(value, value.name)
 
     def results(self, graph: Graph) -> list[str]:
-        """The names of the results of `graph`: in a region those of the values, unless two results are one value."""
+        """Return the names of the results of `graph`: in a region those of the values, unless results share a value."""
         names: list[str] = []
         seen: set[Value] = set()
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
@@ -44,15 +44,15 @@ class Names:
         return names
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing in the module bears: the hint itself, or with a number behind it."""
+        """Return a name that is not in the module: the hint itself, or the hint and a number."""
         if self._pool is None:
             self._pool = NamePool(self._module.all_names())
         return self._pool.fresh(hint)
 
     def narrowed(self, graph: Graph, parameter: Value, tensor: Tensor) -> tuple[str, bool]:
-        """The name of a rounded or reshaped `parameter` in `graph`, and whether it is new.
+        """Return the name of a rounded or reshaped `parameter` in `graph`, and whether it is new.
 
-        The first form of a parameter with one reader goes out under the parameter's own name.
+        The first form of a parameter with one reader gets the name of the parameter.
         """
         key = (graph, parameter, str(tensor.type))
         name = self._narrowed.get(key)
@@ -73,7 +73,7 @@ class Names:
         return found
 
     def _claim_outputs(self, graph: Graph) -> None:
-        """Give a returned value its name to the outside, where that name is free."""
+        """Give each result of `graph` the name that the graph promises, if it is free."""
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
             if value.name == name or value.node is None or value.node.graph is not graph or value in self._renamed:
                 continue
@@ -81,8 +81,8 @@ class Names:
                 continue
             self._renamed[value] = name
 
-    def _unhide(self, region: Graph) -> None:
-        """Rename what bears, in `region`, the name of a value of a graph around it."""
+    def _rename_shadowing(self, region: Graph) -> None:
+        """Rename every value of `region` that has the name of a value of a graph around it."""
         around = list(region.ancestors())[1:]
         for name, value in self._names_in(region).items():
             if any(name in self._names_in(outer) for outer in around):

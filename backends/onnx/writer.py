@@ -1,4 +1,4 @@
-"""Writing the nodes of one graph as ONNX messages."""
+"""The writer of the nodes of one graph as ONNX messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorPr
 from ...codec.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops import BIASED, op_info
+from ...ir.ops import BIASED
 from ...ir.tensor import Tensor
-from ...support.errors import EmitError
-from .legalize import Legalization
+from ...support.errors import EmitError, clipped
+from .legalize import Legalization, describe, onnx_op_type
 from .value_names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
@@ -23,15 +23,14 @@ LAYERS = (*BIASED, "matmul", "nn.instance_norm", "nn.group_norm", "nn.layer_norm
 
 
 def is_named(payload: Tensor, name: str) -> bool:
-    """Whether `payload` came from ONNX under `name`."""
+    """Return whether `payload` is a tensor of the source model under `name`."""
     return isinstance(payload, OnnxTensor) and payload.proto.name == name
 
 
 class GraphWriter:
-    """Writes the nodes of one graph to `target`; constants go to `initializers`, or become nodes where there can be
-    none.
+    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` they become nodes.
 
-    `write_graph` writes a region; `written` has the messages of the layers that a fold map may speak of.
+    `write_graph` writes a region. `written` holds the messages of the layers, which a fold map refers to.
     """
 
     def __init__(
@@ -64,18 +63,18 @@ class GraphWriter:
             try:
                 self.sparse.append(export_sparse(payload, name))
             except ValueError as error:
-                raise EmitError(f"%{name}: {reason(error)}") from None
+                raise EmitError(f"initializer {clipped(name)}: {reason(error)}") from None
         for node in self.graph.nodes():
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
-            except ValueError as error:  # elements that were not given, or that ONNX has no field for
-                raise EmitError(f"{node.label}: {reason(error)}") from None
+            except ValueError as error:  # elements that IR text left out, or that ONNX has no field for
+                raise EmitError(f"{describe(node)}: {reason(error)}") from None
         self.returns()
         self.restore_order()
 
     def defined(self) -> set[str]:
-        """The names that the graph defines. O(nodes)."""
+        """Return the names that the graph defines. O(nodes)."""
         names = {name for proto in self.target for name in proto.output}
         names.update(self.initializers)
         names.update(map(self.names.of, self.graph.inputs))
@@ -90,7 +89,7 @@ class GraphWriter:
             _fill(target.initializer.add(), tensor, name)
 
     def restore_order(self) -> None:
-        """Write a graph that was not sorted, and that no pass changed, in the order it came in."""
+        """Put the nodes of a graph that was not sorted, and that no pass changed, back into their order."""
         order = self.graph.source_order
         placed = [node for node in self.graph if node in order and node not in self.legal.skipped] if order else []
         if order and len(placed) == len(order) == len(self.target):
@@ -103,8 +102,8 @@ class GraphWriter:
         legal = self.legal
         if node.op in ("constant", "variable"):
             self.constant(node)
-        elif node in legal.raised:
-            self.batch_norm(node, *legal.raised[node])
+        elif node in legal.restored:
+            self.batch_norm(node, *legal.restored[node])
         elif node.outputs and node.output in legal.computed:
             self.payload(self.names.of(node.output), legal.computed[node.output])
         else:
@@ -113,7 +112,7 @@ class GraphWriter:
     def constant(self, node: Node) -> None:
         payload, name = node.attrs["value"], self.names.of(node.output)
         if isinstance(node.source, NodeProto) and not node.rewritten:
-            self.renamed(node, [], [name])
+            self.write_source(node, [], [name])
         elif "form" in node.attrs:
             self.constant_node(node, name)
         elif isinstance(payload, SparseTensor):
@@ -123,15 +122,15 @@ class GraphWriter:
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
     def constant_node(self, node: Node, name: str) -> None:
-        """Write a Constant node of the form that the constant was given in."""
+        """Write a Constant node in the form that the constant had."""
         payload, form = node.attrs["value"], node.attrs["form"]
         value = payload
         if not isinstance(form, str):
-            raise EmitError(f"constant %{name}: its form is {form!r}, and no name")
+            raise EmitError(f"constant {clipped(name)}: its form is {form!r}, not the name of an attribute of Constant")
         if isinstance(payload, Tensor) and form != "value":
             items = tuple(payload.numpy().ravel().tolist())
             value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
-        self.made("Constant", node, [], [name], {form: value})
+        self.write_new("Constant", node, [], [name], {form: value})
 
     def payload(self, name: str, tensor: Tensor, *, new: bool = True) -> None:
         """Write a constant."""
@@ -148,9 +147,9 @@ class GraphWriter:
         outputs = [self.names.of(add.output)]
         if isinstance(affine.source, NodeProto):
             outputs += [""] * (len(affine.source.output) - 1)
-            self.renamed(affine, inputs, outputs)
+            self.write_source(affine, inputs, outputs)
         else:
-            self.made("BatchNormalization", affine, inputs, outputs, dict(affine.attrs))
+            self.write_new("BatchNormalization", affine, inputs, outputs, dict(affine.attrs))
 
     def ordinary(self, node: Node) -> None:
         legal = self.legal
@@ -169,26 +168,21 @@ class GraphWriter:
                 assert parameter is not None
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.source, NodeProto):
-            proto = self.renamed(node, inputs, outputs)
+            proto = self.write_source(node, inputs, outputs)
         else:
-            proto = self.made(self.op_type(node), node, inputs, outputs, self.exported_attrs(node))
+            op_type = onnx_op_type(node)
+            if op_type is None:
+                raise EmitError(f"{describe(node)}: ONNX has no such operator")
+            proto = self.write_new(op_type, node, inputs, outputs, self.exported_attrs(node))
         if node.op in LAYERS:
             self.written[node] = proto
 
     def narrowed(self, parameter: Value, tensor: Tensor) -> str:
-        """The name of the constant that stands for a rounded or reshaped parameter, written at its first use."""
+        """Return the name of the constant that replaces a parameter, which is written at its first use."""
         name, fresh = self.names.narrowed(self.graph, parameter, tensor)
         if fresh:
             self.payload(name, tensor)
         return name
-
-    def op_type(self, node: Node) -> str:
-        info = op_info(node.op)
-        if info is not None and info.onnx is not None:
-            return info.onnx
-        if "::" not in node.op:
-            raise EmitError(f"{node.label}: ONNX has no such operator")
-        return node.op.split("::", 1)[1]
 
     def exported_attrs(self, node: Node) -> dict[str, object]:
         attrs: dict[str, object] = dict(node.attrs)
@@ -199,10 +193,10 @@ class GraphWriter:
                 attrs.pop("axis", None)
         return attrs
 
-    def made(
+    def write_new(
         self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
     ) -> NodeProto:
-        """Write a message from the IR alone."""
+        """Write a node from the IR alone."""
         proto = self.target.add(op_type=op_type, name=node.name, overload=node.overload, input=inputs, output=outputs)
         if "::" in node.op:
             proto.domain = node.op.split("::", 1)[0]
@@ -211,10 +205,8 @@ class GraphWriter:
             proto.attribute.append(export_attribute(name, value, regions))  # type: ignore[arg-type]
         return proto
 
-    def renamed(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
-        """Write the message the node came from, with what passes changed: names, attributes, the insides of its
-        regions.
-        """
+    def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
+        """Write the message that the node came from, with the names, attributes and regions that passes changed."""
         source = node.source
         assert isinstance(source, NodeProto)
         proto = self.target.add()
@@ -263,7 +255,7 @@ class GraphWriter:
         return protos
 
     def returns(self) -> None:
-        """An Identity for each result that goes out under another name than its own."""
+        """Write an Identity for each result of the graph whose name differs from that of its value."""
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:
@@ -271,9 +263,9 @@ class GraphWriter:
 
 
 def reason(error: ValueError) -> str:
-    """Why protobuf does not take something."""
+    """Return why protobuf refuses a value."""
     if isinstance(error, UnicodeEncodeError):
-        return "a text of it has half of a surrogate pair, which is no character in UTF-8"
+        return "its text contains half of a surrogate pair, which UTF-8 cannot encode"
     return str(error)
 
 
@@ -281,4 +273,4 @@ def _fill(target: TensorProto, tensor: Tensor, name: str) -> None:
     try:
         write_tensor(target, tensor, name)
     except ValueError as error:
-        raise EmitError(f"constant %{name}: {reason(error)}") from None
+        raise EmitError(f"constant {clipped(name)}: {reason(error)}") from None

@@ -108,7 +108,7 @@ def test_a_module_from_text_has_a_map_too() -> None:
 
 
 def test_text_without_its_payloads_cannot_be_emitted() -> None:
-    with pytest.raises(EmitError, match=r"stem/conv\.weight: the elements of .* were not given"):
+    with pytest.raises(EmitError, match=r"stem/conv\.weight': the elements of .* were not given"):
         irc.compile(irc.parse(str(irc.load(EXAMPLE))), "none")
 
 
