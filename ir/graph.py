@@ -92,14 +92,15 @@ class Node:
 
     `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default
     domain); `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input.
-    `output` is the first of the `outputs`.
+    `output` is the first of the `outputs`. `origins` are the imported nodes that the node computes, `inherited` those
+    of erased nodes that went into it.
     `source` is what the frontend made the node from: opaque to passes, it lets the backend of the same format write an
     untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
     """
 
     __slots__ = (
-        "attrs", "graph", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload", "prev", "regions",
-        "rewritten", "source",
+        "attrs", "graph", "inherited", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload",
+        "prev", "regions", "rewritten", "source",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +126,7 @@ class Node:
         self.name = name
         self.overload = overload
         self.origins = origins
+        self.inherited: Origins = ()
         self.source = source
         self.rewritten = False
         self.graph: Graph | None = None

@@ -6,6 +6,7 @@ keeps informed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,15 +60,19 @@ Table = TypeVar("Table", bound=SideTable)
 class Provenance:
     """The record of one module.
 
-    `refusals` says by origin why an affine stays. `merged` lists the origins that a rule consumed, with the rule's
-    name, and `dropped` those that nothing in the module descends from any more. `passes` are those that ran.
+    - `refusals` says by origin why an affine stays.
+    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, with its name.
+    - `dropped` lists the origins that nothing in the module descends from any more.
+    - `passes` are those that ran, and `running` is the name of the one that runs.
     """
 
     def __init__(self) -> None:
         self.refusals: dict[int, Refusal] = {}
         self.merged: list[tuple[Origins, str]] = []
+        self.replaced: list[tuple[Origins, str]] = []
         self.dropped: list[Origins] = []
         self.passes: list[str] = []
+        self.running = "a rewrite"
         self.tables: dict[type[SideTable], SideTable] = {}
 
     def table(self, kind: type[Table]) -> Table:
@@ -82,11 +87,30 @@ class Provenance:
         """Record why `origins` stay. O(origins)."""
         self.refusals.update(dict.fromkeys(flatten_origins(origins), refusal))
 
+    def consume(self, node: Node, heir: Node | None, rule: str) -> None:
+        """Record that `rule` erased `node` in favour of `heir`.
+
+        An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
+        same: whoever asks knows which operators do.
+        """
+        if heir is None or heir.origins is not node.origins or heir.op == "constant":
+            self.merged.append((node.origins, rule))
+        elif heir.op != node.op:
+            self.replaced.append((node.origins, rule))
+
     def merged_origins(self) -> dict[int, str]:
-        """Return the rule that first consumed each origin other than by folding it."""
-        seen: set[int] = set()
-        rules: dict[int, str] = {}
-        for origins, rule in self.merged:
-            for origin in flatten_origins(origins, seen):
-                rules.setdefault(origin, rule)
-        return rules
+        """Return the rule that first consumed each origin."""
+        return _first_rules(self.merged)
+
+    def replaced_origins(self) -> dict[int, str]:
+        """Return the rule that first made another operator of each origin."""
+        return _first_rules(self.replaced)
+
+
+def _first_rules(notes: Iterable[tuple[Origins, str]]) -> dict[int, str]:
+    seen: set[int] = set()
+    rules: dict[int, str] = {}
+    for origins, rule in notes:
+        for origin in flatten_origins(origins, seen):
+            rules.setdefault(origin, rule)
+    return rules

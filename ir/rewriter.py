@@ -1,8 +1,8 @@
 """The Rewriter: the only writer that passes use. It keeps users, names and origins right.
 
-Origins: nodes made while a node is being rewritten come from where it comes from; what replaces a node inherits its
-origins, and those of the operands that die with it. What disappears without a successor is recorded in
-`Provenance.dropped`. So the origins of the emitted nodes and the dropped ones are together all imported ones.
+Nodes that are made while a node is rewritten have its origins. What replaces a node inherits its origins, and those of
+the operands that die with it: `Provenance.merged` lists them with the rule. `Provenance.dropped` lists the origins that
+go without an heir. So the origins of the emitted nodes and the dropped ones are together all imported ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import TracebackType
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
-from .graph import Node, Origins, Value
+from .graph import Node, Value
 from .module import Module
 from .ops import op_info
 from .ops.inference import TYPE_OF_DATA, same
@@ -77,34 +77,44 @@ class _Rewriting:
 
     __slots__ = ("_outer", "_rewriter")
 
-    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+    def __init__(self, rewriter: Rewriter, root: Node | None) -> None:
         self._rewriter = rewriter
-        self._outer = rewriter.origins
-        rewriter.origins = node.origins
+        self._outer = rewriter.root
+        rewriter.root = root
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._rewriter.origins = self._outer
+        self._rewriter.root = self._outer
 
 
 class Rewriter:
     """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
 
-    Passes ask `debug_counter` before they apply a rule, and tell it when they have. `origins` are those of new nodes.
+    Passes ask `debug_counter` before they apply a rule, and tell it when they have. `root` is the node that is being
+    rewritten, from which new nodes descend, and `rule` the name under which consumed nodes are recorded.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.debug_counter = module.debug_counter
         self.changed = False
-        self.origins: Origins = ()
+        self.root: Node | None = None
+        self.rule = module.provenance.running
         self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
 
-    def rewriting(self, node: Node) -> _Rewriting:
-        """While this context holds, new nodes come from where `node` comes from."""
+    def rewriting(self, node: Node | None) -> _Rewriting:
+        """Let new nodes descend from `node`, or from none, while this context holds."""
         return _Rewriting(self, node)
+
+    def _insert(self, node: Node, before: Node) -> Node:
+        if self.root is not None:
+            node.origins, node.inherited = self.root.origins, self.root.inherited
+        assert before.graph is not None
+        before.graph.insert_before(before, node)
+        self.changed = True
+        return node
 
     def make(
         self,
@@ -124,22 +134,15 @@ class Rewriter:
         info = op_info(op)
         assert info is not None, f"passes make in-house operators only, not {op}"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
-        node = Node(op, inputs, attrs, outputs=outputs, name=name, origins=self.origins)
-        assert before.graph is not None
-        before.graph.insert_before(before, node)
+        node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
         if Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self._evaluator)
-        self.changed = True
         return node
 
     def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
         """Insert a constant in front of `before`."""
         outputs = ((self.module.fresh_name(hint or "constant"), tensor.type),)
-        node = Node("constant", (), {"value": tensor}, outputs=outputs, origins=self.origins)
-        assert before.graph is not None
-        before.graph.insert_before(before, node)
-        self.changed = True
-        return node.output
+        return self._insert(Node("constant", (), {"value": tensor}, outputs=outputs), before).output
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).
@@ -156,7 +159,7 @@ class Rewriter:
                 table.value_replaced(old, new)
         node = old.node
         if node is not None and not node.is_read:
-            self.erase(node, heir=heir or new.node)
+            self._erase(node, heir or new.node, self.rule)
         self.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
@@ -180,7 +183,7 @@ class Rewriter:
         """Give `node` other inputs; operands that nobody reads any more are erased into its origins."""
         before = node.inputs
         node.set_inputs(inputs)
-        self.sweep(before, heir=node)
+        self._sweep(before, node, self.rule)
         self.changed = True
 
     def set_attr(self, node: Node, name: str, value: Attribute) -> None:
@@ -197,15 +200,23 @@ class Rewriter:
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
         """Erase a node that nobody reads, and every pure operand that dies with it; `heir` inherits the origins."""
-        inputs = node.inputs
-        self._bequeath(node, heir)
-        assert node.graph is not None
-        node.graph.remove(node)
-        self.sweep(inputs, heir=heir)
+        self._erase(node, heir, "" if heir is None else self.rule)
         self.changed = True
 
-    def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
+    def sweep(self, values: Sequence[Value | None]) -> None:
         """Erase the producers of those `values` that nobody reads, as far as they are pure. O(erased)."""
+        self._sweep(values, None, "")
+
+    def _erase(self, node: Node, heir: Node | None, rule: str) -> None:
+        inputs, captured = node.inputs, self._drop_regions(node) if node.regions else ()
+        self._bequeath(node, heir, rule)
+        assert node.graph is not None
+        node.graph.remove(node)
+        self._sweep(inputs, heir, rule)
+        if captured:
+            self._sweep(captured, None, "")
+
+    def _sweep(self, values: Sequence[Value | None], heir: Node | None, rule: str) -> None:
         stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
             node = stack.pop().node
@@ -215,21 +226,36 @@ class Rewriter:
             if info is None or not info.pure:
                 continue
             inputs = node.inputs
-            self._bequeath(node, heir)
+            self._bequeath(node, heir, rule)
             node.graph.remove(node)
             if inputs:
                 stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
 
-    def _bequeath(self, node: Node, heir: Node | None) -> None:
-        module, origins = self.module, node.origins
+    def _drop_regions(self, node: Node) -> list[Value | None]:
+        """Record that the nodes in the regions of `node` go with it; return the values that they read."""
+        captured: list[Value | None] = []
+        for region in node.regions:
+            for inner in region.walk():
+                self._bequeath(inner, None, "")
+                captured.extend(inner.inputs)
+        return captured
+
+    def _bequeath(self, node: Node, heir: Node | None, rule: str) -> None:
+        """Hand the origins of `node`, which goes, to `heir`; `rule` consumed it, or is empty where it was dead.
+
+        A node that was made while `node` was rewritten shares its tuples, and already has what it would inherit.
+        """
+        module, origins, inherited = self.module, node.origins, node.inherited
         if node.op != "constant":  # which is neither computed nor a layer
             for value in node.outputs:
                 module.computed.pop(value, None)
             for table in module.provenance.tables.values():
                 table.node_erased(node, heir)
-        if not origins:
-            return
+            if rule and origins:
+                module.provenance.consume(node, heir, rule)
         if heir is None:
-            module.provenance.dropped.append(origins)
-        elif heir.origins is not origins:
-            heir.origins = (heir.origins, origins) if heir.origins else origins
+            module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])
+            return
+        for rope in (origins, inherited):
+            if rope and rope is not heir.origins and rope is not heir.inherited:
+                heir.inherited = (heir.inherited, rope) if heir.inherited else rope

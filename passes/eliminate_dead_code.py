@@ -38,12 +38,7 @@ def erase_unread(node: Node, rewriter: Rewriter) -> None:
     if node.graph is None or node.op == "return" or any(value.users for value in node.outputs):
         return
     if is_erasable(node, rewriter.module):
-        captured = [value for region in node.regions for inner in region.walk() for value in inner.inputs]
-        rewriter.module.provenance.dropped.extend(
-            inner.origins for region in node.regions for inner in region.walk() if inner.origins
-        )
         rewriter.erase(node)
-        rewriter.sweep(captured)
 
 
 def drop_unused_functions(module: Module) -> bool:

@@ -119,22 +119,7 @@ class _Folder:
         if tensor is None or (tensor.nbytes > self.max_bytes and tensor.nbytes > dying_bytes(node)):
             return
         array = np.ascontiguousarray(tensor.numpy()).reshape(tensor.shape)
-        self.note_merged(node)
         self.write(node, ArrayTensor(array, tensor.dtype))
-
-    def note_merged(self, node: Node) -> None:
-        """Record that the affines in a constant expression become part of a constant. O(expression)."""
-        seen, stack = {node}, [node]
-        while stack:
-            top = stack.pop()
-            self.rewriter.module.provenance.merged.append((top.origins, FoldConstant.name))
-            info = op_info(top.op)
-            by_type = info.by_type if info is not None else ()
-            for index, value in enumerate(top.inputs):
-                producer = None if value is None or index in by_type else value.node
-                if producer is not None and producer.op != "constant" and producer not in seen:
-                    seen.add(producer)
-                    stack.append(producer)
 
     def fold_weight(self, node: Node) -> bool:
         """Rule 1."""
@@ -146,8 +131,6 @@ class _Folder:
         result: Tensor = ScaledTensor(data, scale)
         if result.nbytes < LAZY:
             result = ArrayTensor(result.numpy(), data.dtype)
-        if weight.node is not None and weight.node.op != "constant":
-            self.note_merged(weight.node)
         self.write(node, result)
         return True
 

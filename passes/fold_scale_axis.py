@@ -80,7 +80,7 @@ class FoldScaleAxis(Pass):
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes, known=module.computed)
         params = Parameters(evaluator, quantized=self.quantized_weights, border=self.border)
         chooser = Chooser(Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth)
-        folder = ChainFolder(rewriter, params, chooser, self.name)
+        folder = ChainFolder(rewriter, params, chooser)
         for graph in module.graphs():
             moved = True
             while moved:

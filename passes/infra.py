@@ -75,6 +75,7 @@ class Pass:
         for instrument in ctx.instruments:
             instrument.before(self, module)
         with np.errstate(all="ignore"):  # of numbers that a model may hold; results are judged as they are
+            module.provenance.running = self.name
             changed = self.run(module, ctx)
         module.changed |= changed
         module.provenance.passes.append(str(self))

@@ -16,9 +16,9 @@ from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.layout import UNARY
 from .simplify.rule_set import CLEAN_UP, RULES
-from .simplify.rules import Rules, apply_rules, note_merged
+from .simplify.rules import Rules, apply_rules
 
-__all__ = ["CLEAN_UP", "ROUNDS", "RULES", "SimplifyExpr", "clean_up", "note_merged"]
+__all__ = ["CLEAN_UP", "ROUNDS", "RULES", "SimplifyExpr", "clean_up"]
 
 ROUNDS = 64
 """Sweeps over a graph before the rules are taken to run in circles; chains collapse in one."""

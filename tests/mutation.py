@@ -65,6 +65,19 @@ EQUIVALENT: dict[tuple[str, str], str] = {
 """Mutants that change nothing, by function and condition, with the reason."""
 
 
+PROVENANCE_TESTS = ("tests/test_provenance.py", "tests/test_round_trip.py", "tests/ir")
+STAMPS = (
+    ("node.origins, node.inherited = self.root.origins, self.root.inherited", "pass"),
+    ("module.provenance.consume(node, heir, rule)", "pass"),
+    ("module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])", "pass"),
+    ("heir.inherited = (heir.inherited, rope) if heir.inherited else rope", "pass"),
+    ("self._erase(node, heir or new.node, self.rule)", 'self._erase(node, heir or new.node, "")'),
+    ("self._sweep(inputs, heir, rule)", 'self._sweep(inputs, heir, "")'),
+    ('self._bequeath(inner, None, "")', "pass"),
+)
+"""Statements of the Rewriter that write provenance, and what each mutant has in their place."""
+
+
 @dataclass(frozen=True)
 class Condition:
     """The expression at a place of a module whose outcome, `refused`, leads to a refusal."""
@@ -286,11 +299,13 @@ def baseline(found: Sequence[Condition], package: Path) -> tuple[dict[int, list[
 
 def try_mutant(condition: Condition, tests: Sequence[str], package: Path) -> str | None:
     """The test that fails without the condition, None where none does."""
-    if not tests:
-        return None
-    path = package / condition.module
+    return try_source(package / condition.module, condition.dropped, tests, package) if tests else None
+
+
+def try_source(path: Path, change: Callable[[str], str], tests: Sequence[str], package: Path) -> str | None:
+    """Return the first of `tests` that fails with the file at `path` changed, None where none does."""
     source = path.read_text()
-    path.write_text(condition.dropped(source))
+    path.write_text(change(source))
     arguments = package.parent / "arguments.txt"
     arguments.write_text("\n".join(tests))
     try:
@@ -298,6 +313,18 @@ def try_mutant(condition: Condition, tests: Sequence[str], package: Path) -> str
     finally:
         path.write_text(source)
     return failed[0] if failed else None
+
+
+def unstamped(package: Path) -> Iterator[str]:
+    """Yield a row of the table for each statement that writes provenance: what notices that it is gone."""
+    path = package / "ir" / "rewriter.py"
+    for statement, instead in STAMPS:
+        assert path.read_text().count(statement) == 1, statement
+        killer = try_source(
+            path, lambda source, a=statement, b=instead: source.replace(a, b), PROVENANCE_TESTS, package
+        )
+        verdict = f"`{killer.rpartition('/')[2]}`" if killer else "**SURVIVED**"
+        yield f"| `ir/rewriter.py` | `{statement}` | {verdict} |"
 
 
 def mutate(
@@ -343,8 +370,9 @@ def report(rows: Sequence[str], failing: set[str]) -> str:
     text = (
         "# Conditions of legality, dropped one at a time\n\n"
         "Written by `make test-mutations` (`tests/mutation.py`, which says how): a row for every condition that makes "
-        "a fold\nbe refused, and the first test that fails when the refusal never happens.\n\n"
-        f"{len(rows)} conditions: {killed} noticed, {equivalent} equivalent, {survived} survived.\n"
+        "a fold\nbe refused, and for every statement that writes provenance, with the first test that fails without "
+        "it.\n\n"
+        f"{len(rows)} conditions and statements: {killed} noticed, {equivalent} equivalent, {survived} survived.\n"
     )
     if failing:
         text += f"{len(failing)} tests failed before anything was dropped, and were left out.\n"
@@ -365,9 +393,12 @@ def main(print_: Callable[[str], None] = print) -> None:
                 print_(f"{found[i].module}:{found[i].line} {found[i].function}: {found[i].text}")
             return
         begun = time.monotonic()
-        reached, failing = baseline(found, first)
+        reached, failing = baseline(found, first) if chosen else ({}, set())
         print_(f"{len(found)} conditions; the suite took {time.monotonic() - begun:.0f} s, {len(failing)} tests fail")
         rows = []
+        if options.only in "ir/rewriter.py":
+            rows.extend(unstamped(copies[0]))
+            print_("\n".join(rows))
         for index, outcome in zip(chosen, mutate(found, reached, chosen, copies), strict=True):
             rows.append(row(found[index], outcome, len(reached.get(index, []))))
             print_(rows[-1])

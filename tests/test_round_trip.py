@@ -139,6 +139,6 @@ def test_every_origin_is_emitted_or_dropped() -> None:
 
     for path in harness.shared_models():
         module = default_pipeline()(irc.load(path))
-        emitted = {origin for node in module.walk() for origin in flatten_origins(node.origins)}
+        emitted = {origin for node in module.walk() for origin in flatten_origins((node.origins, node.inherited))}
         dropped = set(flatten_origins(tuple(module.provenance.dropped)))
         assert emitted | dropped == set(range(module.next_origin)), path.name

@@ -16,7 +16,7 @@ from ...ir.module import Module
 from ...ir.provenance import Refusal
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope, SourceAffine, fold_records
-from ...passes.affine.source_affines import collect_sources, known_statistics, scopes
+from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
 from ...support.record import record
 from .digests import tensor_digest
 from .document import FORMAT, VERSION, FoldMap, write_document
@@ -72,7 +72,8 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
             where.setdefault(fold.origin, []).append(number)
     merged = provenance.merged_origins()
     sources = records.sources or {}
-    alive = _alive(module, set(sources) - set(where) - set(merged))
+    alive, others = _alive(module) if not where.keys() >= sources.keys() else (set(), set())
+    replaced = provenance.replaced_origins() if others else {}
     found: dict[int, Status] = {}
     for origin in sources:
         refusal = provenance.refusals.get(origin, NOT_ATTEMPTED)
@@ -80,10 +81,11 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
             whole = origin not in records.partial
             detail = "" if whole else "its scale or its shift stays as an operator"
             found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
-        elif origin in merged:
-            found[origin] = Status("merged", detail=f"went into another operator by {merged[origin]}")
         elif origin in alive:
             found[origin] = Status("kept", refusal.code, refusal.detail, refusal.notes)
+        elif origin in merged or origin in others:
+            rule = merged.get(origin) or replaced.get(origin, "a rewrite")
+            found[origin] = Status("merged", detail=f"went into another operator by {rule}")
         else:
             found[origin] = Status("dead", detail="nothing reads its result")
     return found
@@ -286,12 +288,14 @@ class MapBuilder:
         return found
 
 
-def _alive(module: Module, wanted: set[int]) -> set[int]:
-    """Those of the `wanted` origins that some node of the module still comes from."""
-    if not wanted:
-        return set()
-    seen: set[int] = set()
-    return wanted.intersection(origin for node in module.walk() for origin in flatten_origins(node.origins, seen))
+def _alive(module: Module) -> tuple[set[int], set[int]]:
+    """Return the origins of the operators that may be affines, and of the others but constants. O(nodes)."""
+    alive: set[int] = set()
+    others: set[int] = set()
+    for node in module.walk():
+        if node.op != "constant":
+            (alive if node.op in AFFINES else others).update(flatten_origins(node.origins))
+    return alive, others
 
 
 def _scope(scope: Scope) -> str:

@@ -26,7 +26,6 @@ class Committer:
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
         self.module = rewriter.module
-        self.merged = self.module.provenance.merged_origins()
         self._crossed: dict[Node, tuple[str, ...]] = {}
 
     def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
@@ -262,7 +261,7 @@ class Committer:
         for stage in affine.stages:
             for origin in stage.origins:
                 self.module.provenance.refusals.pop(origin, None)
-                if origin in sources and origin not in self.merged:
+                if origin in sources:
                     axis = layer.axis if change.direction == "backward" else affine.axis
                     record = FoldedAffine(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)

@@ -19,14 +19,13 @@ from .statistics import statistic_refs
 class ChainFolder:
     """Folds chains of affines with `chooser`, in the name of the pass `name`."""
 
-    def __init__(self, rewriter: Rewriter, params: Parameters, chooser: Chooser, name: str) -> None:
+    def __init__(self, rewriter: Rewriter, params: Parameters, chooser: Chooser) -> None:
         self.rewriter = rewriter
         self.module = rewriter.module
         self.chooser = chooser
         self.planner = chooser.planner
         self.finder = ChainFinder(self.module, params)
         self.committer = Committer(rewriter)
-        self.name = name
 
     def fold_round(self, graph: Graph) -> bool:
         """Try every chain of the graph once, and return whether anything moved.
@@ -101,7 +100,6 @@ class ChainFolder:
             if now is None or not self.rewriter.forward(op.result, now.data):
                 left.append(op)
                 continue
-            self._note_merged(undone)
             del left[len(left) - len(undone) + 1 :]
         if len(left) == len(ops):
             return left
@@ -120,12 +118,12 @@ class ChainFolder:
         recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between)
         data = first.nodes[0].inputs[position]
         assert data is not None
-        self._note_merged([op for op in choice.ops if not recorded.intersection(op.origins)])
         origins = [origin for op in choice.ops for origin in op.origins]
         partial = fold_records(self.module).partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
         new, made = data, []
-        with self.rewriter.rewriting(tail):
+        # An operator that a chain is compacted into computes all of it, and none of its affines.
+        with self.rewriter.rewriting(tail if recorded else None):
             for operator, affine in choice.leftovers:
                 made.append(self.committer.leftover(operator, affine, new, tail))
                 new = made[-1].output
@@ -144,7 +142,6 @@ class ChainFolder:
         first, last = choice.ops[0], choice.ops[-1]
         product, total = kept.nodes
         self.committer.commit(choice.plan, total, first.nodes[0])
-        self._note_merged([op for op in choice.ops if op is not kept])
         if first is not kept:
             self.rewriter.set_inputs(product, [first.data, *product.inputs[1:]])
         if last is not kept:
@@ -157,10 +154,3 @@ class ChainFolder:
             reference = known.get(op.data)
             if reference is not None and op.result not in known and op.axis in (None, reference.source.axis):
                 known[op.result] = reference.applied(op.scale, op.shift)
-
-    def _note_merged(self, ops: Iterable[AffineOp]) -> None:
-        """Record that affines went into other constants than those of a layer."""
-        for op in ops:
-            for node in op.nodes:
-                self.module.provenance.merged.append((node.origins, self.name))
-            self.committer.merged.update(dict.fromkeys(op.origins, self.name))

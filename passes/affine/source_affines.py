@@ -35,6 +35,9 @@ UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
 """Reasons for which an operation is recorded though it is not known to be an affine."""
 
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
+AFFINES = frozenset((*KINDS, *BATCH_NORMS))
+"""Operators that an affine of the source may be."""
+
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
 
 

@@ -22,7 +22,6 @@ from .rules import (
     broadcasts_into,
     data_of,
     keeps_shape,
-    note_merged,
     only_reader,
 )
 
@@ -34,7 +33,6 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -
         return False
     if step.data.type != step.result.type:
         return False
-    note_merged(rewriter, step, "SimplifyExpr.drop_neutral")
     return rewriter.forward(step.result, step.data)
 
 
@@ -101,7 +99,6 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) 
     )
     result = rewriter.make(op, [inner.data, parameter], attrs, before=node, hint=node.output.name, name=node.name)
     result.output.type = node.output.type
-    note_merged(rewriter, inner, "SimplifyExpr.merge_affines")
     rewriter.replace(node.output, result.output, take_name=True)
     return True
 
@@ -198,7 +195,6 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     result = rewriter.make(
         op, [inner.data, parameter], before=node, hint=node.output.name, name=node.name, type_=node.output.type
     )
-    rewriter.module.provenance.merged.append((producer.origins, "SimplifyExpr.merge_constants"))
     rewriter.replace(node.output, result.output, take_name=True)
     return True
 
@@ -253,7 +249,6 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator
         "nn.dense", [*matmul.inputs, bias], before=node, hint=node.output.name, name=matmul.name or node.name
     )
     dense.output.type = node.output.type
-    note_merged(rewriter, step, "SimplifyExpr.matmul_to_dense")
     rewriter.replace(node.output, dense.output, take_name=True)
     return True
 

@@ -15,13 +15,11 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     branches = [_region(node, name) for name in ("then_branch", "else_branch")]
     if condition is None or condition.size != 1 or None in branches or len(node.inputs) != 1 or node.graph is None:
         return False
-    taken, other = branches if condition.ravel()[0] else reversed(branches)
-    assert taken is not None and other is not None
+    taken = branches[0] if condition.ravel()[0] else branches[1]
+    assert taken is not None
     results = taken.outputs
     if len(results) != len(node.outputs):
         return False
-    captured = [value for inner in other.walk() for value in inner.inputs]
-    rewriter.module.provenance.dropped.extend(inner.origins for inner in other.walk() if inner.origins)
     for inner in taken:
         for value in inner.outputs:
             value.name = rewriter.module.fresh_name(value.name) if value.name else ""
@@ -31,7 +29,6 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
         stand_in(old, new, rewriter, before=node)
     if node.graph is not None:
         rewriter.erase(node)
-    rewriter.sweep(captured)
     rewriter.changed = True
     return True
 

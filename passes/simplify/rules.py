@@ -12,7 +12,6 @@ from ...ir.ops import op_info
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
-from ..affine.recognise import AffineOp
 from .extents import ShapeEvaluator
 
 Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]
@@ -34,17 +33,15 @@ def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules
         return True
     if node.op not in rules:
         return False
-    outer, rewriter.origins = (
-        rewriter.origins,
-        node.origins,
-    )  # as `Rewriter.rewriting`, which costs more than most rules
+    outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
     try:
         for rule in rules[node.op]:
+            rewriter.rule = f"{rewriter.module.provenance.running}.{rule.__name__}"
             if rule(node, rewriter, evaluator):
                 steps.note(rule.__name__, node.label)
                 return True
     finally:
-        rewriter.origins = outer
+        rewriter.root, rewriter.rule = outer, rewriter.module.provenance.running
     return False
 
 
@@ -111,8 +108,3 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
 def keeps_shape(data: Value, constant: Array) -> bool:
     """Whether an elementwise operator on `data` and `constant` certainly has the shape of `data`."""
     return broadcasts_into(constant.shape, shape_of(data.type))
-
-
-def note_merged(rewriter: Rewriter, step: AffineOp, rule: str) -> None:
-    """Record for the fold map that the affine of `step` went into another operator by `rule`."""
-    rewriter.module.provenance.merged.extend((node.origins, rule) for node in step.nodes)
