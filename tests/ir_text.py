@@ -35,7 +35,7 @@ UPDATE = os.environ.get("IRC_UPDATE", "")
 """`1` rewrites the expected texts; `source` also the sources, as the importer reads their ONNX models."""
 
 _drawn = re.compile(r"(\w+)\[([\d,]*)\] \[(\+?)\.\.\.\]")
-_constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (#\w+|\[[^]]{140,}\])")
+_constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (?:#\w+|(?=[^]]*\.\d{3})\[[^]]{80,}\])")
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def drawn(text: str) -> tuple[str, dict[str, str]]:
     def numbers(match: re.Match[str]) -> str:
         dtype, dims, positive = match.groups()
         size = int(np.prod([int(dim) for dim in dims.split(",") if dim]))
-        found = rng.integers(32, 128, size) / 64 * (1 if positive else np.where(np.arange(size) % 2, 1, -1))
+        found = rng.integers(8, 32, size) / 16 * (1 if positive else np.where(np.arange(size) % 2, 1, -1))
         literal = f"{dtype}[{dims}] {found.tolist()}"
         put[literal] = match.group()
         return literal
@@ -186,12 +186,12 @@ def drawn(text: str) -> tuple[str, dict[str, str]]:
 
 
 def as_imported(case: Case) -> str:
-    """Return the source as the importer reads the ONNX model that it stands for."""
+    """Return the source as the importer reads the ONNX model that it stands for, unless ONNX has other operators."""
     text, put = drawn(case.source)
     text = to_text(from_model(emit(parse(text)).model), max_elements=1 << 20).removeprefix(HEADER)
     for literal, short in put.items():
         text = text.replace(literal, short)
-    return text
+    return text if text.count(" = ") == case.source.count(" = ") else case.source
 
 
 def rewrite(case: Case, found: Case) -> None:
