@@ -128,7 +128,7 @@ class WorkerPool:
             worker = None
             while worker is None:
                 worker = self._idle.pop() if self._idle else _Worker()
-                if not worker.process.is_alive():  # it died between two jobs: no job is to blame
+                if worker.wait(0.0):  # it died between two jobs: no job is to blame
                     worker.close()
                     worker = None
             self._busy[worker] = job
