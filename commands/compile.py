@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .compile_one import add_options, compile_one
-from .options import EPILOG, MODEL, Subparsers
+from .options import EPILOG, MODEL, Subparsers, add_compile_options
 from .summary import Summary
 
 
@@ -21,7 +20,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "-j", "--jobs", metavar="N", type=int, default=1, help="compile N models at once; -1: one per core (default: 1)"
     )
-    add_options(command)
+    add_compile_options(command)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
         from .compile_many import run_many
 
         return run_many(options)
+    from .compile_one import compile_one
+
     (options.model,) = options.models
     summary = Summary(options.json)
     compile_one(options, summary)

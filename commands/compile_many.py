@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from traceback import format_exception_only, print_exc
@@ -23,8 +23,8 @@ from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
 from ..support.files import remove_stale_files
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
-from .compile_one import add_options, compile_one
-from .options import GC_THRESHOLDS, LIMITS
+from .compile_one import compile_one
+from .options import GC_THRESHOLDS, LIMITS, default_compile_options
 from .summary import Summary
 
 SINGLE = ("print_after", "diff", "inputs")
@@ -105,9 +105,7 @@ def compile_many(
     Raises UsageError where two models would be written to one file, PassError for an unknown pass, and EmitError where
     a folder cannot be made.
     """
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    options = parser.parse_args([])
+    options = default_compile_options()
     options.passes = str(default_pipeline() if passes is None else parse_pipeline(str(passes))) or "none"
     options.freeze_initializers = freeze_initializers
     for name in LIMITS:
@@ -164,21 +162,8 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
 
 def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
-        CompileJob(
-            argparse.Namespace(
-                **{
-                    **vars(options),
-                    "model": places.model,
-                    "output": places.output,
-                    "fold_map": places.fold_map,
-                    "report": places.report,
-                    "dump_ir": places.dump,
-                    "json": None,
-                }
-            ),
-            places,
-        )
-        for places in found
+        CompileJob(argparse.Namespace(**{**vars(options), **asdict(paths), "models": [], "json": None}), paths)
+        for paths in found
     ]
 
 

@@ -6,65 +6,38 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from .options import NO_DURATIONS, add_inputs, add_limits, add_passes, limits_of, map_files, warn
-from .report import check_report, recorder_of, reporting
+from ..backends.compiler import compile as compile_model
+from ..backends.compiler import read
+from ..backends.onnx.external_output import check_kept
+from ..backends.result import Result
+from ..codec.protos import ModelProto
+from ..ir.module import Module
+from ..passes import PassContext, parse_pipeline
+from ..passes.infra import Instrument, Sequential
+from ..support.errors import UsageError, visible
+from ..support.files import FileTransaction
+from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, check_apart, within
+from .options import limits_of, map_files, name_of, warn
 from .summary import Summary, count_nodes, describe_result, summarize
 
-TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from ..codec.protos import ModelProto
-    from ..ir.module import Module
-    from ..passes import Instrument, Timing
-    from ..passes.infra import Sequential
+    from ..passes import Timing
+    from ..report import Recorder
     from ..verify import VerifyNumerics
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `irc compile` for one model."""
-    add = command.add_argument
-    add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
-    add_passes(command)
-    add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
-    add(
-        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
-    )
-    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
-    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
-    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
-    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
-    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
-    add("--time-passes", action="store_true", help="print the duration of each pass")
-    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
-    add(
-        "--verify",
-        nargs="?",
-        const="each",
-        choices=("each", "end"),
-        help="compare results with the source after each pass (default) or at the end; a difference is an error",
-    )
-    add_inputs(command)
-    add_limits(command)
-    add("--explain", action="store_true", help="print for each affine where it went or why it stays")
-    add("--report", metavar="REPORT.html", help="write a page that shows the changes of the passes")
-    add("--no-durations", action="store_true", help=NO_DURATIONS)
-    add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
-    add("-q", "--quiet", action="store_true", help="do not print a summary")
-
-
-def compile_one(options: argparse.Namespace, summary: Summary) -> None:
+def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool = True) -> None:
     """Compile `options.model` and write all output files, or none and the error to the summary.
 
-    Raises an IRError for a model that cannot be compiled or verified, and UsageError for options that contradict each
-    other.
+    Without `is_saved` the model is not written, only what is made beside it. Raises an IRError for a model that cannot
+    be compiled or verified, and UsageError for options that contradict each other.
     """
-    from ..passes import parse_pipeline
-
     pipeline = parse_pipeline(options.passes)
-    output = _place_files(options)
+    output = _place_files(options) if is_saved else None
     others = _check_outputs(options, output)
     with summary.of_failure():
         _compile(options, pipeline, output, others, summary)
@@ -73,24 +46,16 @@ def compile_one(options: argparse.Namespace, summary: Summary) -> None:
 def _compile(
     options: argparse.Namespace,
     pipeline: Sequential,
-    output: str,
+    output: str | None,
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
-    from time import perf_counter
-
-    from ..backends.compiler import compile as compile_model
-    from ..backends.compiler import read
-    from ..backends.onnx.external_output import check_kept
-    from ..passes import PassContext
-    from ..support.files import FileTransaction
-
     start = perf_counter()
     module = read(options.model, limits_of(options))
-    check_kept(module, output, *others)
+    check_kept(module, output or "-", *others)
     summary.is_free = True
     timing = _timing() if options.time_passes else None
-    recorder = recorder_of(module) if options.report is not None else None
+    recorder = _recorder(module) if options.report is not None else None
     verify = summary.verify = _verification(options, module, output)
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
@@ -100,8 +65,8 @@ def _compile(
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
-            seconds = perf_counter() - start
-            reports.enter_context(reporting(options.report, options, recorder, result, seconds, measures))
+            if recorder is not None:
+                reports.enter_context(_reporting(options, recorder, result, perf_counter() - start, measures))
 
         def check(model: ModelProto, folder: Path) -> None:
             assert verify is not None
@@ -111,26 +76,23 @@ def _compile(
         if verify is None:
             report()
         summary.enter(files)
-        result.save(
-            output,
-            fold_map=options.fold_map,
-            fold_map_store=options.fold_map_store,
-            embed_fold_map=options.embed_fold_map,
-            external_data=options.external_data,
-            check=None if verify is None else check,
-            files=files,
-        )
+        if output is not None:
+            result.save(
+                output,
+                fold_map=options.fold_map,
+                fold_map_store=options.fold_map_store,
+                embed_fold_map=options.embed_fold_map,
+                external_data=options.external_data,
+                check=None if verify is None else check,
+                files=files,
+            )
         if summary.is_wanted:
             summary.write(describe_result(result, verify, before, perf_counter() - start))
     summarize(options, result, before, timing, perf_counter() - start)
     if verify is not None:
-        _print_verification(verify, quiet=options.quiet)
-
-
-def _timing() -> Timing:
-    from ..passes import Timing
-
-    return Timing()
+        warn(verify.warnings())
+        if not options.quiet:
+            sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
 
 
 @contextmanager
@@ -145,27 +107,45 @@ def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
         yield
 
 
-def _print_verification(verify: VerifyNumerics, *, quiet: bool) -> None:
-    from ..support.errors import visible
+@contextmanager
+def _reporting(
+    options: argparse.Namespace,
+    recorder: Recorder,
+    result: Result,
+    seconds: float,
+    alignment: Sequence[Mapping[str, Any]] | None,
+) -> Iterator[None]:
+    """Write the report when the block ends well."""
+    from ..report import collect, writing_report
 
-    warn(verify.warnings())
-    if not quiet:
-        sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
+    durations = not options.no_durations
+    data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
+    with writing_report(options.report, data):
+        yield
+
+
+def _timing() -> Timing:
+    from ..passes import Timing
+
+    return Timing()
+
+
+def _recorder(module: Module) -> Recorder:
+    from ..report import Recorder
+
+    return Recorder(module)
 
 
 def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
     if not (options.print_after or options.diff or options.dump_ir or options.verify_ir):
         return []
     from ..passes import DiffIR, DumpIR, PrintIR, Verify
+    from ..support.terminal import write_diff, write_ir
 
     def print_text(text: str) -> None:
-        from ..support.terminal import write_ir
-
         write_ir(f"{text}\n", sys.stderr)
 
     def print_diff(lines: Iterable[str]) -> None:
-        from ..support.terminal import write_diff
-
         write_diff(lines, sys.stderr)
 
     found: list[Instrument] = [PrintIR(name, print_text) for name in options.print_after]
@@ -178,18 +158,12 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
     return found
 
 
-def _verification(options: argparse.Namespace, module: Module, output: str) -> VerifyNumerics | None:
+def _verification(options: argparse.Namespace, module: Module, output: str | None) -> VerifyNumerics | None:
     """Return the instrument of --verify, which writes a reproducer of a deviation beside the output."""
-    from pathlib import Path
-
-    from ..support.errors import UsageError
-
     if options.verify is None:
         if options.inputs:
             raise UsageError("--inputs needs --verify, which runs the model")
         return None
-    from onnx import ModelProto
-
     from ..verify import VerifyNumerics
     from ..verify.inputs import read_inputs
 
@@ -197,15 +171,12 @@ def _verification(options: argparse.Namespace, module: Module, output: str) -> V
     if options.inputs and source is None:
         raise UsageError("--inputs needs an ONNX model")
     inputs = () if source is None else read_inputs(options.inputs, source)
-    where = None if output == "-" else Path(f"{output}.deviation")
+    where = None if output in (None, "-") else Path(f"{output}.deviation")
     return VerifyNumerics(inputs, when=options.verify, reproducer=where)
 
 
-def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path | None]:
+def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:
     """Return the outputs beside the model. Raises UsageError where one file would replace another."""
-    from ..support.errors import UsageError
-    from ..support.output_paths import check_apart
-
     if options.fold_map == "-":
         raise UsageError("--fold-map needs a file, not standard output")
     if options.fold_map is not None and options.fold_map.endswith(".npz"):
@@ -214,7 +185,8 @@ def _check_outputs(options: argparse.Namespace, output: str) -> list[str | Path 
         raise UsageError("--external-data needs a file as output, not standard output")
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
-    check_report(options.report)
+    if options.report == "-":
+        raise UsageError("a report needs a file, not standard output")
     others = [*map_files(options.fold_map), options.report, options.json]
     check_apart([output, *others], options.inputs, options.dump_ir)
     check_apart(others, [options.model], options.dump_ir)  # a model may be compiled in place
@@ -226,8 +198,6 @@ def _place_files(options: argparse.Namespace) -> str:
 
     Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard input.
     """
-    from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, within
-
     model = options.model
     if model == "-":
         return options.output or "-"

@@ -161,3 +161,42 @@ def json_text(document: object) -> str:
     import json
 
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def add_compile_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `irc compile` for one model."""
+    add = command.add_argument
+    add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
+    add_passes(command)
+    add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
+    add(
+        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
+    )
+    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
+    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
+    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
+    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print the duration of each pass")
+    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
+    add(
+        "--verify",
+        nargs="?",
+        const="each",
+        choices=("each", "end"),
+        help="compare results with the source after each pass (default) or at the end; a difference is an error",
+    )
+    add_inputs(command)
+    add_limits(command)
+    add("--explain", action="store_true", help="print for each affine where it went or why it stays")
+    add("--report", metavar="REPORT.html", help="write a page that shows the changes of the passes")
+    add("--no-durations", action="store_true", help=NO_DURATIONS)
+    add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
+    add("-q", "--quiet", action="store_true", help="do not print a summary")
+
+
+def default_compile_options() -> argparse.Namespace:
+    """Return the values of `add_compile_options` for an empty command line."""
+    parser = argparse.ArgumentParser()
+    add_compile_options(parser)
+    return parser.parse_args([])

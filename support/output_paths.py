@@ -21,17 +21,17 @@ MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
 
 @dataclass(frozen=True, slots=True)
 class OutputPaths:
-    """Paths of one model and its outputs; `dump` is the folder of its IR dumps."""
+    """Paths of one model and its outputs; `dump_ir` is the folder of its IR dumps."""
 
     model: str
     output: str
     fold_map: str | None = None
     report: str | None = None
-    dump: str | None = None
+    dump_ir: str | None = None
 
     def files(self, folder: str) -> Iterator[Path]:
         """Yield the real path of each output, relative ones below `folder`."""
-        found = [self.output, self.fold_map, self.report, self.dump]
+        found = [self.output, self.fold_map, self.report, self.dump_ir]
         if self.fold_map is not None:
             found.append(str(arrays_path(Path(self.fold_map))))
         return (Path(os.path.realpath(Path(folder, path))) for path in found if path is not None)

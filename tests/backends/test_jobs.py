@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pickle
 import signal
@@ -16,7 +15,7 @@ import irc
 import joblib
 import pytest
 from irc.commands.compile_many import CompileJob
-from irc.commands.compile_one import add_options
+from irc.commands.options import default_compile_options
 from irc.parallel import jobs
 from irc.parallel.jobs import JobResult, WorkerPool
 from irc.support.output_paths import OutputPaths
@@ -81,11 +80,9 @@ def test_a_python_that_cannot_be_started_is_an_error_of_the_model(
 
 
 def job(model: Path, output: Path) -> CompileJob:
-    options = argparse.ArgumentParser()
-    add_options(options)
-    given = options.parse_args(["-o", str(output)])
-    given.model = str(model)
-    return CompileJob(given, OutputPaths(str(model), str(output)))
+    options = default_compile_options()
+    options.model, options.output = str(model), str(output)
+    return CompileJob(options, OutputPaths(str(model), str(output)))
 
 
 def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
