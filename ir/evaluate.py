@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .graph import Node, Value
-from .ops import op_info
-from .ops.evaluation import MAX_BYTES, NotEvaluable, is_wide
+from .ops import is_wide, op_info
+from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
 from .tensor import Array, ArrayTensor, Tensor, round_to
 from .types import F64, dtype_of, shape_of

@@ -15,26 +15,22 @@ from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .module import Module
 from .ops import op_info
-from .ops.inference import TYPE_OF_DATA, same
 from .ops.row import Trait
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Complete the types of a node's results by what its table row infers: dtype, rank and extents.
-
-    Of foreign nodes only those are known whose result has the type of their data.
-    """
+    """Complete dtype, rank and extents of a node's results by its row of the operator table."""
     info = op_info(node.op)
-    infer = same if info is None and node.op in TYPE_OF_DATA else None if info is None else info.infer
-    decides_rank = info is not None and Trait.DECIDES_RANK in info.traits
+    if info is None:
+        return
+    decides_rank = Trait.DECIDES_RANK in info.traits
     outputs = node.outputs
-    if infer is None or (is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs)):
+    if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
         if not decides_rank or _has_rank_of_weight(node):
             return
-        assert infer is not None
-    for output, inferred in zip(outputs, infer(node, evaluator), strict=False):
+    for output, inferred in zip(outputs, info.infer(node, evaluator), strict=False):
         known = output.type
         if known is UNKNOWN:
             output.type = inferred

@@ -7,54 +7,25 @@ from collections.abc import Sequence
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
-from ..ir.ops import op_info
+from ..ir.ops import has_trait, op_info
+from ..ir.ops.row import Trait
 from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of
 from .foreign import is_deterministic
-
-KEPT = ("BatchNormalization", "DequantizeLinear")
-"""Foreign operators that stay though they are constant: one that trains, which onnxruntime may even crash on, and one
-that makes more than it reads.
-"""
 
 EXCHANGED = frozenset(
     dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
 ) - {BF16}
 """Element types that numpy and onnxruntime exchange."""
 
-BY_RUNTIME = ("arange", "mod", "power")
-"""Operators that the op table computes for integers only."""
-
-BETWEEN = frozenset(
-    (
-        *("add", "broadcast_to", "ceil", "concatenate", "expand_dims", "floor", "identity", "maximum", "minimum"),
-        *("multiply", "negative", "nn.batch_flatten", "reciprocal", "reshape", "sqrt", "squeeze", "subtract"),
-        *("transpose", "where"),
-    )
-)
-"""Operators of the table that a runtime computes to the same bits: in one session with what stands around them."""
-
 MAX_READ = 16 << 20
 """Bytes that a runtime reads for one operator, but for constants that die with it."""
 
 HEAVY = (
-    *(
-        "nn.conv",
-        "nn.dense",
-        "Conv",
-        "Deform",
-        "Einsum",
-        "MatMul",
-        "QLinear",
-        "Attention",
-        "LSTM",
-        "GRU",
-        "RNN",
-        "Gemm",
-    ),
-    *("DFT", "STFT", "Det", "GridSample", "Resize", "image.resize", "CausalConv", "LinearAttention"),
+    *("Conv", "Deform", "Einsum", "MatMul", "QLinear", "Attention", "LSTM", "GRU", "RNN", "Gemm"),
+    *("DFT", "STFT", "Det", "GridSample", "Resize", "CausalConv", "LinearAttention"),
 )
-"""Operators whose work is more than what they read and write: they multiply one by the other."""
+"""How the names of foreign operators begin whose work is more than what they read and write."""
 
 MAX_PRODUCTS = 1 << 40
 """Bound on the product of the sizes of all operands and the result of a heavy operator, which its work is far below."""
@@ -112,7 +83,7 @@ class ConstantRegions:
                 continue
             elif any(value in foreign for value in operands):
                 foreign.update(node.outputs)
-                if node.op in BETWEEN and "axis" not in node.attrs and self.fits(node):
+                if has_trait(node, Trait.EXACT_AT_RUNTIME) and "axis" not in node.attrs and self.fits(node):
                     found.append(node)
             self.constants.update(node.outputs)
         return found
@@ -121,14 +92,15 @@ class ConstantRegions:
         """Whether `node` is an operator of the standard that may be computed, but not by the op table."""
         info = op_info(node.op)
         if info is None:
-            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(node, self.module)
+            # one that trains is not folded: onnxruntime may even crash on it
+            standard = node.op.rpartition("::")[2] != "BatchNormalization" and is_deterministic(node, self.module)
         elif info.evaluate is not None:
             dtype = dtype_of(node.output.type)
-            standard = node.op in BY_RUNTIME and dtype is not None and dtype.is_float
+            standard = has_trait(node, Trait.EVALUATED_FOR_INTEGERS) and dtype is not None and dtype.is_float
         else:
             parameter = None if info.wide is None else node.input(info.wide)
             wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(node.output.type)
-            standard = info.pure and not wide
+            standard = info.pure and not wide and Trait.GROWS not in info.traits
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
@@ -152,8 +124,8 @@ class ConstantRegions:
             else:
                 read += size * dtype.bits // 8
                 product = min(product * max(size, 1), MAX_PRODUCTS + 1)
-        heavy = node.op.rpartition("::")[2].startswith(HEAVY)
-        if heavy and product * (1 if node.op.endswith("::Einsum") else max(most, 1)) > MAX_PRODUCTS:
+        heavy = has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY)
+        if heavy and product * (1 if node.op == "einsum" else max(most, 1)) > MAX_PRODUCTS:
             return False
         if total <= self.max_bytes and read <= MAX_READ:
             return True

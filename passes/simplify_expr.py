@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
 from ..ir.module import Module
-from ..ir.ops import op_info
 from ..ir.rewriter import Rewriter, infer_types
-from ..ir.types import shape_of
 from ..support.errors import PassError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
-from .simplify.layout import UNARY
 from .simplify.rule_set import CLEAN_UP, RULES
 from .simplify.rules import Rules, apply_rules
 
@@ -78,24 +75,9 @@ def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Ru
         if node.op == "constant":
             continue
         if rewriter.changed:  # what is known of the data may now be known of the result
-            complete_types(node, evaluator)
+            infer_types(node, evaluator)
         changed |= apply_rules(node, rewriter, evaluator, rules)
     return changed
-
-
-def complete_types(node: Node, evaluator: ShapeEvaluator) -> None:
-    """`infer_types`, for operators on each element that are not in the op table too."""
-    infer_types(node, evaluator)
-    if (
-        node.op in UNARY
-        and node.inputs
-        and node.outputs
-        and op_info(node.op) is None
-        and shape_of(node.output.type) is None
-    ):
-        data = node.inputs[0]
-        if data is not None and shape_of(data.type) is not None:
-            node.output.type = data.type
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:

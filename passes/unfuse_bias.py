@@ -8,7 +8,8 @@ from typing import ClassVar
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
-from ..ir.ops import BIASED
+from ..ir.ops import has_trait
+from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.types import shape_of
 from .infra import Pass, PassContext
@@ -31,7 +32,11 @@ class UnfuseBias(Pass):
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             for node in graph:
-                if node.op in BIASED and has_vector_bias(node) and evaluator.array(node.input(2)) is not None:
+                if (
+                    has_trait(node, Trait.BIASED)
+                    and has_vector_bias(node)
+                    and evaluator.array(node.input(2)) is not None
+                ):
                     unfuse(node, rewriter)
         return rewriter.changed
 

@@ -20,9 +20,10 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import BIASED, op_info
-from ...ir.ops.evaluation import NotEvaluable, align, is_wide
+from ...ir.ops import has_trait, is_wide, op_info
+from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
+from ...ir.ops.row import Trait
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
@@ -105,7 +106,7 @@ class _Legalizer:
             self.drop_affine(affine)
         elif node.op in ("multiply", "add", "nn.bias_add"):
             self.visit_affine(node)
-        elif node.op in BIASED:
+        elif has_trait(node, Trait.BIASED):
             self.visit_layer(node)
 
     def is_dead(self, node: Node) -> bool:
@@ -158,7 +159,12 @@ class _Legalizer:
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
         """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer before it, if possible."""
         layer = data.node
-        if layer is None or layer.op not in BIASED or layer.graph is not node.graph or data.sole_user() is not node:
+        if (
+            layer is None
+            or not has_trait(layer, Trait.BIASED)
+            or layer.graph is not node.graph
+            or data.sole_user() is not node
+        ):
             return False
         if layer.input(2) is not None or node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None) != 1:
             return False

@@ -10,16 +10,14 @@ from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorPr
 from ...codec.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops import BIASED
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
 from ...ir.tensor import Tensor
 from ...support.errors import EmitError, clipped
 from .legalize import Legalization, describe, onnx_op_type
 from .value_names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
-
-LAYERS = (*BIASED, "matmul", "nn.instance_norm", "nn.group_norm", "nn.layer_norm", "nn.rms_norm")
-"""Operators that absorb affines."""
 
 
 def is_named(payload: Tensor, name: str) -> bool:
@@ -174,7 +172,7 @@ class GraphWriter:
             if op_type is None:
                 raise EmitError(f"{describe(node)}: ONNX has no such operator")
             proto = self.write_new(op_type, node, inputs, outputs, self.exported_attrs(node))
-        if node.op in LAYERS:
+        if has_trait(node, Trait.ABSORBS):
             self.written[node] = proto
 
     def narrowed(self, parameter: Value, tensor: Tensor) -> str:
@@ -186,7 +184,7 @@ class GraphWriter:
 
     def exported_attrs(self, node: Node) -> dict[str, object]:
         attrs: dict[str, object] = dict(node.attrs)
-        if node.op in ("multiply", "add", "subtract", "divide", "nn.bias_add"):
+        if has_trait(node, Trait.ALIGNED):
             if self.graph.opsets.get("", 1) < 7:
                 attrs["broadcast"] = 1
             else:

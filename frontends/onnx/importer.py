@@ -22,7 +22,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
-from ...ir.ops.inference import TYPE_OF_DATA
+from ...ir.ops.inference import unknown
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Tensor
@@ -35,7 +35,7 @@ from .opsets import is_newer, opset_versions, version_warnings
 from .shape_inference import infer_shapes, refines, value_types
 from .toposort import reads, topological_order
 
-_INFERRED = frozenset((*BY_ONNX_NAME, *(name.removeprefix("::") for name in TYPE_OF_DATA), "Constant"))
+_INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
 """Operators of the default domain whose result types the operator table may infer."""
 
 

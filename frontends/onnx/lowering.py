@@ -25,7 +25,7 @@ def has_too_many_results(op_type: str, info: OpInfo, node: NodeView) -> bool:
 def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusal | None]:
     """Return the in-house operator of a node, or None and, for an affine, why it has none."""
     info = BY_ONNX_NAME.get(op_type)
-    if info is None or domain not in DEFAULT_DOMAINS:
+    if info is None or domain not in DEFAULT_DOMAINS or node.opset < info.since:
         return None, None
     for value in node.attrs.values():
         if isinstance(value, AttributeRef):

@@ -7,7 +7,7 @@ are irc's own:
 - `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
   that axis of the first, counted from the left, so that a per-channel operation needs no rank;
 - their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower data: the exact
-  value of an affine parameter, rounded once where it is used (see `evaluation.is_wide`);
+  value of an affine parameter, rounded once where it is used (see `is_wide`);
 - `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into it;
 - `variable` is an initializer that training may change: its payload is kept, and it is no constant.
 """
@@ -17,11 +17,24 @@ from __future__ import annotations
 from itertools import chain
 
 from ..graph import Node, Value
-from . import indexing, logic, nonlinear, normalization, numeric, pooling, reduction, reshaping, sources, weighted
+from . import (
+    indexing,
+    logic,
+    nonlinear,
+    normalization,
+    numeric,
+    opaque,
+    pooling,
+    reduction,
+    reshaping,
+    sources,
+    weighted,
+)
+from .evaluation import has_wide_parameter
 from .row import OpInfo, Trait
 
 FAMILIES = (
-    sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping, indexing
+    sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping, indexing, opaque,
 )  # fmt: skip
 
 OPS: dict[str, OpInfo] = {row.name: row for row in chain.from_iterable(family.ROWS for family in FAMILIES)}
@@ -35,19 +48,27 @@ BY_ONNX_NAME: dict[str, OpInfo] = {
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """The names of ONNX's own domain."""
 
-BIASED = ("nn.conv", "nn.conv_transpose", "nn.dense")
-"""Layers that take a bias as their third operand."""
-
 
 def op_info(op: str) -> OpInfo | None:
     """Return the table's row for `op`, None for a foreign operator."""
     return OPS.get(op)
 
 
+def ops_with(trait: Trait) -> tuple[str, ...]:
+    """Return the names of the operators that have `trait`, for tables of rules."""
+    return tuple(name for name, row in OPS.items() if trait in row.traits)
+
+
 def has_trait(node: Node, trait: Trait) -> bool:
     """Return whether the operator of `node` has `trait`; a foreign operator has none."""
     info = OPS.get(node.op)
     return info is not None and trait in info.traits
+
+
+def is_wide(node: Node) -> bool:
+    """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine parameter."""
+    info = OPS.get(node.op)
+    return info is not None and info.wide == 1 and has_wide_parameter(node)
 
 
 def reads_elements(node: Node, value: Value) -> bool:
@@ -67,3 +88,6 @@ def sole_reader(value: Value) -> Node | None:
                 return None
             found = node
     return found
+
+
+BIASED = ops_with(Trait.BIASED)

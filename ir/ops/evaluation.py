@@ -19,9 +19,6 @@ from .row import Evaluate, Inputs
 MAX_BYTES = 1 << 28
 """Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust the memory."""
 
-WIDE = ("multiply", "add", "nn.bias_add")
-"""Operators that may combine narrow data with a float64 parameter."""
-
 
 class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
@@ -50,14 +47,14 @@ def check_size(size: int, like: Array) -> None:
         raise NotEvaluable(f"the result would take {size * like.itemsize} bytes")
 
 
-def is_wide(node: Node) -> bool:
-    """Return whether `multiply` or `add` combines narrow data with a float64 affine parameter.
+def has_wide_parameter(node: Node) -> bool:
+    """Return whether the second operand of a product or sum is a float64 affine parameter beside narrower data.
 
-    That is where the second operand is float64 and the first is not, and where FoldScaleAxis marked the product of a
-    weight and its factor with `folded`. Such a node means the exact product or sum, rounded to the data's dtype where
-    the value is used: a chain of them is rounded once.
+    Beside such a parameter, or where FoldScaleAxis marked the product of a weight and its factor with `folded`, the
+    node means the exact product or sum, rounded to the data's dtype where the value is used: a chain of them is rounded
+    once.
     """
-    if node.op not in WIDE or len(node.inputs) != 2:
+    if len(node.inputs) != 2:
         return False
     if "folded" in node.attrs:
         return True
@@ -83,12 +80,12 @@ def aligned_operands(node: Node, inputs: Inputs) -> tuple[Array, Array]:
     return a, b
 
 
-def binary(function: Callable[[Array, Array], Array]) -> Evaluate:
-    """Make the evaluation of an operator with two operands of one dtype, or with a float64 parameter."""
+def binary(function: Callable[[Array, Array], Array], *, wide: bool = False) -> Evaluate:
+    """Make the evaluation of an operator with two operands of one dtype or, if `wide`, with a float64 parameter."""
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         a, b = aligned_operands(node, inputs)
-        if is_wide(node):
+        if wide and has_wide_parameter(node):
             if a.dtype.kind == "c":
                 raise NotEvaluable("a float64 parameter beside complex numbers")
             a = a.astype(np.float64, copy=False)

@@ -9,7 +9,7 @@ from ..tensor import Array
 from ..types import TensorType, shape_of
 from .evaluation import NotEvaluable, check_size, listed_operand, operand
 from .inference import Types, dtype_only, input_dtype, input_shape, integer_of, is_given, listed, normal_axes
-from .row import MANY, Constants, Inputs, OpInfo, integer, integers
+from .row import MANY, Constants, Inputs, OpInfo, Trait, integer, integers
 
 
 def infer_take(node: Node, constants: Constants) -> Types:
@@ -133,9 +133,20 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, tuple(dim if scale == 1 else None for dim, scale in zip(shape, scales, strict=True))),)
 
 
+_MOVES = frozenset({Trait.MOVES})
+_AVERAGES = frozenset({Trait.AVERAGES})
+
 ROWS = (
-    OpInfo("take", (2, 2), infer_take, evaluate_take, onnx="Gather", attrs={"axis": integer}),
-    OpInfo("concatenate", (1, MANY), infer_concatenate, evaluate_concatenate, onnx="Concat", attrs={"axis": integer}),
+    OpInfo("take", (2, 2), infer_take, evaluate_take, onnx="Gather", attrs={"axis": integer}, traits=_MOVES),
+    OpInfo(
+        "concatenate",
+        (1, MANY),
+        infer_concatenate,
+        evaluate_concatenate,
+        onnx="Concat",
+        attrs={"axis": integer},
+        traits=frozenset({Trait.EXACT_AT_RUNTIME}),
+    ),
     OpInfo(
         "strided_slice",
         (1, 5),
@@ -143,6 +154,7 @@ ROWS = (
         evaluate_strided_slice,
         onnx="Slice",
         attrs={"axes": integers, "ends": integers, "starts": integers},
+        traits=_MOVES,
     ),
     OpInfo(
         "split",
@@ -151,8 +163,9 @@ ROWS = (
         onnx="Split",
         attrs={"axis": integer, "num_outputs": integer},
         max_results=1 << 31,
+        traits=_MOVES,
     ),
-    OpInfo("tile", (2, 3), dtype_only, onnx="Tile"),
+    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", traits=_MOVES),
     OpInfo("nn.pad", (1, 4), infer_pad, onnx="Pad", attrs={"pads": integers}),
     OpInfo(
         "image.resize",
@@ -160,8 +173,9 @@ ROWS = (
         infer_resize,
         onnx="Resize",
         attrs={"axes": integers, "exclude_outside": integer},
+        traits=_AVERAGES | {Trait.HEAVY},
     ),
-    OpInfo("nn.upsampling", (1, 2), infer_resize, onnx="Upsample"),
-    OpInfo("nn.depth_to_space", (1, 1), dtype_only, onnx="DepthToSpace", attrs={"blocksize": integer}),
-    OpInfo("nn.space_to_depth", (1, 1), dtype_only, onnx="SpaceToDepth", attrs={"blocksize": integer}),
+    OpInfo("nn.upsampling", (1, 2), infer_resize, onnx="Upsample", traits=_AVERAGES),
+    OpInfo("nn.depth_to_space", (1, 1), dtype_only, onnx="DepthToSpace", attrs={"blocksize": integer}, traits=_MOVES),
+    OpInfo("nn.space_to_depth", (1, 1), dtype_only, onnx="SpaceToDepth", attrs={"blocksize": integer}, traits=_MOVES),
 )

@@ -15,18 +15,6 @@ from .row import Constants
 Types = tuple[Type, ...]
 
 
-TYPE_OF_DATA = frozenset(
-    f"::{name}"
-    for name in (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp"),
-        *("Gelu", "HardSwish", "Hardmax", "LRN", "Log", "LogSoftmax", "LpNormalization", "Mish", "Round", "Selu"),
-        *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Swish", "Tan", "Tanh"),
-        *("ThresholdedRelu", "Trilu"),
-    )
-)
-"""Foreign operators of ONNX's default domain whose result has the type of their first operand."""
-
-
 def input_dtype(node: Node, index: int = 0) -> DType | None:
     """Return the dtype of an input, None where it is absent or unknown."""
     value = node.input(index)
@@ -119,3 +107,8 @@ def broadcast(node: Node, constants: Constants) -> Types:
 def dtype_only(node: Node, constants: Constants) -> Types:
     """Infer the first input's dtype."""
     return (TensorType(input_dtype(node), None),)
+
+
+def unknown(node: Node, constants: Constants) -> Types:
+    """Leave every type to the model's declarations and onnx's shape inference."""
+    return (UNKNOWN,) * len(node.outputs)

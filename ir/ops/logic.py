@@ -12,7 +12,7 @@ from ..types import BOOL, TensorType
 from .evaluation import NotEvaluable, binary, check_size, operand, unary
 from .inference import Types, broadcast_of_inputs, input_dtype, same
 from .numeric import LIMITED_BROADCAST, has_numpy_broadcast
-from .row import Condition, Constants, Evaluate, Inputs, OpInfo
+from .row import Condition, Constants, Evaluate, Inputs, OpInfo, Trait
 
 
 def infer_comparison(node: Node, constants: Constants) -> Types:
@@ -34,12 +34,18 @@ def evaluate_where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.where(condition, x, y),)
 
 
+_BROADCASTS = frozenset({Trait.BROADCASTS})
+_WHERE = _BROADCASTS | {Trait.COMBINES, Trait.EXACT_AT_RUNTIME}
+
+
 def _row(name: str, onnx: str, evaluate: Evaluate, when: Condition | None = has_numpy_broadcast) -> OpInfo:
-    return OpInfo(name, (2, 2), infer_comparison, evaluate, onnx=onnx, when=when, attrs=LIMITED_BROADCAST)
+    return OpInfo(
+        name, (2, 2), infer_comparison, evaluate, onnx=onnx, when=when, attrs=LIMITED_BROADCAST, traits=_BROADCASTS
+    )
 
 
 ROWS = (
-    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where"),
+    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", traits=_WHERE),
     _row("equal", "Equal", binary(np.equal)),
     _row("less", "Less", binary(np.less)),
     _row("less_equal", "LessOrEqual", binary(np.less_equal), None),
@@ -48,5 +54,5 @@ ROWS = (
     _row("logical_and", "And", binary(np.logical_and)),
     _row("logical_or", "Or", binary(np.logical_or)),
     _row("logical_xor", "Xor", binary(np.logical_xor)),
-    OpInfo("logical_not", (1, 1), same, unary(np.logical_not), onnx="Not"),
+    OpInfo("logical_not", (1, 1), same, unary(np.logical_not), onnx="Not", traits=frozenset({Trait.ELEMENTWISE})),
 )

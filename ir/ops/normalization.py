@@ -11,7 +11,7 @@ from ..tensor import Array, Tensor, to_float64
 from ..types import F64, TensorType, shape_of
 from .evaluation import NotEvaluable, identity, operand
 from .inference import Types, input_shape, same
-from .row import Constants, Inputs, NodeView, OpInfo, integer, real
+from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, real
 
 DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
@@ -108,6 +108,8 @@ def is_inference_dropout(node: NodeView) -> Refusal | None:
         return training
 
 
+_LAYER = frozenset({Trait.ABSORBS})
+
 ROWS = (
     OpInfo(
         "nn.batch_norm",
@@ -134,14 +136,16 @@ ROWS = (
         when=is_inference_dropout,
         attrs={"is_test": integer},
         max_results=2,
+        traits=frozenset({Trait.ELEMENTWISE, Trait.MOVES}),
     ),
-    OpInfo("nn.instance_norm", (3, 3), same, onnx="InstanceNormalization", attrs={"epsilon": real}),
+    OpInfo("nn.instance_norm", (3, 3), same, onnx="InstanceNormalization", attrs={"epsilon": real}, traits=_LAYER),
     OpInfo(
         "nn.group_norm",
         (3, 3),
         same,
         onnx="GroupNormalization",
         attrs={"epsilon": real, "num_groups": integer, "stash_type": integer},
+        traits=_LAYER,
     ),
     OpInfo(
         "nn.layer_norm",
@@ -149,6 +153,7 @@ ROWS = (
         same,
         onnx="LayerNormalization",
         attrs={"axis": integer, "epsilon": real, "stash_type": integer},
+        traits=_LAYER,
     ),
     OpInfo(
         "nn.rms_norm",
@@ -156,6 +161,7 @@ ROWS = (
         same,
         onnx="RMSNormalization",
         attrs={"axis": integer, "epsilon": real, "stash_type": integer},
+        traits=_LAYER,
     ),
 )
 

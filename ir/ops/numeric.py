@@ -13,7 +13,7 @@ from ..provenance import Refusal
 from ..tensor import Array
 from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
 from .inference import broadcast, elementwise, same
-from .row import MANY, Evaluate, Inputs, NodeView, OpInfo, integer
+from .row import MANY, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
 
 LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 """Attributes that operators with two operands have before opset 7."""
@@ -81,7 +81,15 @@ def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
     return evaluate
 
 
-def _arithmetic(name: str, onnx: str, evaluate: Evaluate, *, wide: int | None = None) -> OpInfo:
+_EXACT = frozenset({Trait.EXACT_AT_RUNTIME})
+_BROADCASTS = frozenset({Trait.BROADCASTS})
+_ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.EXACT_AT_RUNTIME})
+_EXTREMUM = _BROADCASTS | _EXACT | {Trait.COMBINES}
+
+
+def _arithmetic(
+    name: str, onnx: str, evaluate: Evaluate, affine: str, *traits: Trait, wide: int | None = None
+) -> OpInfo:
     return OpInfo(
         name,
         (2, 2),
@@ -91,23 +99,42 @@ def _arithmetic(name: str, onnx: str, evaluate: Evaluate, *, wide: int | None = 
         when=has_no_legacy_axis,
         attrs=LIMITED_BROADCAST,
         wide=wide,
+        affine=affine,
+        traits=frozenset({Trait.ALIGNED, Trait.BROADCASTS, *traits}),
     )
 
 
 ROWS = (
-    _arithmetic("multiply", "Mul", binary(np.multiply), wide=1),
-    _arithmetic("add", "Add", binary(np.add), wide=1),
-    _arithmetic("subtract", "Sub", binary(np.subtract)),
-    _arithmetic("divide", "Div", evaluate_divide),
-    OpInfo("negative", (1, 1), same, unary(np.negative), onnx="Neg"),
-    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt"),
-    OpInfo("reciprocal", (1, 1), same, unary(_reciprocal), onnx="Reciprocal"),
-    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor"),
-    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil"),
-    OpInfo("power", (2, 2), broadcast, evaluate_power, onnx="Pow", when=has_numpy_broadcast, attrs=LIMITED_BROADCAST),
-    OpInfo("mod", (2, 2), broadcast, evaluate_mod, onnx="Mod", attrs={"fmod": integer}),
-    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max"),
-    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min"),
-    OpInfo("add_n", (1, MANY), broadcast, onnx="Sum"),
-    OpInfo("mean_n", (1, MANY), broadcast, onnx="Mean"),
+    _arithmetic("multiply", "Mul", binary(np.multiply, wide=True), "mul", *_EXACT, wide=1),
+    _arithmetic("add", "Add", binary(np.add, wide=True), "add", *_EXACT, Trait.COMBINES, Trait.SUM, wide=1),
+    _arithmetic("subtract", "Sub", binary(np.subtract), "sub", *_EXACT, Trait.COMBINES, Trait.SUM),
+    _arithmetic("divide", "Div", evaluate_divide, "div"),
+    OpInfo("negative", (1, 1), same, unary(np.negative), onnx="Neg", affine="neg", traits=_ELEMENTWISE),
+    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt", traits=_ELEMENTWISE),
+    OpInfo("reciprocal", (1, 1), same, unary(_reciprocal), onnx="Reciprocal", traits=_ELEMENTWISE),
+    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor", traits=_ELEMENTWISE),
+    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil", traits=_ELEMENTWISE),
+    OpInfo(
+        "power",
+        (2, 2),
+        broadcast,
+        evaluate_power,
+        onnx="Pow",
+        when=has_numpy_broadcast,
+        attrs=LIMITED_BROADCAST,
+        traits=_BROADCASTS | {Trait.EVALUATED_FOR_INTEGERS},
+    ),
+    OpInfo(
+        "mod",
+        (2, 2),
+        broadcast,
+        evaluate_mod,
+        onnx="Mod",
+        attrs={"fmod": integer},
+        traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
+    ),
+    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max", traits=_EXTREMUM),
+    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min", traits=_EXTREMUM),
+    OpInfo("add_n", (1, MANY), broadcast, onnx="Sum", affine="sum", traits=_BROADCASTS | {Trait.COMBINES, Trait.SUM}),
+    OpInfo("mean_n", (1, MANY), broadcast, onnx="Mean", affine="mean", traits=_BROADCASTS | {Trait.COMBINES}),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..graph import Node
 from ..types import Dim, TensorType
 from .inference import Types, input_dtype, input_shape, listed
-from .row import Constants, OpInfo, integer, integers, positive_integers
+from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
 
 _WINDOW = {
     "ceil_mode": integer,
@@ -44,11 +44,21 @@ def infer_global_pool(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, None if shape is None else (*shape[:2], *(1,) * (len(shape) - 2))),)
 
 
+_AVERAGE = frozenset({Trait.AVERAGES})
+_EXTREMUM = frozenset({Trait.EXTREMUM})
+
 ROWS = (
-    OpInfo("nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW),
-    OpInfo("nn.avg_pool", (1, 1), infer_pool, onnx="AveragePool", attrs={**_WINDOW, "count_include_pad": integer}),
+    OpInfo("nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW, traits=_EXTREMUM),
+    OpInfo(
+        "nn.avg_pool",
+        (1, 1),
+        infer_pool,
+        onnx="AveragePool",
+        attrs={**_WINDOW, "count_include_pad": integer},
+        traits=_AVERAGE,
+    ),
     OpInfo("nn.lp_pool", (1, 1), infer_pool, onnx="LpPool", attrs={**_WINDOW, "p": integer}),
-    OpInfo("nn.global_max_pool", (1, 1), infer_global_pool, onnx="GlobalMaxPool"),
-    OpInfo("nn.global_avg_pool", (1, 1), infer_global_pool, onnx="GlobalAveragePool"),
+    OpInfo("nn.global_max_pool", (1, 1), infer_global_pool, onnx="GlobalMaxPool", traits=_EXTREMUM),
+    OpInfo("nn.global_avg_pool", (1, 1), infer_global_pool, onnx="GlobalAveragePool", traits=_AVERAGE),
     OpInfo("nn.global_lp_pool", (1, 1), infer_global_pool, onnx="GlobalLpPool", attrs={"p": integer}),
 )

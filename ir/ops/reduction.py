@@ -12,7 +12,7 @@ from ..tensor import Array, round_to
 from ..types import TensorType, dtype_of
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, is_given, listed, normal_axes
-from .row import Constants, Evaluate, Inputs, OpInfo, integer, integers
+from .row import Constants, Evaluate, Inputs, OpInfo, Trait, integer, integers
 
 
 def infer_reduction(node: Node, constants: Constants) -> Types:
@@ -59,16 +59,18 @@ def _norm(order: int) -> Callable[..., Array]:
     return norm
 
 
-def _row(name: str, onnx: str, function: Callable[..., Array], *, of_integers: bool = False) -> OpInfo:
+def _row(name: str, onnx: str, function: Callable[..., Array], *traits: Trait, of_integers: bool = False) -> OpInfo:
     evaluate = _reduction(function, of_integers=of_integers)
     attrs = {"axes": integers, "keepdims": integer, "noop_with_empty_axes": integer}
-    return OpInfo(name, (1, 2), infer_reduction, evaluate, onnx=onnx, attrs=attrs)
+    return OpInfo(
+        name, (1, 2), infer_reduction, evaluate, onnx=onnx, attrs=attrs, traits=frozenset({Trait.REDUCES, *traits})
+    )
 
 
 ROWS = (
-    _row("max", "ReduceMax", np.max, of_integers=True),
-    _row("min", "ReduceMin", np.min, of_integers=True),
-    _row("mean", "ReduceMean", np.mean),
+    _row("max", "ReduceMax", np.max, Trait.EXTREMUM, of_integers=True),
+    _row("min", "ReduceMin", np.min, Trait.EXTREMUM, of_integers=True),
+    _row("mean", "ReduceMean", np.mean, Trait.AVERAGES),
     _row("sum", "ReduceSum", np.sum, of_integers=True),
     _row("reduce_l1", "ReduceL1", _norm(1)),
     _row("reduce_l2", "ReduceL2", _norm(2)),

@@ -22,7 +22,7 @@ from .inference import (
     normal_axes,
     same,
 )
-from .row import Constants, Inputs, NodeView, OpInfo, integer, integers
+from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, integers
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 
@@ -234,14 +234,59 @@ def evaluate_broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         raise NotEvaluable(str(error)) from None
 
 
+_ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
+_EXACT_MOVE = frozenset({Trait.EXACT_AT_RUNTIME, Trait.MOVES})
+_RESHAPES = _EXACT_MOVE | {Trait.RESHAPES}
+_AXES = {"axes": integers}
+
 ROWS = (
-    OpInfo("identity", (1, 1), same, identity, onnx="Identity"),
-    OpInfo("cast", (1, 1), infer_cast, evaluate_cast, onnx="Cast", when=has_numeric_target),
-    OpInfo("cast_like", (2, 2), infer_cast_like, evaluate_cast, onnx="CastLike", by_type=frozenset({1})),
-    OpInfo("reshape", (1, 2), infer_reshape, evaluate_reshape, onnx="Reshape", attrs={"allowzero": integer}),
-    OpInfo("expand_dims", (1, 2), infer_expand_dims, evaluate_expand_dims, onnx="Unsqueeze", attrs={"axes": integers}),
-    OpInfo("squeeze", (1, 2), infer_squeeze, evaluate_squeeze, onnx="Squeeze", attrs={"axes": integers}),
-    OpInfo("nn.batch_flatten", (1, 1), infer_flatten, evaluate_flatten, onnx="Flatten", attrs={"axis": integer}),
-    OpInfo("transpose", (1, 1), infer_transpose, evaluate_transpose, onnx="Transpose", attrs={"perm": integers}),
-    OpInfo("broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand"),
+    OpInfo("identity", (1, 1), same, identity, onnx="Identity", traits=_EXACT_MOVE | _ELEMENTWISE),
+    OpInfo("cast", (1, 1), infer_cast, evaluate_cast, onnx="Cast", when=has_numeric_target, traits=_ELEMENTWISE),
+    OpInfo(
+        "cast_like",
+        (2, 2),
+        infer_cast_like,
+        evaluate_cast,
+        onnx="CastLike",
+        by_type=frozenset({1}),
+        traits=_ELEMENTWISE,
+    ),
+    OpInfo(
+        "reshape",
+        (1, 2),
+        infer_reshape,
+        evaluate_reshape,
+        onnx="Reshape",
+        attrs={"allowzero": integer},
+        traits=_RESHAPES,
+    ),
+    OpInfo(
+        "expand_dims",
+        (1, 2),
+        infer_expand_dims,
+        evaluate_expand_dims,
+        onnx="Unsqueeze",
+        attrs=_AXES,
+        traits=_RESHAPES,
+    ),
+    OpInfo("squeeze", (1, 2), infer_squeeze, evaluate_squeeze, onnx="Squeeze", attrs=_AXES, traits=_RESHAPES),
+    OpInfo(
+        "nn.batch_flatten",
+        (1, 1),
+        infer_flatten,
+        evaluate_flatten,
+        onnx="Flatten",
+        attrs={"axis": integer},
+        traits=_RESHAPES,
+    ),
+    OpInfo(
+        "transpose",
+        (1, 1),
+        infer_transpose,
+        evaluate_transpose,
+        onnx="Transpose",
+        attrs={"perm": integers},
+        traits=_EXACT_MOVE,
+    ),
+    OpInfo("broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand", traits=_EXACT_MOVE),
 )

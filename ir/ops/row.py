@@ -39,6 +39,12 @@ Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
 """Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the runtime."""
 
+Function = Callable[[Array], Array]
+"""A real function of one variable, on every element of a float64 array."""
+
+MakeFunction = Callable[[Node], Function]
+"""Return the function that a node computes on each element, up to rounding."""
+
 Condition = Callable[[NodeView], Refusal | None]
 """Return why an ONNX node is not the in-house operator, None where it is."""
 
@@ -51,6 +57,28 @@ class Trait(Enum):
 
     MADE_BY_PASSES = "no ONNX node becomes it, though it is written as one"
     DECIDES_RANK = "its result has the rank of its weight, whatever the model declares"
+    ABSORBS = "a layer whose weights or biases take in affines"
+    LINEAR = "a convolution, dense layer or matrix product"
+    BIASED = "a linear layer that takes a bias as its third operand"
+    HEAVY = "its work is more than what it reads and writes"
+
+    ELEMENTWISE = "it maps each element of its first operand by itself, other operands are scalars or types"
+    BROADCASTS = "it combines corresponding elements of all operands, as numpy broadcasts them"
+    ALIGNED = "its attribute `axis`, if given, aligns the second operand"
+    REDUCES = "it reduces axes, those of attribute or operand `axes`"
+    RECTIFIER = "it multiplies negative numbers by a slope, and keeps the others"
+    NOT_NEGATIVE = "it makes no negative number"
+    SUM = "it adds or subtracts its operands"
+    COMBINES = "its operands are data of equal standing, such as the branches of a residual connection"
+
+    MOVES = "each element of its result is an element of its data"
+    RESHAPES = "it keeps all elements in their order"
+    AVERAGES = "each element of its result is a weighted mean of elements of its data"
+    EXTREMUM = "each element of its result is the greatest or least of some elements of its data"
+
+    EXACT_AT_RUNTIME = "a runtime computes it to the same bits as irc"
+    EVALUATED_FOR_INTEGERS = "irc evaluates it for integers only"
+    GROWS = "its result is larger than its operands"
 
     __hash__ = object.__hash__  # that of Enum is written in Python, and slow
 
@@ -65,11 +93,13 @@ class OpInfo:
 
     - `inputs`: the least and the greatest number of inputs; `outputs`: the number of outputs.
     - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them itself.
-    - `onnx` is the operator's name in ONNX, `when` the condition under which an ONNX node is this operator,
-      `max_results` the number of results that a node may have in every opset.
+    - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the condition under which an
+      ONNX node is this operator, `max_results` the number of results that a node may have in every opset.
     - `attrs` checks the attributes that irc reads.
     - `by_type` lists the inputs that are needed by type only.
     - `wide` is the input that may be a float64 parameter beside narrower data.
+    - `function` makes the real function that the operator computes on each element, up to rounding.
+    - `affine` is the kind under which fold maps list the operator where it is an affine: mul, add, sub, div, ...
     - A `pure` operator may be erased where nobody reads its results.
     - `channels` is reserved for how a channel passes from input to output.
     """
@@ -79,12 +109,15 @@ class OpInfo:
     infer: Infer
     evaluate: Evaluate | None = None
     onnx: str | None = None
+    since: int = 1
     when: Condition | None = None
     attrs: Mapping[str, Check] = field(default_factory=dict)
     by_type: frozenset[int] = frozenset()
     outputs: int = 1
     max_results: int = 1
     wide: int | None = None
+    function: MakeFunction | None = None
+    affine: str | None = None
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Callable[[Node], object] | None = None
@@ -127,3 +160,9 @@ def number(value: Attribute) -> bool:
 def real(value: Attribute) -> bool:
     """Check for one float."""
     return isinstance(value, float)
+
+
+def text_of(node: Node, name: str, default: str) -> str:
+    """Return an attribute that is a string."""
+    found = node.attrs.get(name, default)
+    return found.decode(errors="replace") if isinstance(found, bytes) else found if isinstance(found, str) else default

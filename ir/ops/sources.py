@@ -9,7 +9,7 @@ from ..tensor import Array, Tensor
 from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, dtype_only, input_shape, listed
-from .row import Constants, Inputs, OpInfo, integer
+from .row import Constants, Inputs, OpInfo, Trait, integer
 
 _FIRST = frozenset({0})
 
@@ -102,7 +102,9 @@ ROWS = (
     OpInfo("constant", (0, 0), infer_constant, evaluate_constant),
     OpInfo("variable", (0, 0), infer_constant, pure=False),
     OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape"),
-    OpInfo("arange", (3, 3), dtype_only, evaluate_arange, onnx="Range"),
+    OpInfo(
+        "arange", (3, 3), dtype_only, evaluate_arange, onnx="Range", traits=frozenset({Trait.EVALUATED_FOR_INTEGERS})
+    ),
     OpInfo(
         "shape_of",
         (1, 1),

@@ -130,8 +130,9 @@ def evaluate_matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
 
 
-_LAYER = frozenset({Trait.DECIDES_RANK})
-_MADE = frozenset({Trait.MADE_BY_PASSES})
+_LINEAR = frozenset({Trait.ABSORBS, Trait.HEAVY, Trait.LINEAR})
+_LAYER = _LINEAR | {Trait.BIASED, Trait.DECIDES_RANK}
+_MADE = frozenset({Trait.ALIGNED, Trait.MADE_BY_PASSES})
 
 ROWS = (
     OpInfo("nn.conv", (2, 3), infer_conv, onnx="Conv", attrs=_WINDOW, wide=2, traits=_LAYER),
@@ -153,6 +154,16 @@ ROWS = (
         wide=2,
         traits=_LAYER,
     ),
-    OpInfo("matmul", (2, 2), infer_matmul, evaluate_matmul, onnx="MatMul"),
-    OpInfo("nn.bias_add", (2, 2), same, binary(np.add), onnx="Add", attrs={"axis": integer}, wide=1, traits=_MADE),
+    OpInfo("matmul", (2, 2), infer_matmul, evaluate_matmul, onnx="MatMul", traits=_LINEAR),
+    OpInfo(
+        "nn.bias_add",
+        (2, 2),
+        same,
+        binary(np.add, wide=True),
+        onnx="Add",
+        attrs={"axis": integer},
+        wide=1,
+        affine="add",
+        traits=_MADE,
+    ),
 )

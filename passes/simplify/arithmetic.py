@@ -6,8 +6,9 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.ops import BIASED
+from ...ir.ops import has_trait
 from ...ir.ops.evaluation import align
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
@@ -163,7 +164,7 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
         if (
             shape is None
             or not 0 <= axis <= len(shape) - constant.ndim
-            or (data.node is not None and data.node.op in BIASED)
+            or (data.node is not None and has_trait(data.node, Trait.BIASED))
         ):
             return None
         constant = align(constant, axis, len(shape))

@@ -22,8 +22,10 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops import has_trait, ops_with
 from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.reshaping import permutation
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
@@ -32,62 +34,8 @@ from .rules import MAX_BYTES, Rules, data_of
 
 Perm = tuple[int, ...]
 
-UNARY = frozenset(
-    (
-        *(
-            "nn.relu",
-            "nn.leaky_relu",
-            "nn.dropout",
-            "abs",
-            "cast",
-            "cast_like",
-            "ceil",
-            "clip",
-            "floor",
-            "hard_sigmoid",
-        ),
-        *("identity", "logical_not", "negative", "reciprocal", "sqrt", "::Celu", "::Cos", "::Elu", "::Erf", "::Exp"),
-        *(
-            "::Gelu",
-            "::HardSwish",
-            "::Log",
-            "::Mish",
-            "::Round",
-            "::Selu",
-            "::Sigmoid",
-            "::Sign",
-            "::Sin",
-            "::Softplus",
-        ),
-        *("::Softsign", "::Tanh", "::ThresholdedRelu"),
-    )
-)
-"""Operators on each element of their first operand by itself."""
-
-BROADCAST = frozenset(
-    (
-        *(
-            "add",
-            "add_n",
-            "divide",
-            "equal",
-            "greater",
-            "greater_equal",
-            "less",
-            "less_equal",
-            "logical_and",
-            "logical_or",
-        ),
-        *("logical_xor", "maximum", "mean_n", "minimum", "multiply", "nn.prelu", "power", "subtract", "where"),
-    )
-)
-"""Operators on corresponding elements of all operands."""
-
 MAX_REGION = 1024
 """Operators in the largest region that is considered: a transpose that cannot go costs no more than that."""
-
-REDUCE = frozenset(("max", "mean", "min", "reduce_l1", "reduce_l2", "sum"))
-"""Operators that reduce axes."""
 
 
 def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
@@ -329,16 +277,16 @@ def _edit(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
     shape = shape_of(node.output.type)
     if shape is None or len(shape) != len(perm):
         return None
-    if node.op in UNARY:
+    if has_trait(node, Trait.ELEMENTWISE):
         first = node.inputs[0]
         return _Edit([0]) if first is not None and _has_rank(first, perm) else None
-    if node.op in BROADCAST:
+    if has_trait(node, Trait.BROADCASTS):
         return _broadcast(node, perm, evaluator)
     special: dict[str, Callable[[Node, Perm, ShapeEvaluator], _Edit | None]] = {
         "concatenate": _concatenate,
         "nn.pad": _pad,
     }
-    if node.op in REDUCE:
+    if has_trait(node, Trait.REDUCES):
         return _reduce(node, perm, evaluator)
     return special[node.op](node, perm, evaluator) if node.op in special else None
 
@@ -416,6 +364,6 @@ def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
 
 RULES: Rules = {
     "transpose": (merge_transposes, drop_empty_transpose, move_region),
-    **dict.fromkeys(REDUCE, (reduce_transposed,)),
+    **dict.fromkeys(ops_with(Trait.REDUCES), (reduce_transposed,)),
 }
 """The rules for each operator, in the order in which they are tried."""

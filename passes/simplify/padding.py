@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of, is_given, listed
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.types import dtype_of, shape_of
 from .elementwise import clip_bounds
@@ -58,7 +60,7 @@ def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
     if node.op == "clip":
         bounds = clip_bounds(node, evaluator)
         return bounds is not None and bounds[0] is not None and bounds[0] >= 0
-    return node.op in ("nn.relu", "abs", "hard_sigmoid", "::Sigmoid")
+    return has_trait(node, Trait.NOT_NEGATIVE)
 
 
 def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], float] | None:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of, is_given, listed
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import numpy_dtype
 from ...ir.types import dtype_of, shape_of
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import Rules, become_constant, data_of, int_vector, substitute
-
-RESHAPES = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims")
-"""Operators that keep the elements in their order."""
 
 
 def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
@@ -131,7 +130,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), flatten, squeeze and unsqueeze being reshapes"""
     producer = data_of(node).node
-    if producer is None or producer.op not in RESHAPES:
+    if producer is None or not has_trait(producer, Trait.RESHAPES):
         return False
     if any(
         op.op == "reshape" and op.attrs.get("allowzero") and _target(op, evaluator) is None for op in (producer, node)

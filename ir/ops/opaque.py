@@ -1,0 +1,51 @@
+"""Operators of which irc knows little more than their ONNX name: recurrent layers, quantization, gathering, ordering.
+
+Their types are those that onnx's shape inference finds.
+"""
+
+from __future__ import annotations
+
+from .inference import unknown
+from .row import MANY, OpInfo, Trait, integer
+
+
+def _row(
+    name: str,
+    onnx: str,
+    inputs: tuple[int, int],
+    *traits: Trait,
+    since: int = 1,
+    max_results: int = 1,
+    integers: tuple[str, ...] = (),
+) -> OpInfo:
+    return OpInfo(
+        name,
+        inputs,
+        unknown,
+        onnx=onnx,
+        since=since,
+        max_results=max_results,
+        attrs=dict.fromkeys(integers, integer),
+        traits=frozenset(traits),
+    )
+
+
+ROWS = (
+    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2),
+    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2),
+    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3),
+    _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
+    _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size")),
+    _row("dequantize", "DequantizeLinear", (2, 3), Trait.GROWS, since=10, integers=("axis", "block_size")),
+    _row("topk", "TopK", (1, 2), max_results=2, integers=("axis", "largest", "sorted")),
+    _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
+    _row("argmin", "ArgMin", (1, 1), integers=("axis", "keepdims", "select_last_index")),
+    _row("nonzero", "NonZero", (1, 1), since=9),
+    _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",)),
+    _row("gather", "GatherElements", (2, 2), since=11, integers=("axis",)),
+    _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",)),
+    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",)),
+    _row("scatter_nd", "ScatterND", (3, 3), since=11),
+    _row("isnan", "IsNaN", (1, 1), since=9),
+    _row("isinf", "IsInf", (1, 1), since=10),
+)
