@@ -31,7 +31,7 @@ from . import (
     weighted,
 )
 from .evaluation import has_wide_parameter
-from .row import OpInfo, Trait
+from .row import Function, OpInfo, Trait
 
 FAMILIES = (
     sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping, indexing, opaque,
@@ -65,6 +65,18 @@ def has_trait(node: Node, trait: Trait) -> bool:
     return info is not None and trait in info.traits
 
 
+def affine_kind(node: Node) -> str:
+    """Return the kind of affine that `node` is where its other operands are constant; empty where it is none."""
+    info = OPS.get(node.op)
+    return "" if info is None else info.affine
+
+
+def function_of(node: Node) -> Function | None:
+    """Return the function that `node` computes on each element, None where it is none that irc knows."""
+    info = OPS.get(node.op)
+    return None if info is None or info.function is None else info.function(node)
+
+
 def is_wide(node: Node) -> bool:
     """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine parameter."""
     info = OPS.get(node.op)
@@ -88,6 +100,3 @@ def sole_reader(value: Value) -> Node | None:
                 return None
             found = node
     return found
-
-
-BIASED = ops_with(Trait.BIASED)

@@ -117,7 +117,7 @@ class OpInfo:
     max_results: int = 1
     wide: int | None = None
     function: MakeFunction | None = None
-    affine: str | None = None
+    affine: str = ""
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Callable[[Node], object] | None = None

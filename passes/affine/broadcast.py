@@ -12,13 +12,15 @@ from itertools import islice
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.ops import has_trait
 from ...ir.ops.evaluation import align
+from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
-from .operands import ALIGNED, Parameters, parameter_axis
+from .operands import Parameters, parameter_axis
 from .transfer import Transfer, check_no_shift, check_scale_sign, is_extent, unknown_shape
 
 Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
@@ -44,7 +46,7 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Pa
             array = array.astype(np.float64)
             if node.op == "nn.bias_add" and affine.axis not in (None, axis):
                 raise Refused("axis_mismatch", f"{node.label}: its parameter is a vector along another axis")
-            if node.opset < 7 and node.op in ALIGNED and (axis is None or affine.axis not in (None, axis)):
+            if node.opset < 7 and has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis)):
                 raise Refused("unsupported_op", f"{node.label}: constants do not broadcast before opset 7")
             if axis is not None and i == 1:
                 if rank is None or axis + array.ndim > rank:

@@ -9,13 +9,13 @@ import numpy as np
 
 from ...ir.graph import Graph, Node
 from ...ir.module import Module
-from ...ir.ops import sole_reader
+from ...ir.ops import affine_kind, sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to
 from ...ir.types import dtype_of
 from .algebra import CANCELLATION, Affine
 from .operands import Parameters
-from .recognise import ARITHMETIC, AffineOp, find_affine, recognise
+from .recognise import AffineOp, find_affine, recognise
 
 MAX_NUMBERS = 1 << 20
 """Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
@@ -59,7 +59,7 @@ class Chain:
             if sole_reader(op.result) is not following.nodes[0]:
                 return False
         reader = sole_reader(self.ops[-1].result)
-        return reader is None or reader.op not in ARITHMETIC
+        return reader is None or not affine_kind(reader)
 
 
 class ChainFinder:
@@ -85,7 +85,7 @@ class ChainFinder:
         nodes = graph.nodes()[::-1]
         while nodes:
             node = nodes.pop()
-            if node.op not in ARITHMETIC or node.graph is None:
+            if not affine_kind(node) or node.graph is None:
                 continue
             if node in visited:
                 visited.remove(node)

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
-from ...ir.ops import BIASED
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, round_to
 from ...ir.types import DType, dtype_of
@@ -150,7 +151,7 @@ class Committer:
         if old is None and first.op == "nn.bias_add":
             old = first.inputs[1]
         hint = bias_name(node) if old is None else old.name
-        narrow = None if node.op in BIASED else fold.dtype
+        narrow = None if has_trait(node, Trait.BIASED) else fold.dtype
         constant = (
             self.rewriter.constant(ArrayTensor(np.ascontiguousarray(fold.bias)), before=node, hint=hint)
             if narrow is None

@@ -114,7 +114,7 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
         elements = params.evaluator.exact(value)
     if tensor is None or elements is None:
         producer = value.node
-        if producer is not None and producer.op == "::DequantizeLinear" and params.quantized:
+        if producer is not None and producer.op == "dequantize" and params.quantized:
             return _dequantized(node, index, producer, params)
         reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code

@@ -9,15 +9,14 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
 from ...ir.ops.inference import is_given, listed
+from ...ir.ops.row import Trait
 from ...ir.tensor import Array, Tensor
 from ...ir.types import ELEMENT_COUNT_LIMIT, Dim, dtype_of, element_count, shape_of
 
 _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 """Element types whose greatest number numpy finds fast."""
-
-ALIGNED = ("multiply", "add", "subtract", "divide", "nn.bias_add")
-"""Operators whose second operand may be aligned at an axis."""
 
 
 class Parameters:
@@ -103,7 +102,7 @@ def number(node: Node, params: Parameters, name: str, index: int, default: float
 def parameter_axis(node: Node) -> int | None:
     """The axis, counted from the left, that the second operand of an arithmetic operator is aligned at, if it is."""
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
-    return axis if isinstance(axis, int) and node.op in ALIGNED else None
+    return axis if isinstance(axis, int) and has_trait(node, Trait.ALIGNED) else None
 
 
 def text(node: Node, name: str, default: str) -> str:

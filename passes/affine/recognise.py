@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
+from ...ir.ops import affine_kind
 from ...ir.ops.normalization import first_of_channel
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, numpy_dtype
@@ -30,10 +31,6 @@ MOST_SEARCHED = 64
 
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
 """What exporters put between an initializer and the operator that it is a parameter of."""
-
-ARITHMETIC = frozenset(
-    ("multiply", "add", "subtract", "divide", "negative", "nn.bias_add", "add_n", "mean_n"),
-)
 
 
 @record(slots=False)
@@ -89,7 +86,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
-    if node.op not in ARITHMETIC or len(node.outputs) != 1:
+    if not affine_kind(node) or len(node.outputs) != 1:
         return None
     dtype = dtype_of(node.output.type)
     if dtype is not None and not dtype.is_float:
@@ -191,7 +188,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     axis, constant = placed
     with np.errstate(all="ignore"):
         pair = _scale_and_shift(node.op, constant, left=side == 0)
-    if node.op in SUMS:
+    if affine_kind(node) in SUMS:
         check_not_rounding(node, constant, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
 
@@ -266,6 +263,6 @@ def not_constant(value: Value | None) -> Refused:
     if initializer is not None:
         return Refused("overridable_initializer", f"%{initializer.name} is an initializer that callers may override")
     producer = value.node if value is not None else None
-    if producer is not None and producer.op.endswith("::DequantizeLinear"):
+    if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
         return Refused("quantized_weight", f"%{name} is dequantized at run time")
     return Refused("non_constant_params", f"%{name} is no constant")

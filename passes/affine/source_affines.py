@@ -10,6 +10,7 @@ from ...ir.attributes import RegionRef
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
+from ...ir.ops import affine_kind
 from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
@@ -21,16 +22,6 @@ from .statistics import Statistic, StatisticRef, statistic_refs, statistics
 USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
 """Element types of parameters that an imported tensor certainly can be read in."""
 
-KINDS = {
-    "multiply": "mul",
-    "add": "add",
-    "subtract": "sub",
-    "divide": "div",
-    "negative": "neg",
-    "nn.bias_add": "add",
-    "add_n": "sum",
-    "mean_n": "mean",
-}
 UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
 """Reasons for which an operation is recorded though it is not known to be an affine."""
 
@@ -54,7 +45,7 @@ def collect_sources(module: Module) -> None:
         for node in graph.nodes():
             if node.op in BATCH_NORMS and len(node.inputs) >= 5:
                 source = _batch_norm(node, scope, index, evaluator)
-            elif node.op in KINDS and node.origins:
+            elif affine_kind(node) and node.origins:
                 source = _arithmetic(node, scope, index, evaluator)
             else:
                 source = None
@@ -176,16 +167,17 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return _undecided(node, scope, index) if refused.refusal.code in UNDECIDED else None
     if op is None:
         return None
+    kind = affine_kind(node)
     params: dict[str, Param] = {}
     if op.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
         params[key] = Param(op.parameter.name, _known(op.parameter, evaluator))
     return SourceAffine(
         origin=_origin(node),
-        kind=KINDS[node.op],
+        kind=kind,
         scope=scope,
         name=node.name,
-        op_type=KINDS[node.op].capitalize(),
+        op_type=kind.capitalize(),
         index=index,
         input=op.data.name,
         output=node.output.name,
@@ -198,7 +190,7 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
     """An operation that is an affine if only its constant, or the rank of its data, were certain."""
-    kind = KINDS[node.op]
+    kind = affine_kind(node)
     return SourceAffine(
         origin=_origin(node),
         kind=kind,

@@ -15,7 +15,8 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
 from ...ir.module import Module
-from ...ir.ops import sole_reader
+from ...ir.ops import has_trait, sole_reader
+from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, round_to, to_float64
@@ -30,7 +31,6 @@ from ..affine.planner import Planner
 from ..affine.statistics import statistic_refs
 from ..affine.table import affine_rule
 from ..infra import Pass, PassContext
-from .layer_pair import LAYERS
 from .linear import Linear, read_linear
 from .moments import Moments, propagate
 
@@ -75,7 +75,7 @@ class BiasCorrection(Pass):
         left = total = 0
         for graph in module.graphs():
             for node in list(graph):
-                linear = read_linear(node, params) if node.op in LAYERS else None
+                linear = read_linear(node, params) if has_trait(node, Trait.LINEAR) else None
                 if linear is None:
                     continue
                 total += 1

@@ -19,7 +19,9 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
+from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of
+from ...ir.ops.row import Trait
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
@@ -28,10 +30,7 @@ from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.plan import Plan
 from ..infra import Pass, PassContext
-from .layer_pair import LAYERS, Link, Linker
-
-COMBINERS = ("add", "add_n", "subtract", "mean_n", "maximum", "minimum", "where")
-"""Operators whose operands must be scaled together: layers on all sides make one link."""
+from .layer_pair import Link, Linker
 
 THROUGH = ("any", "activation")
 BETWEEN = ("nn.relu", "nn.prelu")
@@ -115,7 +114,7 @@ class _Equalizer:
         for node in list(graph):
             if node in done or node.graph is None:
                 continue
-            if node.op in LAYERS or (node.op in COMBINERS and self.options.through == "any"):
+            if has_trait(node, Trait.LINEAR) or (has_trait(node, Trait.COMBINES) and self.options.through == "any"):
                 moved = self.equalize(node.output, done) or moved
         return moved
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...ir.graph import Value
 from ...ir.module import Module
-from ...ir.ops import sole_reader
+from ...ir.ops import has_trait, sole_reader
+from ...ir.ops.row import Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
@@ -23,7 +24,7 @@ from ..affine.operands import implicit_padding
 from ..affine.source_affines import values_of
 from ..affine.statistics import Statistic
 from ..infra import Pass, PassContext
-from .layer_pair import RECTIFIERS, Link, Linker
+from .layer_pair import Link, Linker
 
 PADDING = {"exact": "keep", "ignore": "ignore"}
 SPREADS = ("std", "gamma")
@@ -86,7 +87,7 @@ class HighBiasAbsorption(Pass):
     def link(self, linker: Linker, value: Value, statistic: Statistic) -> Link | None:
         """The absorption at `value`, None where there is nothing to absorb, or no way."""
         reader = sole_reader(value)
-        active = reader is not None and reader.op in RECTIFIERS and reader.inputs[0] is value
+        active = reader is not None and has_trait(reader, Trait.RECTIFIER) and reader.inputs[0] is value
         behind = reader.output if active and reader is not None else None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Value
 from ...ir.module import Module
-from ...ir.ops import BIASED, sole_reader
+from ...ir.ops import has_trait, sole_reader
+from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ..affine.algebra import Affine
@@ -23,12 +24,6 @@ from ..affine.operands import Parameters
 from ..affine.plan import Plan
 from ..affine.planner import Planner
 from ..affine.statistics import StatisticRef, statistic_refs
-
-LAYERS = (*BIASED, "matmul")
-"""Operators at the ends of a link."""
-
-RECTIFIERS = ("nn.relu", "nn.leaky_relu", "nn.prelu")
-"""Activations that are the identity on positive numbers."""
 
 MAX_GROWTH = 1 << 16
 """Bytes by which the constants that a link passes, and new biases, may grow."""
@@ -95,7 +90,7 @@ class Linker:
 
     def _before(self, value: Value, taken: Affine, *, alone: bool) -> Plan:
         """The plan backward. Unless the value must have one reader `alone`, any number may read a layer's result."""
-        if not alone and value.node is not None and value.node.op in LAYERS:
+        if not alone and value.node is not None and has_trait(value.node, Trait.LINEAR):
             return Plan([self.planner.into(value, taken)])
         reader = sole_reader(value)
         if reader is None:
@@ -144,7 +139,7 @@ def _check(link: Link) -> None:
         raise Refused("bias_slot", f"{label}: a layer that it reaches has no bias")
     ends = {"out": 0, "in": 0}
     for side, fold in link.folds():
-        if fold.node.op not in LAYERS:
+        if not has_trait(fold.node, Trait.LINEAR):
             raise Refused("no_foldable_neighbour", f"{fold.node.label} is no layer with a weight")
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
             raise Refused("shared_weight", f"{fold.node.label}: others read its weight")

@@ -8,7 +8,9 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of
+from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
@@ -17,7 +19,6 @@ from ..affine.layers import Fold, read_bias
 from ..affine.operands import Parameters
 from ..affine.table import affine_rule
 from ..affine.zero_padding import shares, steps
-from .layer_pair import LAYERS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +106,7 @@ class Linear:
 def read_linear(node: Node, params: Parameters) -> Linear | None:
     """The layer that `node` is, None where it is none, or its weight is not constant."""
     absorb = affine_rule(node.op).absorb_result
-    if node.op not in LAYERS or absorb is None:
+    if not has_trait(node, Trait.LINEAR) or absorb is None:
         return None
     try:
         fold = absorb(node, Affine(None, ()), params)

@@ -18,7 +18,9 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.module import Module
+from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
+from ...ir.ops.row import Function, Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -28,9 +30,7 @@ from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
 from ..affine.table import affine_rule
-from .activations import Function, smooth
 from .gaussian import Pair, clipped, leaky, transformed
-from .layer_pair import LAYERS
 from .linear import read_linear
 
 GRID = 257
@@ -40,13 +40,6 @@ MAX_CHAIN = 16
 """Elementwise operators in a row that are looked at as one function."""
 MAX_REACHED = 256
 """Values that are looked at to tell whether two operands have something in common."""
-MOVERS = (
-    *("identity", "nn.dropout", "split", "strided_slice", "take", "transpose", "reshape", "expand_dims", "squeeze"),
-    *("nn.batch_flatten", "broadcast_to", "tile", "nn.depth_to_space", "nn.space_to_depth"),
-)
-AVERAGES = ("nn.avg_pool", "nn.global_avg_pool", "mean", "image.resize", "nn.upsampling")
-EXTREMA = ("nn.max_pool", "nn.global_max_pool", "max", "min")
-SUMS = ("add", "add_n", "subtract")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +121,7 @@ class _Propagator:
     def results(self, node: Node) -> Iterable[tuple[Value, Moments]]:
         if all(value in self.found for value in node.outputs):
             return ()
-        if node.op in (*MOVERS, *AVERAGES, *EXTREMA):
+        if has_trait(node, Trait.MOVES) or has_trait(node, Trait.AVERAGES) or has_trait(node, Trait.EXTREMUM):
             return self.moved(node)
         step = find_affine(node, self.params.evaluator)
         if step is not None:
@@ -138,7 +131,7 @@ class _Propagator:
         return () if found is None else [(node.output, found)]
 
     def single(self, node: Node) -> Moments | None:
-        if node.op in SUMS:
+        if has_trait(node, Trait.SUM):
             return self.sum(node)
         if node.op == "multiply":
             return self.product(node)
@@ -163,7 +156,7 @@ class _Propagator:
         """
         data, transfer = self.get(node), affine_rule(node.op).forward
         cubic = text(node, "mode", "nearest") == "cubic"  # overshoots
-        if data is None or transfer is None or (node.op in AVERAGES and cubic):
+        if data is None or transfer is None or (cubic and has_trait(node, Trait.AVERAGES)):
             return []
         names = np.arange(1.0, len(data.mean) + 1)
         try:
@@ -172,7 +165,7 @@ class _Propagator:
             return []
         if carry.constants:
             return []
-        if node.op in EXTREMA:
+        if has_trait(node, Trait.EXTREMUM):
             unknown = np.full_like(data.mean, np.nan)
             data = replace(data, mean=unknown, std=unknown)
         results = []
@@ -292,7 +285,7 @@ class _Propagator:
         if node.op in ("nn.relu", "clip"):
             bounds = self.bounds(node)
             return None if bounds is None else (data, lambda v: np.clip(v, *bounds))
-        function = smooth(node)
+        function = function_of(node)
         return None if function is None else (data, function)
 
     def bounds(self, node: Node) -> tuple[float, float] | None:
@@ -318,7 +311,7 @@ class _Propagator:
         if slope is not None:
             column = slope if slope.ndim == 0 else slope[:, None]
             return x.through(lambda v: np.where(v < 0, column * v, v), leaky(x.mean, x.std, slope))
-        function = smooth(node)
+        function = function_of(node)
         return None if function is None else x.through(function, transformed(x.mean, x.std, function))
 
     def slope(self, node: Node, x: Moments) -> Array | None:
@@ -364,7 +357,7 @@ def _reached(value: Value) -> set[Value]:
     found, stack = {value}, [value]
     while stack and len(found) < MAX_REACHED:
         node = stack.pop().node
-        if node is None or node.op in (*LAYERS, *AVERAGES, "constant"):
+        if node is None or node.op == "constant" or has_trait(node, Trait.LINEAR) or has_trait(node, Trait.AVERAGES):
             continue
         operands = {operand for operand in node.inputs if operand is not None} - found
         found |= operands
