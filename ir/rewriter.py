@@ -219,7 +219,7 @@ class Rewriter:
             if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
                 continue
             info = op_info(node.op)
-            if info is None or not info.pure:
+            if info is None or not info.is_erasable:
                 continue
             inputs = node.inputs
             self._bequeath(node, heir, rule)

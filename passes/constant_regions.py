@@ -13,6 +13,9 @@ from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of
 from .foreign import is_deterministic
 
+KEPT = ("BatchNormalization", "DequantizeLinear")
+"""Foreign forms that are not folded: one that trains, which onnxruntime may crash on, and one that grows."""
+
 EXCHANGED = frozenset(
     dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
 ) - {BF16}
@@ -92,8 +95,7 @@ class ConstantRegions:
         """Whether `node` is an operator of the standard that may be computed, but not by the op table."""
         info = op_info(node.op)
         if info is None:
-            # one that trains is not folded: onnxruntime may even crash on it
-            standard = node.op.rpartition("::")[2] != "BatchNormalization" and is_deterministic(node, self.module)
+            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(node, self.module)
         elif info.evaluate is not None:
             dtype = dtype_of(node.output.type)
             standard = has_trait(node, Trait.EVALUATED_FOR_INTEGERS) and dtype is not None and dtype.is_float

@@ -75,6 +75,7 @@ def _hard_sigmoid(node: Node) -> Function:
 
 
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
+_KEPT = frozenset({Trait.KEPT_UNREAD})
 _RECTIFIER = frozenset({Trait.ELEMENTWISE, Trait.RECTIFIER})
 _POSITIVE = frozenset({Trait.ELEMENTWISE, Trait.NOT_NEGATIVE})
 
@@ -85,7 +86,7 @@ def _row(
     function: MakeFunction | None = None,
     *numbers: str,
     since: int = 1,
-    traits: frozenset[Trait] = _ELEMENTWISE,
+    traits: frozenset[Trait] = _ELEMENTWISE | _KEPT,
 ) -> OpInfo:
     """Make the row of an operator with one operand, whose attributes are `numbers`."""
     attrs: dict[str, Check] = dict.fromkeys(numbers, number)
@@ -93,7 +94,7 @@ def _row(
 
 
 def _along_axis(name: str, onnx: str, *integers: str, since: int = 1) -> OpInfo:
-    return OpInfo(name, (1, 1), same, onnx=onnx, since=since, attrs=dict.fromkeys(integers, integer))
+    return OpInfo(name, (1, 1), same, onnx=onnx, since=since, attrs=dict.fromkeys(integers, integer), traits=_KEPT)
 
 
 ROWS = (
@@ -103,7 +104,7 @@ ROWS = (
     OpInfo("abs", (1, 1), same, evaluate_abs, onnx="Abs", traits=_POSITIVE),
     OpInfo("clip", (1, 3), same, onnx="Clip", traits=_ELEMENTWISE),
     _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_POSITIVE),
-    _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_POSITIVE),
+    _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_POSITIVE | _KEPT),
     _row("tanh", "Tanh", _plain(np.tanh)),
     _row("erf", "Erf", _plain(_erf), since=9),
     _row("exp", "Exp", _plain(np.exp)),
@@ -137,6 +138,8 @@ ROWS = (
     _along_axis("nn.hardmax", "Hardmax", "axis"),
     _along_axis("nn.lp_normalize", "LpNormalization", "axis", "p"),
     _along_axis("nn.lrn", "LRN", "size"),
-    OpInfo("cumsum", (2, 2), same, onnx="CumSum", since=11, attrs={"exclusive": integer, "reverse": integer}),
-    OpInfo("trilu", (1, 2), same, onnx="Trilu", since=14, attrs={"upper": integer}),
+    OpInfo(
+        "cumsum", (2, 2), same, onnx="CumSum", since=11, attrs={"exclusive": integer, "reverse": integer}, traits=_KEPT
+    ),
+    OpInfo("trilu", (1, 2), same, onnx="Trilu", since=14, attrs={"upper": integer}, traits=_KEPT),
 )

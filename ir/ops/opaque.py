@@ -26,7 +26,7 @@ def _row(
         since=since,
         max_results=max_results,
         attrs=dict.fromkeys(integers, integer),
-        traits=frozenset(traits),
+        traits=frozenset({Trait.KEPT_UNREAD, *traits}),
     )
 
 

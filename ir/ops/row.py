@@ -78,6 +78,7 @@ class Trait(Enum):
 
     EXACT_AT_RUNTIME = "a runtime computes it to the same bits as irc"
     EVALUATED_FOR_INTEGERS = "irc evaluates it for integers only"
+    KEPT_UNREAD = "rewrites leave it to DeadCodeElimination where nobody reads it"
     GROWS = "its result is larger than its operands"
 
     __hash__ = object.__hash__  # that of Enum is written in Python, and slow
@@ -121,6 +122,11 @@ class OpInfo:
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Callable[[Node], object] | None = None
+
+    @property
+    def is_erasable(self) -> bool:
+        """Whether rewrites erase the operator where nobody reads its results."""
+        return self.pure and Trait.KEPT_UNREAD not in self.traits
 
 
 def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | None:

@@ -35,7 +35,7 @@ from ..attributes import Attribute
 from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
-from ..ops import OPS
+from ..ops import BY_ONNX_NAME, OPS
 from ..ops.row import OpInfo
 from ..rewriter import infer_types
 from ..tensor import Tensor
@@ -250,7 +250,9 @@ class _Parser(AttributeParser):
             op = self.string()
             return op if "::" in op else f"::{op}"
         if self.token not in OPS:
-            operator = f"an operator{nearest(self.token, OPS)}, in quotes if it is foreign"
+            known = BY_ONNX_NAME.get(self.token)
+            hint = nearest(self.token, OPS) if known is None else f" (perhaps {known.name})"
+            operator = f"an operator{hint}, in quotes if it is foreign"
             self.fail("a node or 'return'" if anonymous and not self.token[:1].isalpha() else operator)
         return self.next()
 

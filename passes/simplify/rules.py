@@ -48,7 +48,7 @@ def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules
 def drop_unread(node: Node, rewriter: Rewriter) -> bool:
     """op(x) -> nothing, where nobody reads a result"""
     info = op_info(node.op)
-    if info is None or not info.pure or node.op == "constant" or node.is_read:
+    if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
         return False
     rewriter.erase(node)
     return True

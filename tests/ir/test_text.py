@@ -282,7 +282,7 @@ CASES = r"""
   ^%x = nn.relu(%x) | a name that is not defined yet in this graph, found '%x'
   %a, ^%a = "F"(%x) | a name that is not defined yet in this graph, found '%a'
   %y = ^nn.dropouts(%x) | an operator (perhaps nn.dropout), in quotes if it is foreign, found 'nn.dropouts'
-  ^Relu(%x) | an operator, in quotes if it is foreign, found 'Relu'
+  ^Relu(%x) | an operator (perhaps nn.relu), in quotes if it is foreign, found 'Relu'
   %y = ^nn.conv(%x) | at least 2 inputs of nn.conv, found 1
   %y = ^nn.relu(%x, %x) | at most 1 inputs of nn.relu, found 2
   %y = nn.relu(%x) ^! f32 | a node or 'return', found '!'
