@@ -175,7 +175,7 @@ graph @main(%x: f32[N,3,8,8], %w_over: f32[4] = f32[4] [1.0, 2.0, 3.0, 4.0], %c:
   %w = constant {value=f32[4,3,3,3] #1a2b3c4d5e6f7a8b}
   %b = constant {value=f32[4] [0.5, 1.0, -2.0, nan]}
   %y = nn.conv(%x, %w, %b) {pads=[1, 1, 1, 1], strides=[1, 1]} : f32[N,4,8,8] loc("conv1")
-  %t = "Sigmoid"(%y) : f32[N,4,8,8]
+  %t = sigmoid(%y) : f32[N,4,8,8]
   %1, _ = "com.acme::Fancy"(%t, _) {alpha=0.5, mode="abc"} : f32[N,4,8,8], ?
   "com.acme::Print":loud(%1, %w_over)
   %r = "If"(%c) {then_branch=region 0, else_branch=region 1} loc("if") {
