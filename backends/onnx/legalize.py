@@ -52,8 +52,6 @@ FLOAT64_EXPANSION = 16
 
 def onnx_op_type(node: Node) -> str | None:
     """Return the ONNX operator that `node` is written as, None if there is none."""
-    if node.op == "nn.bias_add":
-        return "Add"
     info = op_info(node.op)
     if info is not None and info.onnx is not None:
         return info.onnx
