@@ -10,7 +10,7 @@ from ...ir.attributes import RegionRef
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import affine_kind
+from ...ir.ops import OPS, affine_kind
 from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
@@ -26,7 +26,7 @@ UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
 """Reasons for which an operation is recorded though it is not known to be an affine."""
 
 BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
-AFFINES = frozenset((*KINDS, *BATCH_NORMS))
+AFFINES = frozenset((*(name for name, row in OPS.items() if row.affine), *BATCH_NORMS))
 """Operators that an affine of the source may be."""
 
 BATCH_NORM_PARAMS = ("gamma", "beta", "mean", "var")
