@@ -19,16 +19,15 @@ from ..ir.tensor import ScaledTensor
 from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import arrays_path
 from .foldmap import (
-    Arrays,
+    ArrayStore,
     FoldMap,
     MapBuilder,
     NpzWriter,
-    Readings,
-    build_fold_map,
+    PayloadObserver,
+    affine_statuses,
     check_store,
     count_statuses,
-    numbered_layers,
-    statuses,
+    number_layers,
 )
 from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
@@ -58,17 +57,17 @@ class Result:
     @cached_property
     def fold_map(self) -> FoldMap:
         """What became of every affine of the source model."""
-        readings = Readings()
+        observer = PayloadObserver()
         for tensor in self._folded:
-            readings.measure(tensor)
-        fold_map = build_fold_map(self.module, self._model, self._layers, self._names.of, readings)
+            observer.measure(tensor)
+        fold_map = MapBuilder(self.module, self._model, self._layers, self._names.of, observer).build()
         self._check_source()
         return fold_map
 
     def count(self) -> Counter[str]:
         """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
-        found = statuses(self.module, numbered_layers(self.module, self._layers))
-        return count_statuses((became.status, became.reason) for became in found.values())
+        found = affine_statuses(self.module, number_layers(self.module, self._layers))
+        return count_statuses((status.status, status.reason) for status in found.values())
 
     @property
     def operators(self) -> int:
@@ -136,10 +135,10 @@ class Result:
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
-        readings = Readings(Arrays(spill=npz))
-        save(readings.through, check)
+        observer = PayloadObserver(ArrayStore(spill=npz))
+        save(observer.observe, check)
         with writing(fold_map):
-            MapBuilder(self.module, self._model, self._layers, self._names.of, readings).write(target, npz)
+            MapBuilder(self.module, self._model, self._layers, self._names.of, observer).write(target, npz)
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

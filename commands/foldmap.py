@@ -63,7 +63,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from ..backends.foldmap import FoldMap, check
-    from ..backends.foldmap.show import stale_lines
+    from ..backends.foldmap.show import mismatch_lines
     from ..frontends.onnx import read_model
     from ..support.errors import FoldMapError, visible
 
@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace) -> int:
     if found.same:
         sys.stdout.write(f"{options.map} is the fold map of {options.model}\n")
         return 0
-    sys.stdout.writelines(f"{visible(line)}\n" for line in stale_lines(found))
+    sys.stdout.writelines(f"{visible(line)}\n" for line in mismatch_lines(found))
     raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
 
 

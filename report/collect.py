@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from onnx import ModelProto, TensorProto
 
-from ..backends.foldmap import FORMAT, VERSION, FoldMap
 from ..backends.result import Result
 from ..codec.traversal import external_tensors
 from ..frontends.onnx import from_model
@@ -16,6 +15,9 @@ from .layer_rows import affines_of, layers_of, scope_of
 from .model_graph import Data, GraphData, graphs_of
 from .page_text import short
 from .recorder import Recorder, Step, count_operators, value_types
+
+if TYPE_CHECKING:
+    from ..backends.foldmap.entries import LayerEntry, SourceEntry
 
 
 class Measure(TypedDict):
@@ -48,7 +50,7 @@ def collect(
     fold_map = result.fold_map
     before = graphs_of(recorder.source, recorder.types)
     after = graphs_of(result.model, value_types(result.module, result.name_of))
-    _relate(fold_map, before, after)
+    _relate(fold_map.sources, fold_map.layers, before, after)
     return {
         "irc": __version__,
         "model": _model(name, recorder.source),
@@ -80,10 +82,7 @@ def collect_alignment(
     before, after = (
         graphs_of(model, value_types(module)) for model, module in zip((first, second), modules, strict=True)
     )
-    nothing = FoldMap(
-        {"format": FORMAT, "version": VERSION, "sources": [], "layers": [], "statistics": [], "folded_model": {}}
-    )
-    _relate(nothing, before, after)
+    _relate([], [], before, after)
     return {
         "irc": __version__,
         "model": _model(" and ".join(names), first),
@@ -148,7 +147,9 @@ def _external_size(tensor: TensorProto) -> int:
     return sum(lengths)
 
 
-def _relate(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) -> None:
+def _relate(
+    sources: list[SourceEntry], layer_entries: list[LayerEntry], before: list[GraphData], after: list[GraphData]
+) -> None:
     """Write into every operator what became of it (`to`), what it was (`from`), and its `status`.
 
     Places are [graph, operator]. `status` is that of an affine in the source; `layer` for what absorbed something,
@@ -168,7 +169,7 @@ def _relate(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) 
         for old, new in _counterparts(sides[0][scope], sides[1][scope]):
             link(old, new)
     layers: list[Data | None] = []
-    for i, layer in enumerate(fold_map.layers):
+    for i, layer in enumerate(layer_entries):
         graph = sides[1].get(scope_of(layer))
         node = None if graph is None else graph.by_name.get(layer["node"]["name"])
         layers.append(node)
@@ -176,8 +177,8 @@ def _relate(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) 
             node["layer"] = i
             for place in node.get("from", ()):
                 before[place[0]].nodes[place[1]]["layer"] = i
-    number_of = {layer["id"]: i for i, layer in enumerate(fold_map.layers)}
-    for i, source in enumerate(fold_map.sources):
+    number_of = {layer["id"]: i for i, layer in enumerate(layer_entries)}
+    for i, source in enumerate(sources):
         graph = sides[0].get(scope_of(source))
         affine = None if graph is None else graph.by_output.get(source["output"])
         if affine is None:
@@ -186,14 +187,14 @@ def _relate(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) 
         for number in source["layers"]:
             if (target := layers[number_of[number]]) is not None:
                 link(affine, target)
-    _mark(fold_map, before, after)
+    _mark(sources, before, after)
 
 
-def _mark(fold_map: FoldMap, before: list[GraphData], after: list[GraphData]) -> None:
+def _mark(sources: list[SourceEntry], before: list[GraphData], after: list[GraphData]) -> None:
     for graph in before:
         for node in graph.nodes:
             if "affine" in node:
-                node["status"] = fold_map.sources[node["affine"]]["status"]
+                node["status"] = sources[node["affine"]]["status"]
             elif "layer" in node:
                 node["status"] = "layer"
             else:

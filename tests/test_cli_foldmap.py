@@ -55,7 +55,7 @@ def test_unfold_refuses_another_model(
 def test_show_prints_affines_and_layers(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["foldmap", "show", compiled[1]]) == 0
     text = capsys.readouterr().out
-    for words in ("affines: 8 folded", "folded into stem/conv", "A45 backward", "stem/conv.bias (made)", "0.8239"):
+    for words in ("affines: 8 folded", "folded into stem/conv", "A45 backward", "stem/conv.bias (new)", "0.8239"):
         assert words in text
 
 
@@ -67,7 +67,7 @@ def test_show_says_why_affines_stay_and_what_else_is_known(
     assert main(["foldmap", "show", fold_map]) == 0
     text = capsys.readouterr().out
     assert "kept (not_attempted): no pass that could fold it was run" in text
-    assert "Known of other tensors" in text
+    assert "Statistics of other tensors" in text
 
 
 def test_check_tells_what_is_stale(
@@ -82,7 +82,7 @@ def test_check_tells_what_is_stale(
     onnx.save(model, tmp_path / "changed.onnx")
     assert main(["foldmap", "check", str(tmp_path / "changed.onnx"), fold_map]) == 1
     found = capsys.readouterr()
-    assert found.out == "layer stem/conv: gone, or its weight or bias is another one\n"
+    assert found.out == "layer stem/conv: missing, or its weight or bias was changed\n"
     assert "belongs to another model, or it was changed since" in found.err
 
 

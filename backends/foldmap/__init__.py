@@ -1,36 +1,36 @@
-"""The fold map: what became of every affine of a source model, and what is needed to get it back.
+"""The fold map: the fate of every affine of a source model, and the data that restores the source.
 
-The format is described by `schema.json` in this folder and in docs/fold_map.md.
+docs/fold_map.md explains the format; `schema.json` in this folder and the types in `entries` define it.
 """
 
 from __future__ import annotations
 
-from .arrays import Arrays
-from .build import MapBuilder, build_fold_map, numbered_layers, statuses
+from .arrays import ArrayStore
+from .build import MapBuilder, affine_statuses, number_layers
 from .digests import graph_digest
-from .document import FORMAT, STORES, VERSION, FoldMap, check_store, count_statuses
-from .inverse import STALE, Staleness, check, is_of, unfold
+from .fold_map import FoldMap, count_statuses
+from .inverse import OTHER_MODEL, MapComparison, belongs_to, check, unfold
 from .npz import NpzWriter
-from .readings import Readings
+from .observer import PayloadObserver
+from .serialize import FORMAT, STORES, VERSION, check_store
 
 __all__ = [
     "FORMAT",
-    "STALE",
+    "OTHER_MODEL",
     "STORES",
     "VERSION",
-    "Arrays",
+    "ArrayStore",
     "FoldMap",
     "MapBuilder",
+    "MapComparison",
     "NpzWriter",
-    "Readings",
-    "Staleness",
-    "build_fold_map",
+    "PayloadObserver",
+    "affine_statuses",
+    "belongs_to",
     "check",
     "check_store",
     "count_statuses",
     "graph_digest",
-    "is_of",
-    "numbered_layers",
-    "statuses",
+    "number_layers",
     "unfold",
 ]

@@ -1,4 +1,4 @@
-"""The arrays of a fold map: named in the document, and kept beside it or in it, bit for bit."""
+"""The arrays of a fold map: the document refers to them by entries, and a store holds them bit for bit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import base64
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,8 +18,10 @@ from ...ir.tensor import Array, numpy_dtype
 from ...ir.types import BF16
 from ...support.errors import FoldMapError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
-from .lines import quoted
 from .npz import NpzWriter
+
+if TYPE_CHECKING:
+    from .entries import ArrayEntry, ElementType
 
 _PLAIN = {
     name: np.dtype(name) for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
@@ -28,32 +30,28 @@ DTYPES = frozenset((*_PLAIN, "bfloat16"))
 """Element types of arrays in a fold map."""
 
 POOLED = 64 << 10
-"""Arrays of fewer bytes stand together, in one member of the store for each element type: a member is dear. Larger ones
-do not wait in memory for the others.
-"""
+"""Arrays of fewer bytes share one member of the store per element type (a pool), because each member is expensive.
 
-Entry = dict[str, Any]
-"""An array in the document: `dtype`, `shape`, and `ref`, its member of the store; where several arrays stand in that
-member, which then bears the name of their dtype, `offset` counts the elements in front of it.
+Larger arrays have a member of their own, so that they can be written at once instead of waiting in memory.
 """
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The element type of that name. Raises KeyError where it is none of DTYPES."""
+    """Return the NumPy dtype of a name in DTYPES; raise KeyError for another name."""
     return numpy_dtype(BF16) if name == "bfloat16" else _PLAIN[name]
 
 
 @cache
-def _name(dtype: np.dtype[Any]) -> str:
+def _name(dtype: np.dtype[Any]) -> ElementType:
     assert dtype.name in DTYPES, dtype
-    return dtype.name
+    return cast("ElementType", dtype.name)
 
 
-class Arrays:
-    """Arrays in the members of a store; what a document refers to by entries. Large ones go to `spill`, if any."""
+class ArrayStore:
+    """The members of a store. Large arrays that are added go to the file `spill` at once, if it is given."""
 
     def __init__(self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None) -> None:
-        """Hold the members `items`."""
+        """Start with the members `items`."""
         self._items: dict[str, Array] = {}
         self._pools: dict[str, bytearray] = {}
         self._spill = spill
@@ -63,38 +61,24 @@ class Arrays:
             else:
                 self._items[ref] = array
 
-    def add(self, ref: str, array: Array) -> Entry:
-        """Keep `array`, whose dtype is one of DTYPES, under `ref` if it is large; the entry for it."""
-        offset, name = self._keep(ref, array), _name(array.dtype)
-        if offset is None:
-            return {"dtype": name, "shape": list(array.shape), "ref": ref}
-        return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
-
-    def add_text(self, ref: str, array: Array) -> str:
-        """As `add`; the entry as JSON."""
-        offset = self._keep(ref, array)
-        if offset is None:
-            return f'{_typed(array.dtype, array.shape)}"ref": {quoted(ref)}}}'
-        return f'{_pooled(array.dtype, array.shape)}"offset": {offset}}}'
-
-    def _keep(self, ref: str, array: Array) -> int | None:
-        """Where in the pool of its dtype `array` begins, None where it is a member of its own."""
+    def add(self, ref: str, array: Array) -> ArrayEntry:
+        """Store `array`, whose dtype is in DTYPES, and return its entry. A large one becomes the member `ref`."""
+        name = _name(array.dtype)
         if array.nbytes >= POOLED:
             if self._spill is not None:
                 self._spill.add(ref, array)
             else:
                 self._items[ref] = np.ascontiguousarray(array).reshape(array.shape)
-            return None
-        name = _name(array.dtype)
+            return {"dtype": name, "shape": list(array.shape), "ref": ref}
         pool = self._pools.get(name)
         if pool is None:
             pool = self._pools[name] = bytearray()
         offset = len(pool) // array.itemsize
         pool += array.tobytes()
-        return offset
+        return {"dtype": name, "shape": list(array.shape), "ref": name, "offset": offset}
 
-    def put(self, entry: Mapping[str, Any], array: Array) -> None:
-        """Let `array`, of the same dtype and shape, stand in the place of the one of `entry`."""
+    def put(self, entry: ArrayEntry, array: Array) -> None:
+        """Replace the array of `entry` by `array`, which has the same dtype and shape."""
         assert (entry["dtype"], entry["shape"]) == (_name(array.dtype), list(array.shape)), entry
         if "offset" in entry:
             begin = entry["offset"] * array.itemsize
@@ -102,11 +86,8 @@ class Arrays:
         else:
             self._items[entry["ref"]] = np.ascontiguousarray(array)
 
-    def get(self, entry: Mapping[str, Any]) -> Array:
-        """The array of an entry, read-only.
-
-        Raises FoldMapError where the entry and the store do not fit.
-        """
+    def get(self, entry: ArrayEntry) -> Array:
+        """Return the array of an entry, read-only; raise FoldMapError if the store does not hold it."""
         try:
             dtype, shape = dtype_named(entry["dtype"]), tuple(entry["shape"])
             stored = self._bytes(entry, dtype)
@@ -121,8 +102,8 @@ class Arrays:
         array.flags.writeable = False
         return array
 
-    def _bytes(self, entry: Mapping[str, Any], dtype: np.dtype[Any]) -> bytes:
-        """The elements of an entry, or fewer where its member ends before."""
+    def _bytes(self, entry: ArrayEntry, dtype: np.dtype[Any]) -> bytes:
+        """Return the elements of an entry, or fewer if its member ends before them."""
         if "offset" not in entry:
             return self._items[entry["ref"]].tobytes()
         begin, size = entry["offset"] * dtype.itemsize, prod(entry["shape"]) * dtype.itemsize
@@ -131,7 +112,7 @@ class Arrays:
         return bytes(memoryview(self._pools[entry["ref"]])[begin : begin + size])
 
     def members(self) -> dict[str, Array]:
-        """All members of the store by name, in its order, but those that went to `spill`."""
+        """Return all members by name, sorted, without those that went to `spill`."""
         pools = {name: np.frombuffer(bytes(pool), dtype_named(name)) for name, pool in self._pools.items()}
         return dict(sorted((self._items | pools).items()))
 
@@ -141,36 +122,36 @@ class Arrays:
             writer.add(ref, array)
 
     @classmethod
-    def from_npz(cls, path: Path, limits: Limits = DEFAULT_LIMITS) -> Arrays:
-        """Nothing is unpacked before it is known how large it is.
+    def from_npz(cls, path: Path, limits: Limits = DEFAULT_LIMITS) -> ArrayStore:
+        """Read an npz file; sizes are checked before anything is unpacked.
 
-        Raises FoldMapError where there is no npz file at `path`, or one whose arrays are larger than `limits`.
+        Raises FoldMapError if the file is not a valid npz file, or its arrays exceed `limits`.
         """
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
                 _check_size(sum(member.file_size for member in members), limits)
-                items = {member.filename.removesuffix(".npy"): _member(archive, member) for member in members}
+                items = {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
                 for ref, array in items.items():
                     if ref in DTYPES and array.itemsize != dtype_named(ref).itemsize:
                         raise ValueError(f"the elements of {ref} are {array.dtype}")
         except FoldMapError:
             raise
-        except Exception as error:  # zipfile, its decompressors and numpy's parser have no error in common
+        except Exception as error:  # zipfile, its decompressors and NumPy's parser share no base class of errors
             raise FoldMapError(f"the arrays cannot be read: {clipped(str(error))}") from None
         return cls(items)
 
     def to_text(self) -> dict[str, str]:
-        """The little-endian bytes of each member, compressed by zlib, in base64."""
+        """Return each member as its little-endian bytes, compressed by zlib, in base64."""
         return {ref: base64.b64encode(zlib.compress(_little(array))).decode() for ref, array in self.members().items()}
 
     @classmethod
     def from_text(
-        cls, items: Mapping[str, Any], entries: Iterator[Mapping[str, Any]], limits: Limits = DEFAULT_LIMITS
-    ) -> Arrays:
-        """The arrays of `to_text`, of which `entries` say how large they are.
+        cls, items: Mapping[str, str], entries: Iterator[ArrayEntry], limits: Limits = DEFAULT_LIMITS
+    ) -> ArrayStore:
+        """Decode the members of `to_text`; `entries` of the document say how large each one is.
 
-        Raises FoldMapError where the text is not what an entry says, or the arrays are larger than `limits`.
+        Raises FoldMapError if a text does not match its entries, or the arrays exceed `limits`.
         """
         members: dict[str, Array] = {}
         try:
@@ -186,20 +167,8 @@ class Arrays:
         return cls(members)
 
 
-@lru_cache(1024)
-def _typed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """The beginning of an entry as JSON."""
-    return f'{{"dtype": "{_name(dtype)}", "shape": {list(shape)}, '
-
-
-@lru_cache(1024)
-def _pooled(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """The beginning of the entry of an array in a pool."""
-    return f'{_typed(dtype, shape)}"ref": "{_name(dtype)}", '
-
-
-def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Element type and least size in bytes of every member that entries speak of. Raises ValueError for none."""
+def _extents(entries: Iterator[ArrayEntry]) -> dict[str, tuple[np.dtype[Any], int]]:
+    """Return the element type and the least size in bytes of each member; raise ValueError for a negative size."""
     found: dict[str, tuple[np.dtype[Any], int]] = {}
     for entry in entries:
         dtype, ref = dtype_named(entry["dtype"]), entry["ref"]
@@ -211,14 +180,14 @@ def _extents(entries: Iterator[Mapping[str, Any]]) -> dict[str, tuple[np.dtype[A
     return found
 
 
-def entries_of(document: object) -> Iterator[Entry]:
-    """Every entry for an array in a document."""
+def entries_of(document: object) -> Iterator[ArrayEntry]:
+    """Yield every array entry in a document."""
     stack = [document]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
             if item.keys() - {"offset"} == {"dtype", "shape", "ref"}:
-                yield item
+                yield cast("ArrayEntry", item)
             else:
                 stack.extend(item.values())
         elif isinstance(item, list):
@@ -232,8 +201,8 @@ def _check_size(size: int, limits: Limits) -> None:
         )
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
-    """The array in a member, whose header has to agree with its size."""
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """Return the array of a member, whose header must agree with the member's size."""
     with archive.open(member) as stream:
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

@@ -1,10 +1,10 @@
-"""From what the passes left behind to a fold map."""
+"""Build a fold map from the provenance that the passes left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -19,51 +19,57 @@ from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope
 from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
 from ...support.record import record
 from .digests import tensor_digest
-from .document import FORMAT, VERSION, FoldMap, write_document
-from .lines import Lines, encoded, quoted
+from .fold_map import FoldMap
 from .npz import NpzWriter
-from .readings import Readings
-from .restore import INLINE, Payloads, identity, way_back
+from .observer import PayloadObserver
+from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
+from .serialize import FORMAT, VERSION, write_document
+
+if TYPE_CHECKING:
+    from .entries import (
+        AffineKind,
+        ArrayEntry,
+        BiasEntry,
+        Document,
+        EditName,
+        FoldDirection,
+        FoldEntry,
+        HistoryEntry,
+        LayerEntry,
+        LayerId,
+        LayerOperator,
+        ParameterEntry,
+        ParameterName,
+        ReasonCode,
+        ScopeStep,
+        SourceEntry,
+        StatisticEntry,
+        StatusName,
+    )
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
 
-SOURCE = (
-    '{"id": "%s", "kind": "%s", "scope": %s, "node": {"name": %s, "op_type": "%s", "index": %d}, '
-    '"input": %s, "output": %s, "axis": %s, "channels": %s, "epsilon": %s, "params": {%s}, '
-    '"status": "%s", "reason": %s, "detail": %s, "notes": %s, "layers": %s}'
-)
-LAYER = (
-    '{"id": "%s", "scope": %s, "node": {"name": %s, "op_type": "%s", "original_name": %s}, '
-    '"weight": {"name": %s, "original_name": %s, "out_axis": %d, "group": %d, "digest": %s}, '
-    '"bias": %s, "input": %s, "output": {"name": %s, "original_names": %s}, "remainder": %s, "folds": [%s]}'
-)
-BIAS = '{"name": %s, "original_name": %s, "created": %s, "digest": %s}'
-REMAINDER = '{"op_type": "Add", "output": %s}'
-FOLD = '{"source": "A%d", "direction": "%s", "axis": %s, "crossed": %s, "scale": %s, "shift": %s}'
-STATISTIC = '{"tensor": %s, "scope": %s, "axis": %s, "mean": %s, "std": %s, "gamma": %s, "source": "A%d"}'
-"""The entries of a fold map as JSON. There are several for every layer, and an encoder of objects takes its time."""
-
-
 @record
-class Status:
-    """What became of one affine: the fields of that name in the fold map."""
+class AffineStatus:
+    """The fate of one affine; the fields are those of the fold map."""
 
-    status: str
+    status: StatusName
     reason: str | None = None
     detail: str = ""
     notes: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
 
-def numbered_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[str, Layer]:
-    """The layers of the provenance that were emitted, as the keys of `protos` say, by their ids in the fold map."""
-    emitted = (node for node in module.walk() if node in fold_records(module).layers and node in protos)
-    return {f"L{i}": fold_records(module).layers[node] for i, node in enumerate(emitted)}
+def number_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[LayerId, Layer]:
+    """Return the layers that were emitted (the keys of `protos`) by id in the fold map, in the module's order."""
+    layers = fold_records(module).layers
+    emitted = (node for node in module.walk() if node in layers and node in protos)
+    return {f"L{i}": layers[node] for i, node in enumerate(emitted)}
 
 
-def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
-    """What became of every affine of the source, by origin. O(nodes)."""
+def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int, AffineStatus]:
+    """Return the status of every affine of the source, by origin. O(nodes)."""
     collect_sources(module)
     provenance, records = module.provenance, fold_records(module)
     where: dict[int, list[str]] = {}
@@ -74,42 +80,25 @@ def statuses(module: Module, layers: Mapping[str, Layer]) -> dict[int, Status]:
     sources = records.sources or {}
     alive, others = _alive(module) if not where.keys() >= sources.keys() else (set(), set())
     replaced = provenance.replaced_origins() if others else {}
-    found: dict[int, Status] = {}
+    found: dict[int, AffineStatus] = {}
     for origin in sources:
         refusal = provenance.refusals.get(origin, NOT_ATTEMPTED)
         if origin in where:
             whole = origin not in records.partial
             detail = "" if whole else "its scale or its shift stays as an operator"
-            found[origin] = Status("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
+            found[origin] = AffineStatus("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
         elif origin in alive:
-            found[origin] = Status("kept", refusal.code, refusal.detail, refusal.notes)
+            found[origin] = AffineStatus("kept", refusal.code, refusal.detail, refusal.notes)
         elif origin in merged or origin in others:
             rule = merged.get(origin) or replaced.get(origin, "a rewrite")
-            found[origin] = Status("merged", detail=f"went into another operator by {rule}")
+            found[origin] = AffineStatus("merged", detail=f"went into another operator by {rule}")
         else:
-            found[origin] = Status("dead", detail="nothing reads its result")
+            found[origin] = AffineStatus("dead", detail="nothing reads its result")
     return found
 
 
-def build_fold_map(
-    module: Module,
-    model: ModelProto,
-    protos: Mapping[Node, NodeProto],
-    name_of: Callable[[Value], str],
-    readings: Readings,
-) -> FoldMap:
-    """The fold map of `module`, which was emitted as `model` with `protos` for the layers of its provenance, its values
-    under the names that `name_of` says; `readings` is what is known of large tensors. O(nodes + bytes).
-
-    Raises ModelError where a file cannot be read.
-    """
-    made = MapBuilder(module, model, protos, name_of, readings)
-    data = {key: found.parsed() if isinstance(found, Lines) else found for key, found in made.fields()}
-    return FoldMap(data, made.arrays)
-
-
 class MapBuilder:
-    """Makes a fold map, from what `build_fold_map` makes one of."""
+    """The entries of a fold map, made one at a time, so that a map that is only written never stands in memory."""
 
     def __init__(
         self,
@@ -117,170 +106,191 @@ class MapBuilder:
         model: ModelProto,
         protos: Mapping[Node, NodeProto],
         name_of: Callable[[Value], str],
-        readings: Readings,
+        observer: PayloadObserver,
     ) -> None:
+        """Prepare the map of `module`, which was emitted as `model`. O(bytes that `observer` has not seen).
+
+        `protos` has the emitted node of each layer, `name_of` returns the emitted name of a value. Raises ModelError if
+        a file of tensors cannot be read.
+        """
         self.module = module
         self.model = model
         self.protos = protos
         self.name_of = name_of
-        self.readings = readings
-        self.arrays = readings.arrays
-        self.layers = numbered_layers(module, protos)
-        self.scope_of: dict[Graph | None, Scope] = dict(scopes(module))
-        self.after = Payloads(model, module.base_dir, readings)
-        self.kept: dict[str, str] = {}
-        self.before: Payloads | None = None
+        self.observer = observer
+        self.arrays = observer.arrays
+        self.layers = number_layers(module, protos)
+        self.scope_of: dict[Graph | None, list[ScopeStep]] = {graph: _steps(scope) for graph, scope in scopes(module)}
+        self.after = TensorIndex(model, module.base_dir, observer)
+        self.stored: dict[str, ArrayEntry] = {}
+        """Entries of arrays that hold the elements of a tensor of the source, by the tensor's digest."""
+        self.before: TensorIndex | None = None
         self.digests: dict[int, str] = {}
-        """Of the tensors of the source that go out of its skeleton, by `id` of their messages."""
+        """Digests of the tensors that are extracted from the source, by `id` of their messages."""
         if isinstance(module.source, ModelProto):
-            self.before = Payloads(module.source, module.base_dir, readings)
-            tensors = zip(self.before.tensors, self.before.digests, self.before.out, strict=True)
-            self.digests = {id(tensor): digest for tensor, digest, is_out in tensors if is_out}
+            self.before = TensorIndex(module.source, module.base_dir, observer)
+            tensors = zip(self.before.tensors, self.before.digests, self.before.is_extracted, strict=True)
+            self.digests = {id(tensor): digest for tensor, digest, is_extracted in tensors if is_extracted}
+
+    def build(self) -> FoldMap:
+        """Return the fold map. O(nodes)."""
+        data = {key: list(value) if isinstance(value, Iterator) else value for key, value in self.fields()}
+        return FoldMap(cast("Document", data), self.arrays)
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
-        """Write the map as `FoldMap.write` does, of which no more than an entry is in memory at a time."""
+        """Write the map like `FoldMap.save`, with no more than one entry in memory at a time."""
         write_document(path, self.fields(), self.arrays, npz)
 
-    def fields(self) -> Iterator[tuple[str, Any]]:
-        """The fields of the document, each to be gone through before the next; their arrays go to `arrays`."""
+    def fields(self) -> Iterator[tuple[str, object]]:
+        """Yield the fields of the document; each list is an iterator, to be exhausted before the next field.
+
+        The order of fields and entries is the order of arrays in the store.
+        """
         from ...support.version import __version__
 
         module = self.module
-        became = statuses(module, self.layers)
-        sources = fold_records(module).sources or {}
+        statuses = affine_statuses(module, self.layers)
+        records = fold_records(module)
+        sources = records.sources or {}
         source, before = module.source, self.before
         yield "format", FORMAT
         yield "version", VERSION
         yield "producer", {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)}
-        yield "source_model", None if before is None else identity(source, before)
-        yield "folded_model", identity(self.model, self.after)
-        yield "sources", Lines(self.source(source, became[origin]) for origin, source in sources.items())
-        yield "layers", Lines(self.layer(layer, number) for number, layer in self.layers.items())
-        yield "statistics", Lines(self.statistics())
-        yield "history", [self.applied(i, applied) for i, applied in enumerate(fold_records(module).history)]
-        if before is None:
-            yield "restore", None
-        else:
-            yield "restore", way_back(source, before, self.after, self.factors(), self.kept, self.readings)
+        yield "source_model", None if before is None else describe_model(source, before)
+        yield "folded_model", describe_model(self.model, self.after)
+        yield "sources", (self.source_entry(source, statuses[origin]) for origin, source in sources.items())
+        yield "layers", (self.layer_entry(layer, number) for number, layer in self.layers.items())
+        yield "statistics", self.statistic_entries()
+        yield "history", [self.history_entry(i, edits) for i, edits in enumerate(records.history)]
+        restore = None
+        if before is not None:
+            restore = build_restore(source, before, self.after, self.weight_factors(), self.stored, self.observer)
+        yield "restore", restore
 
-    def source(self, source: SourceAffine, became: Status) -> str:
-        """The entry of an affine of the source, as JSON."""
+    def source_entry(self, source: SourceAffine, status: AffineStatus) -> SourceEntry:
+        """Return the entry of an affine of the source."""
         number = f"A{source.origin}"
-        params = ", ".join(
-            [
-                f'"{key}": {{"name": {quoted(param.name)}, "value": {self.param(param.tensor, f"{number}.{key}")}}}'
-                for key, param in source.params.items()
-            ]
-        )
-        return SOURCE % (
-            number,
-            source.kind,
-            _scope(source.scope),
-            quoted(source.name),
-            source.op_type,
-            source.index,
-            quoted(source.input),
-            quoted(source.output),
-            _number(source.axis),
-            _number(source.channels),
-            encoded(source.epsilon),
-            params,
-            became.status,
-            "null" if became.reason is None else f'"{became.reason}"',
-            quoted(became.detail),
-            encoded(became.notes) if became.notes else "[]",
-            _quoted_list(became.layers),
-        )
+        params: dict[ParameterName, ParameterEntry] = {
+            key: {"name": param.name, "value": self.parameter(param.tensor, f"{number}.{key}")}  # type: ignore[misc]
+            for key, param in source.params.items()  # whose keys are the names of ParameterName
+        }
+        return {
+            "id": number,
+            "kind": cast("AffineKind", source.kind),
+            "scope": _steps(source.scope) if source.scope else [],
+            "node": {"name": source.name, "op_type": source.op_type, "index": source.index},
+            "input": source.input,
+            "output": source.output,
+            "axis": source.axis,
+            "channels": source.channels,
+            "epsilon": source.epsilon,
+            "params": params,
+            "status": status.status,
+            "reason": cast("ReasonCode | None", status.reason),
+            "detail": status.detail,
+            "notes": list(status.notes),
+            "layers": list(status.layers),
+        }
 
-    def param(self, tensor: Tensor | None, ref: str) -> str:
-        """The entry of a parameter, which is also what the source is restored from."""
+    def parameter(self, tensor: Tensor | None, ref: str) -> ArrayEntry | None:
+        """Store the elements of a parameter, and note that the source can be restored from them."""
         if tensor is None:
-            return "null"
-        entry = self.arrays.add_text(ref, tensor.numpy())
+            return None
+        entry = self.arrays.add(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
-            digest = self.digests.get(id(tensor.proto))  # of one message there is one object
-            if digest is None and tensor.nbytes > INLINE:  # another may have the same elements
+            digest = self.digests.get(id(tensor.proto))
+            if digest is None and tensor.nbytes > KEPT_BYTES:  # a tensor of the source may have the same elements
                 digest = tensor_digest(tensor.proto, tensor.base_dir)
             if digest is not None:
-                self.kept[digest] = entry
+                self.stored[digest] = entry
         return entry
 
-    def layer(self, layer: Layer, number: str) -> str:
-        """The entry of a layer that absorbed something, as JSON."""
+    def layer_entry(self, layer: Layer, number: LayerId) -> LayerEntry:
+        """Return the entry of a layer into which affines were folded."""
         proto, after = self.protos[layer.node], self.after
-        group = next((attribute.i for attribute in proto.attribute if attribute.name == "group"), 1)
         names = list(proto.input)
         weight, data = names[layer.weight_index], names[1 - layer.weight_index]
-        bias = names[2] if len(names) > 2 and names[2] else None
-        remainder = layer.shift_add.node if layer.shift_add is not None else None
-        added = None
-        if remainder is not None and remainder.graph is not None and remainder is not layer.node:
-            added = quoted(self.name_of(remainder.output))
-        return LAYER % (
-            number,
-            _scope(self.scope_of.get(layer.node.graph, ())),
-            quoted(proto.name),
-            proto.op_type,
-            quoted(layer.original_name),
-            quoted(weight),
-            quoted(layer.weight_name),
-            layer.weight_axis,
-            group,
-            _quoted_or_null(after.digest_of(weight)),
-            "null"
-            if bias is None
-            else BIAS
-            % (
-                quoted(bias),
-                _quoted_or_null(layer.bias_name),
-                "true" if layer.bias_name is None else "false",
-                _quoted_or_null(after.digest_of(bias)),
-            ),
-            quoted(data),
-            added or quoted(proto.output[0]),
-            _quoted_list(layer.output_names),
-            "null" if added is None else REMAINDER % added,
-            ", ".join([self.fold(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)]),
-        )
+        added = None if layer.shift_add is None else layer.shift_add.node
+        remainder = None
+        if added is not None and added.graph is not None and added is not layer.node:
+            remainder = self.name_of(added.output)
+        group = layer.node.attrs.get("group", 1)
+        assert isinstance(group, int), layer.node.op
+        return {
+            "id": number,
+            "scope": self.scope_of.get(layer.node.graph, []),
+            "node": {
+                "name": proto.name,
+                "op_type": cast("LayerOperator", proto.op_type),
+                "original_name": layer.original_name,
+            },
+            "weight": {
+                "name": weight,
+                "original_name": layer.weight_name,
+                "out_axis": layer.weight_axis,
+                "group": group,
+                "digest": after.digest_of(weight),
+            },
+            "bias": self._bias(layer, names[2]) if len(names) > 2 and names[2] else None,
+            "input": data,
+            "output": {"name": remainder or proto.output[0], "original_names": list(layer.output_names)},
+            "remainder": None if remainder is None else {"op_type": "Add", "output": remainder},
+            "folds": [self.fold_entry(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)],
+        }
 
-    def fold(self, fold: FoldedAffine, ref: str) -> str:
-        """The entry of an affine's share in a layer, as JSON."""
-        return FOLD % (
-            fold.origin,
-            fold.direction,
-            _number(fold.axis),
-            _quoted_list(fold.crossed),
-            self.arrays.add_text(f"{ref}.scale", fold.scale),
-            self.arrays.add_text(f"{ref}.shift", fold.shift),
-        )
+    def _bias(self, layer: Layer, name: str) -> BiasEntry:
+        return {
+            "name": name,
+            "original_name": layer.bias_name,
+            "created": layer.bias_name is None,
+            "digest": self.after.digest_of(name),
+        }
 
-    def statistics(self) -> Iterator[str]:
-        """What is known of the values that went out, in the model's order, as JSON."""
+    def fold_entry(self, fold: FoldedAffine, ref: str) -> FoldEntry:
+        """Return the entry of an affine's share in a layer."""
+        return {
+            "source": f"A{fold.origin}",
+            "direction": cast("FoldDirection", fold.direction),
+            "axis": fold.axis,
+            "crossed": list(fold.crossed),
+            "scale": self.arrays.add(f"{ref}.scale", fold.scale),
+            "shift": self.arrays.add(f"{ref}.shift", fold.shift),
+        }
+
+    def statistic_entries(self) -> Iterator[StatisticEntry]:
+        """Yield the statistics of values that were emitted, in the model's order."""
         emitted = value_names(self.model)
         number = 0
         for value, known in known_statistics(self.module).items():
             name = self.name_of(value)
             if name not in emitted:
                 continue
-            arrays = [
-                self.arrays.add_text(f"S{number}.{key}", np.asarray(array, np.float64))
-                for key, array in (("mean", known.mean), ("std", known.std), ("gamma", known.gamma))
-            ]
-            scope = _scope(self.scope_of.get(value.graph, ()))
-            yield STATISTIC % (quoted(name), scope, _number(known.axis), *arrays, known.source)
+            yield {
+                "tensor": name,
+                "scope": self.scope_of.get(value.graph, []),
+                "axis": known.axis,
+                "mean": self.arrays.add(f"S{number}.mean", np.asarray(known.mean, np.float64)),
+                "std": self.arrays.add(f"S{number}.std", np.asarray(known.std, np.float64)),
+                "gamma": self.arrays.add(f"S{number}.gamma", np.asarray(known.gamma, np.float64)),
+                "source": f"A{known.source}",
+            }
             number += 1
 
-    def applied(self, number: int, applied: LayerEdits) -> dict[str, Any]:
+    def history_entry(self, number: int, edits: LayerEdits) -> HistoryEntry:
+        """Return the entry of a pass that changed weights without folding an affine."""
         ids = {layer.node: key for key, layer in self.layers.items()}
         layers = {
-            ids[node]: {key: self.arrays.add(f"H{number}.{ids[node]}.{key}", array) for key, array in arrays.items()}
-            for node, arrays in applied.layers.items()
+            ids[node]: {
+                cast("EditName", key): self.arrays.add(f"H{number}.{ids[node]}.{key}", array)
+                for key, array in arrays.items()
+            }
+            for node, arrays in edits.layers.items()
             if node in ids
         }
-        return {"pass": applied.name, "layers": layers}
+        return {"pass": edits.name, "layers": layers}
 
-    def factors(self) -> dict[str, tuple[str, Array]]:
-        """By name of the weight of the source, what became of it and by which factor."""
+    def weight_factors(self) -> dict[str, tuple[str, Array]]:
+        """Return, by name of a weight of the source, the weight that was made from it and the factor between them."""
         found: dict[str, tuple[str, Array]] = {}
         for layer in self.layers.values():
             if layer.factor is not None:
@@ -298,17 +308,5 @@ def _alive(module: Module) -> tuple[set[int], set[int]]:
     return alive, others
 
 
-def _scope(scope: Scope) -> str:
-    return encoded([{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope])
-
-
-def _number(number: int | None) -> str:
-    return "null" if number is None else str(number)
-
-
-def _quoted_or_null(text: str | None) -> str:
-    return "null" if text is None else quoted(text)
-
-
-def _quoted_list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(quoted, texts))}]"
+def _steps(scope: Scope) -> list[ScopeStep]:
+    return [{"function": b} if a == "function" else {"node": a, "attribute": b} for a, b in scope]

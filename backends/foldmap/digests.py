@@ -1,7 +1,7 @@
-"""Digests that tell models and tensors apart, however they are stored.
+"""Digests that identify models and tensors, however they are stored.
 
-They find what got mixed up, not what was forged: who can change a model can change its fold map. So they are made by
-xxHash, which is as fast as memory is read.
+They detect mix-ups, not forgery: anyone who can change a model can change its fold map too. A fast hash (xxHash) is
+therefore enough.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorPr
 from ...codec.streaming import contains_placeholder, materialize_in_place
 from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
 from ...codec.traversal import all_tensors, may_hold_tensors
-from .readings import Readings, type_text
+from .observer import PayloadObserver, type_bytes
 
 
-def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None = None) -> str:
-    """The digest (xxHash, 128 bits) of elements, element type and shape; `readings` may know of the elements.
+def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
+    """Return the digest (xxHash, 128 bits) of elements, element type and shape.
 
-    Raises ModelError where a file cannot be read.
+    Raises ModelError if a file cannot be read.
     """
-    found = detached_payload(proto, base_dir)
-    if found is not None:
-        return (readings or Readings()).digest(found, proto)
+    payload = detached_payload(proto, base_dir)
+    return message_digest(proto, base_dir) if payload is None else PayloadObserver().digest(payload, proto)
+
+
+def message_digest(proto: TensorProto, base_dir: Path) -> str:
+    """Return the digest of a tensor whose elements are in its message."""
     try:
         elements = proto.raw_data if proto.HasField("raw_data") else raw_elements(proto, base_dir)
-        return xxh3_128_hexdigest(elements + type_text(proto.data_type, tuple(proto.dims)))
-    except ValueError:
+        return xxh3_128_hexdigest(elements + type_bytes(proto.data_type, tuple(proto.dims)))
+    except ValueError:  # elements without raw bytes, such as strings: the message itself is hashed
         bare = TensorProto()
         bare.CopyFrom(proto)
         bare.ClearField("name")
@@ -39,8 +42,7 @@ def tensor_digest(proto: TensorProto, base_dir: Path, readings: Readings | None 
 
 
 def _json(document: object) -> bytes:
-    """JSON; a name that is no UTF-8, of which protobuf gives bytes, is written as they are."""
-    return json.dumps(document, default=repr).encode()
+    return json.dumps(document, default=repr).encode()  # repr: protobuf gives names that are not UTF-8 as bytes
 
 
 def graph_digest(
@@ -50,14 +52,14 @@ def graph_digest(
     *,
     bare_nodes: bool = False,
 ) -> str:
-    """The digest (xxHash, 128 bits) of opsets, main graph and functions: names and types of the interface, nodes as
-    they are written, and initializers of the main graph in whatever order. Tensors count by type, shape and elements,
-    whatever field or file these are stored in. Documentation and metadata of model and graph do not count, nor do types
-    of other values.
+    """Return the digest (xxHash, 128 bits) of opsets, main graph and functions.
 
-    `base_dir` is the folder of the external data; `digests` are names and digests of the main graph's initializers, if
-    these are known, and with `bare_nodes` no attribute holds a tensor.
-    Raises ModelError where a file cannot be read.
+    It covers names and types of inputs and outputs, the nodes, and the initializers of the main graph in any order.
+    Tensors count by type, shape and elements, wherever these are stored. Documentation, metadata and the types of other
+    values do not count.
+
+    `base_dir` is the folder of external data. `digests` are names and digests of the main graph's initializers, if they
+    are known. `bare_nodes` promises that no attribute holds a tensor. Raises ModelError if a file cannot be read.
     """
     hasher = xxh3_128()
     graph = model.graph
@@ -68,21 +70,22 @@ def graph_digest(
             hasher.update(info.type.SerializeToString(deterministic=True))
     if digests is None:
         digests = [(tensor.name, tensor_digest(tensor, base_dir or Path())) for tensor in graph.initializer]
-    named = sorted((str(name), digest) for name, digest in digests)  # protobuf gives bytes where a name is not UTF-8
+    # protobuf gives a name that is not UTF-8 as bytes, which str makes comparable
+    named = sorted((str(name), digest) for name, digest in digests)
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     for node in graph.node:
         data = node.SerializeToString(deterministic=True) if bare_nodes or not may_hold_tensors(node) else None
-        hasher.update(_digested(node, base_dir or Path()) if data is None or contains_placeholder(data) else data)
+        hasher.update(_with_digests(node, base_dir or Path()) if data is None or contains_placeholder(data) else data)
     for sparse in graph.sparse_initializer:
-        hasher.update(_digested(sparse, base_dir or Path()))
+        hasher.update(_with_digests(sparse, base_dir or Path()))
     for function in model.functions:
-        hasher.update(_digested(function, base_dir or Path()))
+        hasher.update(_with_digests(function, base_dir or Path()))
     return f"xxh128:{hasher.hexdigest()}"
 
 
-def _digested(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: Path) -> bytes:
-    """A message in which the elements of tensors are replaced by their digests."""
+def _with_digests(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: Path) -> bytes:
+    """Return a message, serialized, in which digests replace the elements of tensors."""
     model = ModelProto()
     if isinstance(message, NodeProto):
         model.graph.node.append(message)

@@ -1,54 +1,59 @@
-"""From the folded model back to the source, and whether a fold map is that of a model."""
+"""Unfold a model, and compare a model with a fold map."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...codec.protos import ModelProto
 from ...codec.traversal import all_nodes, value_names
 from ...support.errors import FoldMapError
 from .digests import graph_digest
-from .document import FoldMap
-from .restore import Payloads, restored
+from .fold_map import FoldMap
+from .restore import TensorIndex, rebuild_source
 
-STALE = "the fold map belongs to another model, or the model was changed since"
+if TYPE_CHECKING:
+    from .entries import BiasEntry, WeightEntry
+
+OTHER_MODEL = "the fold map belongs to another model, or the model was changed since"
 
 
 def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
-    """The source model that was compiled to `model`, bit for bit whatever passes were run: its graph digest is checked.
+    """Return the source model that was compiled to `model`, bit for bit, whatever passes were run. O(bytes).
 
-    `base_dir` is the folder of the external data. What came back from a fold stands in the model itself. O(bytes).
-    Raises FoldMapError where the map belongs to another model, holds no source, or was changed; ModelError where
+    `base_dir` is the folder of external data. Restored weights stand in the model itself. The digest of the result is
+    checked. Raises FoldMapError if the map belongs to another model, holds no source or was changed; ModelError if
     external data cannot be read.
     """
     base_dir = base_dir or Path()
-    after = Payloads(model, base_dir)
-    if not is_of(fold_map, model, after):
-        raise FoldMapError(STALE)
-    if fold_map.data.get("restore") is None or fold_map.data.get("source_model") is None:
-        raise FoldMapError("the fold map holds no source model: what was compiled was no ONNX model")
-    source = restored(fold_map.data["restore"], after, fold_map.arrays)
-    if graph_digest(source, base_dir) != fold_map.data["source_model"].get("digest"):
-        raise FoldMapError("what comes back is not the source model: the fold map was changed")
+    after = TensorIndex(model, base_dir)
+    if not belongs_to(fold_map, model, after):
+        raise FoldMapError(OTHER_MODEL)
+    restore, expected = fold_map.data.get("restore"), fold_map.data.get("source_model")
+    if restore is None or expected is None:
+        raise FoldMapError("the fold map holds no source model: an ONNX model was not the input of this compile")
+    source = rebuild_source(restore, after, fold_map.arrays)
+    if graph_digest(source, base_dir) != expected["digest"]:
+        raise FoldMapError("the restored model is not the source model: the fold map was changed")
     return source
 
 
-def is_of(fold_map: FoldMap, model: ModelProto, payloads: Payloads | None = None) -> bool:
-    """Whether `model` is the folded model of the map, as it was emitted; `payloads` are its, where they are known.
+def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None = None) -> bool:
+    """Return whether `model` is the folded model of the map; `tensors` is its index, if that exists already.
 
-    Raises ModelError where external data cannot be read.
+    Raises ModelError if external data cannot be read.
     """
-    known = (None, None) if payloads is None else (payloads.base_dir, payloads.of_initializers())
-    return bool(graph_digest(model, *known) == fold_map.data["folded_model"].get("digest"))
+    known = (None, None) if tensors is None else (tensors.base_dir, tensors.initializer_digests())
+    return graph_digest(model, *known) == fold_map.data["folded_model"].get("digest")
 
 
 @dataclass(frozen=True, slots=True)
-class Staleness:
-    """What of a fold map does not hold for a model any more.
+class MapComparison:
+    """The result of comparing a model with a fold map.
 
-    `same` is whether the model is the very one; `layers` are the node names of layers that are gone or whose weight or
-    bias is another one, `tensors` those with statistics that are not in the model.
+    `same` says whether it is the folded model of the map. `layers` are the node names of layers that are gone or whose
+    weight or bias differs, `tensors` the tensors with statistics that are gone.
     """
 
     same: bool
@@ -56,26 +61,23 @@ class Staleness:
     tensors: tuple[str, ...]
 
 
-def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> Staleness:
-    """Hold a fold map against a model, layer by layer. O(bytes).
-
-    Raises ModelError where external data cannot be read.
-    """
-    after = Payloads(model, base_dir or Path())
-    same = is_of(fold_map, model, after)
+def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> MapComparison:
+    """Compare a model with a fold map, layer by layer; raise ModelError if external data cannot be read. O(bytes)."""
+    after = TensorIndex(model, base_dir or Path())
+    same = belongs_to(fold_map, model, after)
     nodes = {node.name: node for node in all_nodes(model)}
     names = value_names(model)
-    stale = []
+    changed = []
     for layer in fold_map.layers:
         node = nodes.get(layer["node"]["name"])
         parts = [part for part in (layer["weight"], layer["bias"]) if part is not None]
         read = () if node is None else tuple(node.input)
-        if not all(part["name"] in read and _is(part, after) for part in parts):
-            stale.append(layer["node"]["name"])
+        if not all(part["name"] in read and _is_unchanged(part, after) for part in parts):
+            changed.append(layer["node"]["name"])
     gone = [item["tensor"] for item in fold_map.statistics if item["tensor"] not in names]
-    return Staleness(same, tuple(stale), tuple(gone))
+    return MapComparison(same, tuple(changed), tuple(gone))
 
 
-def _is(part: dict[str, str | None], after: Payloads) -> bool:
-    """Whether a weight or bias is the one of the map; of those that are no initializers nothing is known."""
-    return part["digest"] in (None, after.digest_of(str(part["name"])))
+def _is_unchanged(part: WeightEntry | BiasEntry, after: TensorIndex) -> bool:
+    # Only initializers have a digest; without one nothing can be compared.
+    return part["digest"] is None or part["digest"] == after.digest_of(part["name"])

@@ -1,25 +1,29 @@
-"""A fold map as tables for a terminal."""
+"""Print a fold map as tables on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from ...ir.tensor import Array
 from ...support.errors import visible
-from .document import FoldMap
-from .inverse import Staleness
+from .fold_map import FoldMap
+from .inverse import MapComparison
+
+if TYPE_CHECKING:
+    from .entries import SourceEntry
 
 
 def show(fold_map: FoldMap, console: Console) -> None:
-    """Print what the map belongs to, every affine with what became of it, and every layer with what is known of it."""
+    """Print the producer, every affine with its status, and every layer with its statistics."""
     producer, counts = fold_map.data["producer"], fold_map.count()
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
     console.print(visible(who), highlight=False, markup=False)
     console.print(visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False)
-    affines = ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "none"
+    affines = ", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "none"
     console.print(visible(f"affines: {affines}"), markup=False)
     for table in (_sources(fold_map), _layers(fold_map), _others(fold_map)):
         if table.row_count:
@@ -27,7 +31,7 @@ def show(fold_map: FoldMap, console: Console) -> None:
 
 
 def explain(fold_map: FoldMap) -> list[str]:
-    """A line for every affine of the source: where it went, or why it stays, with a line for every way tried."""
+    """Return a line for every affine of the source, each followed by a line for every attempt to fold it."""
     names = _names(fold_map)
     lines = []
     for source in fold_map.sources:
@@ -36,25 +40,25 @@ def explain(fold_map: FoldMap) -> list[str]:
     return lines
 
 
-def stale_lines(found: Staleness) -> Iterator[str]:
-    """What of the map does not hold, a line each."""
+def mismatch_lines(found: MapComparison) -> Iterator[str]:
+    """Yield a line for each layer and tensor in which a model differs from its map."""
     for layer in found.layers:
-        yield f"layer {layer}: gone, or its weight or bias is another one"
+        yield f"layer {layer}: missing, or its weight or bias was changed"
     for tensor in found.tensors:
-        yield f"tensor {tensor}: gone"
+        yield f"tensor {tensor}: missing"
 
 
 def _names(fold_map: FoldMap) -> dict[str, str]:
     return {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
 
 
-def _label(source: dict[str, Any]) -> str:
+def _label(source: SourceEntry) -> str:
     scope = "/".join(step.get("function", step.get("node", "")) for step in source["scope"])
     name = source["node"]["name"] or f"%{source['output']}"
     return f"{scope}/{name}" if scope else name
 
 
-def _fate(source: dict[str, Any], names: dict[str, str]) -> str:
+def _fate(source: SourceEntry, names: dict[str, str]) -> str:
     status = source["status"]
     if status in ("folded", "partial"):
         where = ", ".join(names[layer] for layer in source["layers"])
@@ -66,7 +70,7 @@ def _fate(source: dict[str, Any], names: dict[str, str]) -> str:
 
 def _sources(fold_map: FoldMap) -> Table:
     names = _names(fold_map)
-    table = Table("id", "affine", "kind", "C", "what became of it", title="Affines of the source", title_justify="left")
+    table = Table("id", "affine", "kind", "C", "status", title="Affines of the source", title_justify="left")
     for source in fold_map.sources:
         channels = "" if source["channels"] is None else str(source["channels"])
         table.add_row(
@@ -86,7 +90,7 @@ def _layers(fold_map: FoldMap) -> Table:
             _text(layer["node"]["name"]),
             _text(folds),
             _text(layer["weight"]["name"]),
-            _text("" if bias is None else bias["name"] + " (made)" * bias["created"]),
+            _text("" if bias is None else bias["name"] + " (new)" * bias["created"]),
             "" if known is None else _range(known.mean),
             "" if known is None else _range(known.std),
         )
@@ -94,17 +98,17 @@ def _layers(fold_map: FoldMap) -> Table:
 
 
 def _others(fold_map: FoldMap) -> Table:
-    """Tensors that are no layer's result of which something is known."""
+    """List the statistics of tensors that are not the result of a layer."""
     results = {layer["output"]["name"] for layer in fold_map.layers}
-    table = Table("tensor", "of", "mean", "std", title="Known of other tensors", title_justify="left")
+    table = Table("tensor", "of", "mean", "std", title="Statistics of other tensors", title_justify="left")
     for item in fold_map.statistics:
         if item["tensor"] not in results:
-            mean, std = (_range(fold_map.arrays.get(item[key])) for key in ("mean", "std"))
+            mean, std = (_range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"]))
             table.add_row(_text(item["tensor"]), _text(item["source"]), mean, std)
     return table
 
 
-def _range(vector: Any) -> str:
+def _range(vector: Array) -> str:
     return f"{vector.min():.4g} .. {vector.max():.4g}" if vector.size else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from onnx import ModelProto, NodeProto
 
 from ...support.errors import FoldMapError
-from ..foldmap import STALE, FoldMap, is_of
+from ..foldmap import OTHER_MODEL, FoldMap, belongs_to
 
 ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
 """Operators between layers that tools for high biases look through."""
@@ -16,8 +16,8 @@ ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "R
 
 def check_belongs(model: ModelProto, fold_map: FoldMap) -> None:
     """Raises FoldMapError unless `model` is the folded model of the map, as it was emitted."""
-    if not is_of(fold_map, model):
-        raise FoldMapError(STALE)
+    if not belongs_to(fold_map, model):
+        raise FoldMapError(OTHER_MODEL)
 
 
 class Readers:

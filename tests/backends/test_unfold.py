@@ -145,10 +145,12 @@ def test_a_changed_map_is_refused() -> None:
     tensors = fold_map.data["restore"]["tensors"]
     first, second = [digest for digest, recipe in tensors.items() if "data" in recipe][:2]
     tensors[first] = tensors[second]
-    with pytest.raises(FoldMapError, match="what comes back is not the source model"):
+    with pytest.raises(FoldMapError, match="the restored model is not the source model"):
         unfold(result.model, fold_map)
     del tensors[second]
-    with pytest.raises(FoldMapError, match="what is kept of the source model cannot be read: nothing is known of"):
+    with pytest.raises(
+        FoldMapError, match="the source model in the fold map cannot be restored: there is no recipe for"
+    ):
         unfold(result.model, fold_map)
 
 

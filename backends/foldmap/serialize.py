@@ -1,0 +1,60 @@
+"""Write a fold map as JSON: one line for each field of the document and for each entry of a list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ...support.errors import FoldMapError
+from .arrays import ArrayStore
+from .npz import NpzWriter
+
+FORMAT = "irc.fold_map"
+VERSION = "1.0"
+STORES = ("npz", "inline")
+
+Fields = Iterable[tuple[str, object]]
+"""The fields of a document in order. A list may be an iterator: it is written entry by entry, never held as a whole."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # runs in C as long as nothing is indented
+
+
+def document_lines(fields: Fields) -> Iterator[str]:
+    """Yield the pieces of the JSON text of a document, with a final newline."""
+    separator = "{\n"
+    for key, value in fields:
+        yield f"{separator}{_encode(key)}: "
+        separator = ",\n"
+        if not isinstance(value, list | Iterator):
+            yield _encode(value)
+            continue
+        before = "[\n "
+        for entry in value:
+            yield f"{before}{_encode(entry)}"
+            before = ",\n "
+        yield "\n]" if before[0] == "," else "[]"
+    yield "\n}\n"
+
+
+def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Iterator[tuple[str, object]]:
+    """Yield `fields`, then `tensor_store`: inline, or `npz` after the members that it lacks have been written."""
+    yield from fields
+    if npz is None:
+        yield "tensor_store", {"kind": "inline", "arrays": arrays.to_text()}
+    else:
+        arrays.write_npz(npz)
+        yield "tensor_store", npz.finish()
+
+
+def write_document(path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None) -> None:
+    """Write a document of `fields` to `path`; its `arrays` go into it, or to `npz` if given."""
+    with path.open("wb") as stream:
+        for line in document_lines(with_store(fields, arrays, npz)):
+            stream.write(line.encode(errors="backslashreplace"))  # a file name may hold bytes that are not UTF-8
+
+
+def check_store(store: str) -> None:
+    """Raise FoldMapError unless `store` is one of STORES."""
+    if store not in STORES:
+        raise FoldMapError(f"unknown array store {store!r}: choose one of {', '.join(STORES)}")
