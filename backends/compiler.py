@@ -1,4 +1,4 @@
-"""From a model to a result in one call."""
+"""Compile a model in one call."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     context: PassContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
-    """Run `passes` (a Sequential or its text; by default the default pipeline) on a model and express it in ONNX.
+    """Run `passes` on a model and return the ONNX model with its fold map.
 
-    `model` is a path, a ModelProto, which must not be changed meanwhile, or a Module, which is changed in place. With
-    `freeze_initializers`, initializers that callers could override become constants first. `limits` hold for a model
-    that is read here. Raises ModelError, PassError and EmitError.
+    `model` is a path, a ModelProto (do not change it while the result is in use) or a Module (changed in place).
+    `passes` is a Sequential or its text, by default the default pipeline. With `freeze_initializers`, initializers that
+    are graph inputs become constants first. `limits` hold for reading a model. Raises ModelError, PassError, EmitError.
     """
     module = read(model, limits)
     ctx = context or PassContext()
@@ -40,18 +40,18 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     pipeline(module, ctx)
     held = held_back(module, pipeline)
     if held:
-        what = "1 fold is" if held == 1 else f"{held} folds are"
+        folds = "1 fold is" if held == 1 else f"{held} folds are"
         ctx.warnings.append(
-            f"{what} held back because initializers are graph inputs that callers may override; "
+            f"{folds} held back because initializers are graph inputs that callers may override; "
             "--freeze-initializers makes them constants"
         )
     return Result(module, ctx.warnings)
 
 
 def held_back(module: Module, pipeline: Sequential) -> int:
-    """How many more affines `pipeline` would fold if the initializers of `module`, on which it ran, were frozen.
+    """Count the affines that `pipeline` would fold in addition if the initializers of `module` were frozen.
 
-    Found by folding the source once more with frozen initializers, if some refusal says that they stand in the way.
+    `pipeline` has run on `module`. The source is folded once more, but only if a refusal names its initializers.
     """
     refusals = module.provenance.refusals.values()
     if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
@@ -65,7 +65,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
 
 
 def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:
-    """The module of a model; a module is its own."""
+    """Return the module of a model; a Module is returned as it is."""
     if isinstance(model, Module):
         return model
     return load(model, limits) if isinstance(model, str | Path) else from_model(model, limits=limits)

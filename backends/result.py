@@ -36,27 +36,27 @@ from .onnx.saving import Check, save_model
 
 
 class Result:
-    """What a compile leaves: `model`, and `fold_map`, both made when first asked for.
+    """The ONNX model and the fold map of a compile, both made when first asked for.
 
-    `warnings` has what the passes had to say. The model may share messages with the source; do not change it in place.
+    `warnings` are the warnings of the passes. The model may share messages with the source: do not change it in place.
     """
 
     def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
         self._model, self._layers, self._names = emit_model(module)
-        self._folded = list(_folded(module))  # held: there are placeholders for them
+        self._folded = list(_folded(module))  # kept alive: the model has placeholders for them
 
     @cached_property
     def model(self) -> ModelProto:
-        """The model with all its elements. Raises ModelError where a file of the source does not have them any more."""
+        """The model with all elements; raises ModelError if a file of the source was changed or removed."""
         model = materialize(self._model)
         self._check_source()
         return model
 
     @cached_property
     def fold_map(self) -> FoldMap:
-        """What became of every affine of the source model."""
+        """The fold map; raises ModelError as `model` does."""
         observer = PayloadObserver()
         for tensor in self._folded:
             observer.measure(tensor)
@@ -65,17 +65,17 @@ class Result:
         return fold_map
 
     def count(self) -> Counter[str]:
-        """Affines of the source by status, as `FoldMap.count` has them, without building the fold map."""
+        """Count affines of the source by status like `FoldMap.count`, without building the fold map."""
         found = affine_statuses(self.module, number_layers(self.module, self._layers))
         return count_statuses((status.status, status.reason) for status in found.values())
 
     @property
     def operators(self) -> int:
-        """Number of nodes in the model, in all graphs and functions, Constant nodes not counted."""
+        """Number of nodes in all graphs and functions of the model, without Constant nodes."""
         return sum(node.op_type != "Constant" for node in all_nodes(self._model))
 
     def name_of(self, value: Value) -> str:
-        """The name under which a value of the module stands in the model."""
+        """Return the name that a value of the module has in the model."""
         return self._names.of(value)
 
     def save(
@@ -89,15 +89,19 @@ class Result:
         check: Check | None = None,
         files: FileTransaction | None = None,
     ) -> None:
-        """Write the model, and the fold map where a path is given, with its arrays as in `FoldMap.save`;
-        each file is complete or not there, and where several processes write to one place, all are of one of them.
-        `-` is standard output. With `embed_fold_map` the map stands in the model's metadata too, and with
-        `external_data` tensors of 1 KiB and more stand in a file beside the model. Large tensors are neither kept nor
-        read twice, but by `check`, which is given the model as it was written, and the folder of its external data,
-        before anything is in place. With `files`, which know both paths, all is in place when those are closed.
+        """Write the model to `path` (`-` is standard output) and, if a path is given, the fold map.
 
-        Raises EmitError where a file cannot be written, or the model cannot stand in it; FoldMapError as
-        `FoldMap.save`; ModelError where a file of the source was changed or cannot be read; what `check` raises.
+        All files are replaced together, or none is, also if several processes write to the same paths. Large tensors
+        are read once and not kept in memory.
+
+        - `fold_map_store`: the place of the map's arrays, as for `FoldMap.save`.
+        - `embed_fold_map`: put the map into the model's metadata too.
+        - `external_data`: put tensors of 1 KiB and more into a file beside the model.
+        - `check`: called with the written model and the folder of its external data before any file is in place.
+        - `files`: an open transaction that includes both paths; the files are in place when it is closed.
+
+        Raises EmitError if a file cannot be written or the model does not fit into one; FoldMapError as `FoldMap.save`;
+        ModelError if a file of the source was changed or cannot be read; and the errors of `check`.
         """
         check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))))
         model = self._model
@@ -114,7 +118,7 @@ class Result:
             self._check_source()
 
     def _check_source(self) -> None:
-        """Raises ModelError where what was read is not what was there, or its external data was replaced since."""
+        """Raise ModelError if a file of the source was changed, or its external data replaced, since it was read."""
         files = {part.file for part in self.module.payloads if isinstance(part, FilePart)}
         locations = set(map(external_location, external_tensors(self._model) if files else ()))
         named = {self.module.base_dir / location for location in locations}
@@ -131,7 +135,10 @@ class Result:
         files: FileTransaction,
         check: Check | None,
     ) -> None:
-        """Write the model, and the fold map with what was seen on the way; what is entered last is in place first."""
+        """Write the model, then the fold map with the digests observed on the way.
+
+        Files that are entered last are put in place first: the map is never in place without its arrays.
+        """
         check_store(store)
         target = files.enter_context(replacing(fold_map))
         npz = NpzWriter(fold_map, files) if store == "npz" else None
@@ -142,7 +149,7 @@ class Result:
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:
-    """Weights that are computed when they are written."""
+    """Yield the weights that are computed when they are written."""
     for node in module.walk():
         payload = node.attrs.get("value") if node.op == "constant" else None
         if isinstance(payload, ScaledTensor):
@@ -150,17 +157,14 @@ def _folded(module: Module) -> Iterator[ScaledTensor]:
 
 
 def copied(model: ModelProto) -> ModelProto:
-    """A copy of `model` whose fields can be changed."""
+    """Return a copy of `model` whose fields can be changed."""
     copy = ModelProto()
     copy.CopyFrom(model)
     return copy
 
 
 def emit(module: Module) -> Result:
-    """Express `module` in ONNX.
-
-    The module is not changed. Raises EmitError where it cannot be expressed.
-    """
+    """Express `module` in ONNX without changing it; raise EmitError if it has no ONNX form."""
     return Result(module)
 
 

@@ -135,7 +135,7 @@ def test_export_writes_what_a_quantizer_takes(
 
 def test_export_says_what_is_missing(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["foldmap", "export", *compiled, "--to", "ort-calibration", "-o", "-"]) == 2
-    assert "nothing is known of 'image'" in capsys.readouterr().err
+    assert "no range is known for 'image'" in capsys.readouterr().err
     assert main(["foldmap", "export", *compiled, "--to", "nncf", "-o", "-"]) == 0
     assert "warning: nothing is written for image" in capsys.readouterr().err
 

@@ -1,1 +1,1 @@
-"""What a fold map knows, in the forms that quantizers take."""
+"""Adapters: the statistics of a fold map in the forms that quantizers take."""

@@ -28,7 +28,7 @@ BITS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelAffine:
-    """What a BatchNormalization made of its normalised data, gamma * x + beta, as float64 vectors [C]."""
+    """The affine gamma * x + beta of a BatchNormalization after normalisation, as float64 vectors [C]."""
 
     gamma: Array
     beta: Array
@@ -36,8 +36,10 @@ class ChannelAffine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerAffines:
-    """The affines of layers' results by node name; `missing` layers have none, `inexact` ones were left out because a
-    layer that reads them would not make a constant of a constant.
+    """The affines of layers' results by node name.
+
+    Nothing is known of `missing` layers. `inexact` layers were left out, because a layer that reads their result does
+    not map a constant per channel to a constant per channel.
     """
 
     layers: dict[str, ChannelAffine]
@@ -46,12 +48,12 @@ class LayerAffines:
 
 
 def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> LayerAffines:
-    """Of every Conv, ConvTranspose, Gemm and MatMul of the main graph into which something was folded backward: what
-    was folded forward says nothing of a layer's own result.
+    """Return the affines of every Conv, ConvTranspose, Gemm and MatMul of the main graph with a backward fold.
 
-    High-bias fold moves a constant from the result of a layer into the bias of the next. With zero padding the border
-    does not get its share; `skip_zero_padded` leaves out layers whose result reaches such a reader through activations.
-    Raises FoldMapError where the map does not describe the model.
+    A forward fold says nothing about the layer's own result. High-bias fold moves a constant from the result of a layer
+    into the bias of the next one, which is wrong at a border that is padded with zeros: `skip_zero_padded` leaves out
+    layers whose result reaches such a border through activations. Raises FoldMapError if the map does not describe the
+    model.
     """
     check_belongs(model, fold_map)
     readers = Readers(model)
@@ -78,21 +80,21 @@ def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: boo
 
 
 def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> dict[str, Any]:
-    """The `bn_layers` of AIMET's `HighBiasFold.bias_fold`: its BNLayer by node name, as `layer_affines` finds them.
+    """Return the `bn_layers` of AIMET's `HighBiasFold.bias_fold`: BNLayer by node name (see `layer_affines`).
 
-    Raises FoldMapError where the map does not describe the model, UsageError where aimet_onnx is not installed.
+    Raises FoldMapError if the map does not describe the model, UsageError if aimet_onnx is not installed.
     """
     found = layer_affines(model, fold_map, skip_zero_padded=skip_zero_padded)
     try:
         from aimet_onnx.batch_norm_fold import BNLayer
     except ImportError as error:
-        raise UsageError(f"to_aimet needs aimet_onnx, which cannot be imported here: {error}") from None
+        raise UsageError(f"to_aimet needs aimet_onnx, which cannot be imported: {error}") from None
     return {name: BNLayer(None, gamma=known.gamma, beta=known.beta) for name, known in found.layers.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """`document` is AIMET's encodings, schema 1.0.0; activations in `missing` have none."""
+    """AIMET's encodings, schema 1.0.0, and the activations without one (`missing`)."""
 
     document: dict[str, Any]
     missing: tuple[str, ...]
@@ -107,13 +109,12 @@ def to_aimet_encodings(
     sigmas: float = SIGMAS,
     tensors: Collection[str] | None = None,
 ) -> Encodings:
-    """Asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim` (with `strict=False`,
-    `disable_missing_quantizers=False`), JSON-able; the arguments are those of `activations`.
+    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`.
 
-    `tensors` are those that the simulator quantizes, names of `sim.qc_quantize_op_dict` with `enabled`; by default all
-    are taken, and loading makes it quantize them all, in front of an activation as well. Weights have no entry: AIMET
-    makes theirs from the weights. Raises FoldMapError where the map does not describe the
-    model, UsageError where a range is none.
+    Load them with `strict=False` and `disable_missing_quantizers=False`. `tensors` are the names that the simulator
+    quantizes: those in `sim.qc_quantize_op_dict` that are `enabled`. By default all activations have an encoding, and
+    loading adds a quantizer for each. AIMET computes encodings of weights itself. The other arguments are those of
+    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an invalid range.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     wanted = set(found.shapes if tensors is None else tensors)
@@ -123,7 +124,7 @@ def to_aimet_encodings(
 
 
 def _encoding(name: str, low: float, high: float) -> dict[str, Any]:
-    """An encoding whose grid holds zero: q * scale + offset * scale for q in 0..255 covers `low` to `high`."""
+    """Return an encoding whose grid contains zero: (q + offset) * scale, q in 0..255, covers `low` to `high`."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (2**BITS - 1) or 1.0
     return {
@@ -138,8 +139,9 @@ def _encoding(name: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _is_inexact(node: NodeProto) -> bool:
-    """Whether a convolution makes something else of a constant than one constant per channel: at the border, where it
-    pads with zeros, or anywhere, where it spreads its data out.
+    """Return whether a convolution may map a constant per channel to something else.
+
+    Zero padding does so at the border. A ConvTranspose does so anywhere if its kernel or stride is not 1.
     """
     attributes = {attribute.name: attribute for attribute in node.attribute}
     pads = any(attributes["pads"].ints) if "pads" in attributes else False

@@ -1,4 +1,4 @@
-"""A fold map in the forms that quantizers take, as documents that can be written to a file."""
+"""Export a fold map as JSON documents that quantizers read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .ranges import Range, activations
 Ranges = Mapping[str, Range]
 Document = dict[str, Any]
 Exported = tuple[Document, tuple[str, ...]]
-"""A document, and the names of what it lacks."""
+"""A document, and the names of layers or tensors that it lacks."""
 Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
-"""Takes a folded model, its map, ranges of graph inputs and of other values, and the deviations that a range covers."""
+"""Takes a folded model, its map, ranges of graph inputs, ranges of other values, and the deviations of a range."""
 
 
 def aimet(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Gamma and beta by node name, for `BNLayer(None, gamma, beta)`; layers that feed zero padding are left out"""
+    """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`, without layers that feed zero padding."""
     found = layer_affines(model, fold_map)
     document = {
         name: {"gamma": known.gamma.tolist(), "beta": known.beta.tolist()} for name, known in found.layers.items()
@@ -31,19 +31,19 @@ def aimet(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, 
 
 
 def aimet_encodings(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Encodings 1.0.0 of activations, for `load_encodings_to_sim`"""
+    """Export encodings 1.0.0 of activations, for `load_encodings_to_sim`."""
     found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return found.document, found.missing
 
 
 def ort_calibration(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """The calibration cache of onnxruntime's `quantize_static`"""
+    """Export the calibration cache of onnxruntime's `quantize_static`."""
     found = to_calibration_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return found.document, found.missing
 
 
 def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Onnxruntime's `TensorQuantOverrides`"""
+    """Export onnxruntime's `TensorQuantOverrides`."""
     found = to_tensor_quant_overrides(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     plain = {
         name: [{key: float(value) for key, value in entry.items()} for entry in entries]
@@ -53,7 +53,7 @@ def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: 
 
 
 def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Least and greatest element and mean per channel by tensor, for NNCF's MinMax- and MeanTensorStatistic"""
+    """Export minimum, maximum and mean per channel by tensor, for NNCF's MinMax- and MeanTensorStatistic."""
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {
         name: {
@@ -79,4 +79,4 @@ EXPORTERS: dict[str, Exporter] = {
     "ort-overrides": ort_overrides,
     "nncf": nncf,
 }
-"""By the name that the command line has for them; the first line of a docstring says what is written."""
+"""The exporters by their names on the command line."""

@@ -1,4 +1,4 @@
-"""A folded model, as the adapters look at it."""
+"""Helpers to read a folded model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...support.errors import FoldMapError
 from ..foldmap import OTHER_MODEL, FoldMap, belongs_to
 
 ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
-"""Operators between layers that tools for high biases look through."""
+"""Operators between layers that high-bias fold and absorption pass through."""
 
 
 def check_belongs(model: ModelProto, fold_map: FoldMap) -> None:
-    """Raises FoldMapError unless `model` is the folded model of the map, as it was emitted."""
+    """Raise FoldMapError unless `model` is the folded model of the map, unchanged."""
     if not belongs_to(fold_map, model):
         raise FoldMapError(OTHER_MODEL)
 
@@ -30,7 +30,7 @@ class Readers:
                 self._nodes[name].append(node)
 
     def through_activations(self, name: str) -> Iterator[NodeProto]:
-        """Every node that reads the value or what activations make of it, activations left out."""
+        """Yield the nodes that read a value, directly or through activations; activations are not among them."""
         waiting = deque([name])
         while waiting:
             for node in self._nodes.get(waiting.popleft(), ()):

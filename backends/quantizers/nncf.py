@@ -1,4 +1,4 @@
-"""NNCF: statistics for its post-training quantization, so that it runs without a data set.
+"""NNCF: fill in the statistics of its post-training quantization, so that it runs without a data set.
 
     prepared = apply_preprocess_passes(copy.deepcopy(model))
     graph = GraphConverter.create_nncf_graph(prepared)
@@ -7,7 +7,7 @@
     fill_statistic_points(points, graph, model, fold_map, input_ranges={"x": (0, 1)})
     quantized = algorithm.apply(prepared, graph, points)
 
-That is what `nncf.quantize` does with a data set. None of it is public in NNCF; it was tried with 3.4.0.
+`nncf.quantize` takes these steps with a data set. None of them is public in NNCF; they were tested with 3.4.0.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from ..foldmap import FoldMap
 from .ranges import SIGMAS, Activation, Activations, Range, activations
 
 Request = tuple[Any, Any]
-"""A target point of NNCF's, and the collector of its statistic."""
+"""A target point of NNCF and the collector of its statistic."""
 
 NAN = np.array(np.nan)
-"""Instead of a mean: NNCF drops a correction that is not below its threshold, as what is not a number."""
+"""Replaces an unknown mean: NNCF drops a bias correction that is not below its threshold, and NaN is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Activations that are `missing` a range, for none of which NNCF asked, and the names of nodes whose bias it leaves
-    `uncorrected`, because the mean of their data or of their result is not known.
+    """Activations without a range (`missing`; NNCF asked for none of them), and nodes whose bias stays `uncorrected`.
+
+    A bias stays uncorrected if the mean of the node's data or of its result is not known.
     """
 
     missing: tuple[str, ...]
@@ -53,16 +54,36 @@ def fill_statistic_points(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Filled:
-    """Answer every statistic that `PostTrainingQuantization.get_statistic_points` asks for in `points`, of the
-    NNCFGraph `graph` of the folded `model`.
+    """Fill the statistic `points` of `PostTrainingQuantization.get_statistic_points` for the folded `model`.
 
-    Weights answer for themselves. `input_means` are the means of graph inputs, [C] along axis 1 or [], by which the
-    bias of the layers that read them is corrected; the other arguments are those of `activations`. Raises FoldMapError
-    where the map does not describe the model; UsageError where nothing is known of a value that NNCF is to quantize, a
-    range is none, or NNCF asks for what no BatchNormalization knows, as a histogram.
+    `graph` is the NNCFGraph of the model. `input_means` are the means of graph inputs, [C] along axis 1 or []; they are
+    needed to correct the bias of layers that read graph inputs. The other arguments are those of `activations`. Raises
+    FoldMapError if the map does not describe the model; UsageError if nothing is known of a value that NNCF quantizes,
+    for an invalid range, and for a statistic that no BatchNormalization keeps, such as a histogram.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     tensors = _Tensors(model, graph)
+    weights, spans, means = _sort_requests(points)
+    found.require({tensors.read_or_made(target) for target, _ in spans})
+    for target, collector in weights:
+        _observe(collector, tensors.weight(target))
+    for target, collector in spans:
+        name = tensors.read_or_made(target)
+        _set_span(collector, found.known[name], _extents(found.shapes[name]))
+    uncorrected = []
+    for node, asked in means.items():
+        names = [tensors.read_or_made(target) for target, _ in asked]
+        averages: list[Array | None] = [_average(name, found, input_means or {}) for name in names]
+        if any(average is None for average in averages):
+            uncorrected.append(node)
+            averages = [None] * len(averages)
+        for (_, collector), name, average in zip(asked, names, averages, strict=True):
+            _observe(collector, _spread(NAN, None, _extents(found.shapes[name])) if average is None else average)
+    return Filled(found.missing, tuple(uncorrected))
+
+
+def _sort_requests(points: Any) -> tuple[list[Request], list[Request], dict[str, list[Request]]]:
+    """Return the requests for weights, for minimum and maximum of activations, and for means by node name."""
     weights: list[Request] = []
     spans: list[Request] = []
     means: dict[str, list[Request]] = {}
@@ -76,27 +97,12 @@ def fill_statistic_points(
         elif "RawReducer" not in kinds:
             spans.append(request)
         else:
-            raise UsageError(f"no BatchNormalization knows what NNCF asks for: {', '.join(sorted(kinds))}")
-    found.require({tensors.read_or_made(target) for target, _ in spans})
-    for target, collector in weights:
-        _observe(collector, tensors.weight(target))
-    for target, collector in spans:
-        name = tensors.read_or_made(target)
-        _set_span(collector, found.known[name], _extents(found.shapes[name]))
-    uncorrected = []
-    for node, asked in means.items():
-        names = [tensors.read_or_made(target) for target, _ in asked]
-        averages = [_average(name, found, input_means or {}) for name in names]
-        if any(average is None for average in averages):
-            uncorrected.append(node)
-            averages = [None] * len(averages)
-        for (_, collector), name, average in zip(asked, names, averages, strict=True):
-            _observe(collector, _spread(NAN, None, _extents(found.shapes[name])) if average is None else average)
-    return Filled(found.missing, tuple(uncorrected))
+            raise UsageError(f"NNCF asks for a statistic that no BatchNormalization keeps: {', '.join(sorted(kinds))}")
+    return weights, spans, means
 
 
 class _Tensors:
-    """The tensors that target points stand for."""
+    """The tensors that target points refer to."""
 
     def __init__(self, model: ModelProto, graph: Any) -> None:
         from nncf.onnx.graph.node_utils import get_input_edges_mapping
@@ -106,7 +112,7 @@ class _Tensors:
         self._readers: dict[str, list[tuple[str, int]]] = get_input_edges_mapping(graph)
 
     def read_or_made(self, target: Any) -> str:
-        """The name of the activation before or behind the node of a target point."""
+        """Return the name of the activation that the node of a target point reads or writes."""
         name, port = target.target_node_name, target.port_id
         if name in self._readers:
             name, port = self._readers[name][0]
@@ -115,10 +121,10 @@ class _Tensors:
         return str((node.output if _is_result(target) else node.input)[port])
 
     def weight(self, target: Any) -> Array:
-        """The elements of a weight. Raises UsageError where it is no initializer."""
+        """Return the elements of a weight; raise UsageError if it is not an initializer."""
         name = self._nodes[target.target_node_name].input[target.port_id]
         if name not in self._initializers:
-            raise UsageError(f"the weight {name!r} is no initializer")
+            raise UsageError(f"the weight {name!r} is not an initializer")
         return numpy_helper.to_array(self._initializers[name])
 
 
@@ -135,24 +141,24 @@ def _tensor(array: Array) -> Any:
 
 
 def _observe(collector: Any, array: Array) -> None:
-    """Let a collector see one tensor."""
+    """Pass one tensor to a collector."""
     collector.register_input_for_all_reducers(_tensor(array))
 
 
 def _extents(shape: Shape) -> list[int]:
-    """A shape with 1 for every extent that is not known."""
+    """Return a shape with 1 for every unknown extent."""
     return [extent if isinstance(extent, int) else 1 for extent in shape or ()]
 
 
 def _spread(channels: Array, axis: int | None, extents: Sequence[int]) -> Array:
-    """A float32 tensor that holds the numbers of its channels everywhere."""
+    """Return a float32 tensor that holds in each element the number of its channel."""
     if axis is not None and channels.ndim:
         channels = channels.reshape([-1 if i == axis % len(extents) else 1 for i in range(len(extents))])
     return np.broadcast_to(channels, extents).astype(np.float32)
 
 
 def _set_span(collector: Any, known: Activation, extents: Sequence[int]) -> None:
-    """Give the least and the greatest element in the shape to which the collector would reduce a tensor."""
+    """Set minimum and maximum in the shape to which the collector would reduce a tensor."""
     from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
 
     low, high = (_spread(end, known.axis, extents) for end in (known.low, known.high))
@@ -163,15 +169,15 @@ def _set_span(collector: Any, known: Activation, extents: Sequence[int]) -> None
 
 
 def _average(name: str, found: Activations, input_means: Mapping[str, Array | float]) -> Array | None:
-    """A tensor that holds its mean everywhere, None where that is not known.
+    """Return a tensor that holds in each element the mean of its channel; None if the mean is not known.
 
-    Raises UsageError where an extent other than the first is not known.
+    Raises UsageError if an extent other than the first is not known.
     """
     shape, known = found.shapes[name], found.known.get(name)
     if not shape or not all(isinstance(extent, int) for extent in shape[1:]):
         raise UsageError(
-            f"the shape of {name!r} is not known, which NNCF's bias correction needs: fix the shapes of the model's "
-            "inputs, or give PostTrainingQuantization fast_bias_correction=False"
+            f"the shape of {name!r} is not known, but NNCF's bias correction needs it: fix the shapes of the model's "
+            "inputs, or pass fast_bias_correction=False to PostTrainingQuantization"
         )
     mean, axis = (None, None) if known is None else (known.mean, known.mean_axis)
     if name in input_means:

@@ -1,10 +1,10 @@
-"""onnxruntime's quantizer: ranges of activations in place of calibration data.
+"""onnxruntime's quantizer: ranges of activations instead of calibration data.
 
     to_calibration_cache(model, fold_map, input_ranges={"x": (0, 1)}).save("cache.json")
     quantize_static(copy.deepcopy(model), "int8.onnx", None, calibration_cache_path="cache.json")
 
-`quantize_static` takes the cache from onnxruntime 1.27 on; before, there are the overrides of
-`to_tensor_quant_overrides`. It moves the tensors of a ModelProto that it is given: give it a copy.
+`quantize_static` takes a cache since onnxruntime 1.27; older versions take `to_tensor_quant_overrides`. It changes the
+ModelProto that it is given, so pass a copy.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .ranges import SIGMAS, Range, activations
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCache:
-    """`document` is the calibration cache; activations in `missing` have no range, and would not be quantized."""
+    """A calibration cache (`document`), and the activations without a range (`missing`), which are not quantized."""
 
     document: dict[str, Any]
     missing: tuple[str, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write the cache as JSON. Raises EmitError where the file cannot be written."""
+        """Write the cache as JSON; raise EmitError if the file cannot be written."""
         with replacing(Path(path)) as target:
             target.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """`tensors` is what `extra_options["TensorQuantOverrides"]` takes; activations in `missing` have no range."""
+    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing` have no range."""
 
     tensors: dict[str, list[dict[str, Any]]]
     missing: tuple[str, ...]
@@ -53,14 +53,14 @@ def to_calibration_cache(
     sigmas: float = SIGMAS,
     op_types: Collection[str] | None = None,
 ) -> CalibrationCache:
-    """The calibration cache of `quantize_static` with `calibrate_method=MinMax`, its default.
+    """Return the calibration cache of `quantize_static` for its default method, MinMax.
 
     `op_types` are its `op_types_to_quantize`, by default all; the other arguments are those of `activations`. Raises
-    FoldMapError where the map does not describe the model, UsageError where nothing is known of a value that such an
-    operator reads or makes, or a range is none.
+    FoldMapError if the map does not describe the model, UsageError for an invalid range and if nothing is known of a
+    value that such an operator reads or writes.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    found.require(_touched(model, op_types))
+    found.require(_quantized_values(model, op_types))
     data = {name: _tensor_data(*known.range) for name, known in found.known.items()}
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     document = {"CLS": "TensorsData", "data": data, "calibration_method": method, "smooth_quant": False}
@@ -76,12 +76,12 @@ def to_tensor_quant_overrides(
     sigmas: float = SIGMAS,
     op_types: Collection[str] | None = None,
 ) -> Overrides:
-    """The ranges of `to_calibration_cache`, for `extra_options["TensorQuantOverrides"]`; it raises the same.
+    """Return the ranges of `to_calibration_cache` for `extra_options["TensorQuantOverrides"]`.
 
-    `quantize_static` still runs its reader of calibration data, whose numbers count for nothing then.
+    `quantize_static` still runs its calibration data reader, but ignores the numbers. Raises as `to_calibration_cache`.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    found.require(_touched(model, op_types))
+    found.require(_quantized_values(model, op_types))
     return Overrides({name: [_override(*known.range)] for name, known in found.known.items()}, found.missing)
 
 
@@ -96,8 +96,8 @@ def _tensor_data(low: float, high: float) -> dict[str, Any]:
     } | {"CLS": "TensorData"}
 
 
-def _touched(model: ModelProto, op_types: Collection[str] | None) -> set[str]:
-    """The values that operators to be quantized read or make."""
+def _quantized_values(model: ModelProto, op_types: Collection[str] | None) -> set[str]:
+    """Return the values that operators to be quantized read or write."""
     if not op_types:
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 

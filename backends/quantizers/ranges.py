@@ -1,4 +1,4 @@
-"""Ranges of activations without data: what BatchNormalization knew, carried through the model."""
+"""Ranges of activations without data: statistics of BatchNormalization, propagated through the model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from ..foldmap import FoldMap
 from .folded import check_belongs
 
 Range = tuple[float, float]
-"""The least and the greatest element of a tensor."""
+"""Minimum and maximum of a tensor."""
 
 SIGMAS = 6.0
-"""Standard deviations on either side of the mean that a range covers."""
+"""Standard deviations on each side of the mean that a range covers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Activation:
-    """What is known of a value: the least and the greatest element as float64, [C] along `axis` or, where `axis` is
-    None, [] for the whole of it, and the mean of each channel along `mean_axis`.
+    """The range of a value, and its mean per channel along `mean_axis` if that is known.
+
+    `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None.
     """
 
     low: Array
@@ -45,8 +46,9 @@ class Activation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Activations:
-    """The floating activations of a model's main graph: those that something is `known` of, those that are `missing`,
-    in the model's order, and the shapes of all.
+    """The floating-point activations of a model's main graph, in the model's order.
+
+    `known` has the activations with a range, `missing` the others, and `shapes` the shapes of all.
     """
 
     known: dict[str, Activation]
@@ -54,12 +56,12 @@ class Activations:
     shapes: dict[str, Shape]
 
     def require(self, wanted: Collection[str]) -> None:
-        """Raises UsageError where nothing is known of some tensor of `wanted`."""
+        """Raise UsageError unless every tensor of `wanted` has a range."""
         lacking = [name for name in self.missing if name in wanted]
         if lacking:
             raise UsageError(
-                f"nothing is known of {', '.join(map(repr, lacking))}: give input_ranges= for graph inputs, "
-                "ranges= for other values"
+                f"no range is known for {', '.join(map(repr, lacking))}: pass input_ranges= (--input-range) for graph "
+                "inputs, ranges= (--range) for other values"
             )
 
 
@@ -71,20 +73,23 @@ def activations(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Activations:
-    """What is known of every floating activation of the main graph. The range of what a BatchNormalization knew goes
-    from `sigmas` deviations below the mean to as many above it, channel by channel; others follow from such.
+    """Return the ranges of all floating-point activations of the main graph. O(nodes).
 
-    `input_ranges` are those of graph inputs, of which no BatchNormalization knows anything; `ranges` are those of any
-    tensor and go before what is known. Raises FoldMapError where the map does not describe the model, UsageError where
-    a range is none or a name is not in the model. O(nodes).
+    A tensor with a statistic ranges from mean - `sigmas` * std to mean + `sigmas` * std in each channel; ranges of
+    other tensors are derived from these. `input_ranges` are the ranges of graph inputs, which have no statistic.
+    `ranges` override the range of any tensor. Raises FoldMapError if the map does not describe the model, UsageError
+    for an invalid range and for a name that is not in the model.
     """
     if not (np.isfinite(sigmas) and sigmas > 0):
-        raise UsageError(f"a range covers a positive number of deviations, not {sigmas}")
+        raise UsageError(f"sigmas must be positive, not {sigmas}")
     check_belongs(model, fold_map)
     module = from_model(model)
     values = {value.name: value for value in values_of(module.graph) if _is_activation(value)}
     inputs = {value.name for value in module.graph.inputs if value.name in values}
-    given = {**_checked(input_ranges, inputs, "floating graph input"), **_checked(ranges, values, "floating value")}
+    given = {
+        **_checked(input_ranges, inputs, "floating-point graph input"),
+        **_checked(ranges, values, "floating-point value"),
+    }
     stored = ((value, fold_map.statistic(name)) for name, value in values.items())
     moments = propagate(module, {value: known for value, known in stored if known is not None}, sigmas=sigmas)
     found = {name: _activation(given.get(name), moments.get(value)) for name, value in values.items()}
@@ -105,18 +110,18 @@ def _activation(given: Range | None, moments: Moments | None) -> Activation | No
 
 
 def _is_activation(value: Value) -> bool:
-    """Whether the value has a name and floating elements, and is no constant."""
+    """Return whether the value has a name and floating-point elements, and is not a constant."""
     if not value.name or (value.node is not None and value.node.op == "constant"):
         return False
     return isinstance(value.type, TensorType) and value.type.dtype is not None and value.type.dtype.is_float
 
 
-def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], what: str) -> dict[str, Range]:
+def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], kind: str) -> dict[str, Range]:
     found: dict[str, Range] = {}
     for name, (low, high) in (ranges or {}).items():
         if name not in names:
-            raise UsageError(f"{name!r} is no {what} of the model's main graph")
+            raise UsageError(f"{name!r} is not a {kind} of the model's main graph")
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-            raise UsageError(f"({low}, {high}) is no range for {name!r}")
+            raise UsageError(f"({low}, {high}) is not a valid range for {name!r}")
         found[name] = (float(low), float(high))
     return found

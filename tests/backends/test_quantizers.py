@@ -90,7 +90,7 @@ def test_what_was_folded_forward_is_missing() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("aimet_onnx") is not None, reason="aimet_onnx is installed")
 def test_aimet_has_to_be_there() -> None:
     result = two_layers()
-    with pytest.raises(UsageError, match="to_aimet needs aimet_onnx, which cannot be imported here: No module named"):
+    with pytest.raises(UsageError, match="to_aimet needs aimet_onnx, which cannot be imported: No module named"):
         to_aimet(result.model, result.fold_map)
 
 
@@ -119,17 +119,17 @@ def test_a_model_that_was_changed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({"nowhere": (0, 1)}, "'nowhere' is no floating value of the model's main graph"),
-        ({"z": (1, 0)}, r"\(1, 0\) is no range for 'z'"),
-        ({"z": (0, np.inf)}, r"\(0, inf\) is no range for 'z'"),
-        ({"z": (np.nan, 1)}, r"\(nan, 1\) is no range for 'z'"),
+        ({"nowhere": (0, 1)}, "'nowhere' is not a floating-point value of the model's main graph"),
+        ({"z": (1, 0)}, r"\(1, 0\) is not a valid range for 'z'"),
+        ({"z": (0, np.inf)}, r"\(0, inf\) is not a valid range for 'z'"),
+        ({"z": (np.nan, 1)}, r"\(nan, 1\) is not a valid range for 'z'"),
     ],
 )
 def test_what_is_no_range_is_refused(ranges: dict[str, tuple[float, float]], message: str) -> None:
     result = two_layers()
     with pytest.raises(UsageError, match=message):
         activations(result.model, result.fold_map, ranges=ranges)
-    with pytest.raises(UsageError, match="'z' is no floating graph input"):
+    with pytest.raises(UsageError, match="'z' is not a floating-point graph input"):
         activations(result.model, result.fold_map, input_ranges={"z": (0, 1)})
 
 
@@ -153,9 +153,9 @@ def test_encodings_cover_their_range_and_hold_zero() -> None:
 def test_onnxruntime_is_given_what_it_asks_for_or_nothing() -> None:
     result = two_layers()
     for adapter in (to_calibration_cache, to_tensor_quant_overrides):
-        with pytest.raises(UsageError, match="nothing is known of 'x': give input_ranges= for graph inputs"):
+        with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
             adapter(result.model, result.fold_map)
-        with pytest.raises(UsageError, match="nothing is known of 'd'"):
+        with pytest.raises(UsageError, match="no range is known for 'd'"):
             adapter(result.model, result.fold_map, input_ranges=X, op_types=["Conv", "Det"])
         assert adapter(result.model, result.fold_map, input_ranges=X).missing == ("d",)
     overrides = to_tensor_quant_overrides(result.model, result.fold_map, input_ranges=X)

@@ -90,7 +90,7 @@ def test_biases_are_corrected_as_with_data() -> None:
 
 
 def test_the_input_has_to_be_given() -> None:
-    with pytest.raises(UsageError, match="nothing is known of 'x': give input_ranges="):
+    with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
         without_data(digits("relu").result)
 
 
