@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 from float64 import evaluate
+from harness import operators as operators
 from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -326,11 +327,6 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 def size(model: ModelProto) -> int:
     """Operators that do something at run time."""
     return sum(node.op_type != "Constant" for node in all_nodes(model))
-
-
-def operators(model: ModelProto) -> list[str]:
-    """Operator types of the main graph in order, Constant left out."""
-    return [node.op_type for node in model.graph.node if node.op_type != "Constant"]
 
 
 def the(model: ModelProto, op: str, index: int = 0) -> NodeProto:

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 import pytest
 from float64 import UnsupportedOp, evaluate, evaluate_all
 from float64.interpreter import Interpreter
+from harness import session
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
@@ -74,13 +74,6 @@ def single(
 def apply(op_type: str, *inputs: Array | None, opset: int, **attributes: Any) -> Array:
     model, feeds = single(op_type, inputs, opset, **attributes)
     return evaluate(model, feeds)["y0"]
-
-
-def session(model: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), options)
 
 
 def epsilon(dtype: np.dtype[Any]) -> float:
