@@ -1,4 +1,4 @@
-"""Reports: one HTML page that shows what a pipeline did to a model; see docs/report.md."""
+"""Reports: one HTML page that shows the effect of a pipeline on a model; see docs/report.md."""
 
 from __future__ import annotations
 

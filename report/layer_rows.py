@@ -1,10 +1,10 @@
-"""What the fold map says of a model's affines and layers, as plain data for the page."""
+"""The affines and layers of a fold map as rows of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -15,19 +15,25 @@ from ..ir.tensor import Array
 from ..passes.affine.fold_records import Scope
 from ..support.errors import IRError
 from .channels import chart, weight_chart
-from .model_graph import Data
+from .page_data import AffineRow, FoldRow, LayerRow
 from .page_text import short
 
-PARAMETERS = ("gamma", "beta", "mean", "var", "scale", "shift")
+if TYPE_CHECKING:
+    from ..backends.foldmap.entries import FoldEntry, LayerEntry, ParameterName, SourceEntry, StatisticEntry
+
+PARAMETERS: tuple[ParameterName, ...] = ("gamma", "beta", "mean", "var", "scale", "shift")
+
+ReadConstant = Callable[[str], Array | None]
+"""Returns the constant of a name in float64, or None if there is none or it cannot be read."""
 
 
-def affines_of(fold_map: FoldMap) -> list[Data]:
-    """Every affine of the source: what it was, and what became of it; `layers` are places in `layers_of`."""
-    places = {layer["id"]: i for i, layer in enumerate(fold_map.layers)}
-    return [_affine(source, fold_map, places) for source in fold_map.sources]
+def affine_rows(fold_map: FoldMap) -> list[AffineRow]:
+    """Return a row for every affine of the source; its `layers` are positions in `layer_rows`."""
+    positions = {layer["id"]: i for i, layer in enumerate(fold_map.layers)}
+    return [_affine_row(source, fold_map, positions) for source in fold_map.sources]
 
 
-def _affine(source: Mapping[str, Any], fold_map: FoldMap, places: Mapping[str, int]) -> Data:
+def _affine_row(source: SourceEntry, fold_map: FoldMap, positions: Mapping[str, int]) -> AffineRow:
     values = {key: source["params"][key]["value"] for key in PARAMETERS if key in source["params"]}
     return {
         "id": source["id"],
@@ -39,7 +45,7 @@ def _affine(source: Mapping[str, Any], fold_map: FoldMap, places: Mapping[str, i
         "notes": [short(note) for note in source["notes"]],
         "channels": source["channels"],
         "epsilon": None if source["epsilon"] is None else float(f"{source['epsilon']:.6g}"),
-        "layers": [places[layer] for layer in source["layers"]],
+        "layers": [positions[layer] for layer in source["layers"]],
         "params": {
             key: chart(fold_map.arrays.get(entry).astype(np.float64))
             for key, entry in values.items()
@@ -48,20 +54,16 @@ def _affine(source: Mapping[str, Any], fold_map: FoldMap, places: Mapping[str, i
     }
 
 
-def layers_of(fold_map: FoldMap, source: ModelProto, model: ModelProto, base_dir: Path) -> list[Data]:
-    """Every layer that absorbed something: what, and the range of its weights before and after."""
-    before, after = _weights(source, base_dir), _weights(model, base_dir)
-    order = {source["id"]: i for i, source in enumerate(fold_map.sources)}
-    return [_layer(layer, fold_map, order, before, after) for layer in fold_map.layers]
+def layer_rows(fold_map: FoldMap, source: ModelProto, model: ModelProto, base_dir: Path) -> list[LayerRow]:
+    """Return a row for every layer of the fold map, with the range of its weight in both models."""
+    before, after = _constant_reader(source, base_dir), _constant_reader(model, base_dir)
+    positions = {source["id"]: i for i, source in enumerate(fold_map.sources)}
+    return [_layer_row(layer, fold_map, positions, before, after) for layer in fold_map.layers]
 
 
-def _layer(
-    layer: Mapping[str, Any],
-    fold_map: FoldMap,
-    order: Mapping[str, int],
-    before: Callable[[str], Array | None],
-    after: Callable[[str], Array | None],
-) -> Data:
+def _layer_row(
+    layer: LayerEntry, fold_map: FoldMap, positions: Mapping[str, int], before: ReadConstant, after: ReadConstant
+) -> LayerRow:
     weight, bias = layer["weight"], layer["bias"]
     ranges = [
         None if array is None else weight_chart(array, weight["out_axis"], weight["group"])
@@ -75,27 +77,27 @@ def _layer(
         "bias_created": bias is not None and bias["created"],
         "remainder": None if layer["remainder"] is None else short(layer["remainder"]["output"]),
         "ranges": ranges,
-        "folds": [
-            {
-                "affine": order[fold["source"]],
-                "direction": fold["direction"],
-                "crossed": [short(name) for name in fold["crossed"]],
-                "scale": chart(fold_map.arrays.get(fold["scale"])),
-                "shift": chart(fold_map.arrays.get(fold["shift"])),
-            }
-            for fold in layer["folds"]
-        ],
+        "folds": [_fold_row(fold, fold_map, positions) for fold in layer["folds"]],
     }
 
 
-def scope_of(entry: Mapping[str, Any]) -> Scope:
-    """The scope of an entry of a fold map, as the provenance has it."""
+def _fold_row(fold: FoldEntry, fold_map: FoldMap, positions: Mapping[str, int]) -> FoldRow:
+    return {
+        "affine": positions[fold["source"]],
+        "direction": fold["direction"],
+        "crossed": [short(name) for name in fold["crossed"]],
+        "scale": chart(fold_map.arrays.get(fold["scale"])),
+        "shift": chart(fold_map.arrays.get(fold["shift"])),
+    }
+
+
+def scope_of(entry: SourceEntry | LayerEntry | StatisticEntry) -> Scope:
+    """Return the scope of an entry of a fold map, as graphs of a report have it."""
     steps = entry["scope"]
     return tuple(("function", s["function"]) if "function" in s else (s["node"], s["attribute"]) for s in steps)
 
 
-def _weights(model: ModelProto, base_dir: Path) -> Callable[[str], Array | None]:
-    """Reads the constants of the main graph, as float64; None for what is none, or cannot be read."""
+def _constant_reader(model: ModelProto, base_dir: Path) -> ReadConstant:
     tensors = dict(_constants(model))
 
     def read(name: str) -> Array | None:

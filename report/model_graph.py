@@ -1,56 +1,63 @@
-"""The graphs of a ModelProto as plain data: operators, and the values between them, without constants."""
+"""Turn the graphs of a ModelProto into data for the page: operators, and the values between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ..ir.ops import DEFAULT_DOMAINS
 from ..passes.affine.fold_records import Scope
+from .page_data import GraphPage, OperatorData
 from .page_text import short
 from .recorder import Types
-
-Data = dict[str, Any]
 
 MAX_ATTRIBUTE = 200
 """Characters of an attribute that are kept."""
 MAX_ITEMS = 32
 """Elements of an attribute that are kept."""
 
+GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
-class GraphData:
-    """One graph: `data` is what the page has of it; `by_output` and `by_name` find its operators again.
 
-    `data` has `values`, a list of name, type and kind (`value`, `constant`, or `outer` for those of another graph), and
-    `nodes`, whose inputs and outputs are numbers of values.
+class GraphIndex:
+    """One graph: `data` is its part of the page; `by_output` and `by_name` find its operators.
+
+    In `by_name`, a name that several operators have leads to None.
     """
 
-    def __init__(self, scope: Scope, types: dict[str, str]) -> None:
+    def __init__(self, scope: Scope, types: Mapping[str, str]) -> None:
         self.scope = scope
-        self.nodes: list[Data] = []
+        self.nodes: list[OperatorData] = []
         self.values: list[list[str]] = []
-        self.by_output: dict[str, Data] = {}
-        self.by_name: dict[str, Data | None] = {}
-        self.data: Data = {"title": title(scope), "nodes": self.nodes, "values": self.values, "inputs": []}
-        self.data["outputs"] = []
+        self.by_output: dict[str, OperatorData] = {}
+        self.by_name: dict[str, OperatorData | None] = {}
+        self.data: GraphPage = {
+            "title": title(scope),
+            "nodes": self.nodes,
+            "values": self.values,
+            "inputs": [],
+            "outputs": [],
+        }
         self._types = types
-        self._numbers: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
     def value(self, name: str, kind: str = "outer", type_: str = "") -> int:
-        """The number of a value; `kind` and `type_` count where it is new."""
-        if name not in self._numbers:
-            self._numbers[name] = len(self.values)
+        """Return the position of a value in `values`; a new one is appended with `kind` and `type_`."""
+        if name not in self._positions:
+            self._positions[name] = len(self.values)
             self.values.append([short(name), type_ or self._types.get(name, ""), kind])
-        return self._numbers[name]
+        return self._positions[name]
 
     def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
-        """Append an operator; `inner` are the numbers of its subgraphs, which read the values `captured`."""
-        node: Data = {"op": operator(proto), "name": short(proto.name)}
-        node["in"] = [self.value(name) if name else -1 for name in proto.input]
-        node["out"] = [self.value(name, "value") if name else -1 for name in proto.output]
+        """Append an operator; `inner` are the positions of its subgraphs, which read the values `captured`."""
+        node: OperatorData = {
+            "op": operator_name(proto),
+            "name": short(proto.name),
+            "in": [self.value(name) if name else -1 for name in proto.input],
+            "out": [self.value(name, "value") if name else -1 for name in proto.output],
+        }
         if captured:
             node["reads"] = [self.value(name) for name in captured]
         attributes = {short(a.name): attribute_text(a) for a in proto.attribute if a.type not in GRAPHS}
@@ -64,29 +71,28 @@ class GraphData:
             self.by_name[proto.name] = None if proto.name in self.by_name else node
 
 
-GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-
-
 @dataclass(slots=True)
 class Body:
-    """A graph or function of a model; `parent` and `inner`, by position of the node that holds them, are numbers of
-    bodies, and `free` what is read in it and defined around it.
+    """A graph or function of a model.
+
+    `parent` is the position of the body around it, `inner` has the positions of the bodies inside it by position of the
+    node. `free` are the values that it reads from the bodies around it.
     """
 
     scope: Scope
-    proto: Any
+    proto: GraphProto | FunctionProto
     parent: int | None
     inner: dict[int, list[int]] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
     free: list[str] = field(default_factory=list)
 
     def captured(self, position: int, bodies: list[Body]) -> list[str]:
-        """What the subgraphs of a node read of this graph or around it."""
+        """Return the values that the subgraphs of a node read from this graph or from the graphs around it."""
         return list(dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free))
 
 
-def graphs_of(model: ModelProto, types: Types) -> list[GraphData]:
-    """Every graph of `model`, the main graph first, and every graph before those inside it. O(nodes)."""
+def graphs_of(model: ModelProto, types: Types) -> list[GraphIndex]:
+    """Return every graph of `model`: the main graph first, and each graph before those inside it. O(nodes)."""
     bodies = _bodies(model)
     for body in reversed(bodies):
         body.free = _free(body, bodies)
@@ -102,7 +108,7 @@ def _bodies(model: ModelProto) -> list[Body]:
     for function in model.functions:
         name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
         bodies.append(Body((("function", name),), function, None))
-    for number, body in enumerate(bodies):  # grows meanwhile
+    for number, body in enumerate(bodies):  # the loop appends to the list that it walks
         for position, node in enumerate(body.proto.node):
             for step, graph in subgraphs(node):
                 body.inner.setdefault(position, []).append(len(bodies))
@@ -110,16 +116,18 @@ def _bodies(model: ModelProto) -> list[Body]:
     return bodies
 
 
-def _constants(proto: Any) -> dict[str, str]:
-    """The constants of a graph, with what is known of their types."""
-    constants = {tensor.name: tensor_type(tensor) for tensor in getattr(proto, "initializer", ())}
-    constants.update((tensor.values.name, "sparse") for tensor in getattr(proto, "sparse_initializer", ()))
+def _constants(proto: GraphProto | FunctionProto) -> dict[str, str]:
+    """Return the constants of a graph with their types, as far as these are known."""
+    constants: dict[str, str] = {}
+    if isinstance(proto, GraphProto):
+        constants.update((tensor.name, tensor_type(tensor)) for tensor in proto.initializer)
+        constants.update((tensor.values.name, "sparse") for tensor in proto.sparse_initializer)
     constants.update((name, "") for node in proto.node if node.op_type == "Constant" for name in node.output)
     return constants
 
 
 def _free(body: Body, bodies: list[Body]) -> list[str]:
-    """The values that a graph reads and does not define, those of its subgraphs included."""
+    """Return the values that a graph and its subgraphs read and do not define."""
     known = {*_names(body.proto.input), *_constants(body.proto)}
     read: dict[str, None] = {}
     for position, node in enumerate(body.proto.node):
@@ -129,8 +137,8 @@ def _free(body: Body, bodies: list[Body]) -> list[str]:
     return [*read, *(name for name in _names(body.proto.output) if name not in known and name not in read)]
 
 
-def _graph(body: Body, bodies: list[Body], types: dict[str, str]) -> GraphData:
-    graph = GraphData(body.scope, types)
+def _graph(body: Body, bodies: list[Body], types: Mapping[str, str]) -> GraphIndex:
+    graph = GraphIndex(body.scope, types)
     inputs = [name for name in _names(body.proto.input) if name not in body.constants]
     graph.data["inputs"] = [graph.value(name, "value") for name in inputs]
     for name, type_ in body.constants.items():
@@ -144,7 +152,7 @@ def _graph(body: Body, bodies: list[Body], types: dict[str, str]) -> GraphData:
 
 
 def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
-    """The graphs in the attributes of a node, each with its step in a scope."""
+    """Yield the graphs in the attributes of a node, each with its step of a scope."""
     label = node.name or next(iter(node.output), "")
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
@@ -153,26 +161,26 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[tuple[str, str], GraphProto]]:
             yield (label, f"{attribute.name}.{i}"), graph
 
 
-def _names(values: Any) -> list[str]:
-    """Names of a graph's inputs or outputs; a function has the names themselves."""
+def _names(values: Iterable[str | ValueInfoProto]) -> list[str]:
+    """Return the names of inputs or outputs, which a function lists as plain names."""
     return [value if isinstance(value, str) else value.name for value in values]
 
 
-def operator(proto: NodeProto) -> str:
-    """An operator with its domain, unless that is ONNX's own."""
+def operator_name(proto: NodeProto) -> str:
+    """Return the operator type, with its domain unless that is ONNX's own."""
     domain = "" if proto.domain in DEFAULT_DOMAINS else f"{proto.domain}::"
     return short(domain + proto.op_type)
 
 
 def title(scope: Scope) -> str:
-    """What a graph is called."""
+    """Return the title of a graph."""
     if not scope:
         return "main graph"
     return short(" / ".join(f"function {b}" if a == "function" else f"{a} {b}" for a, b in scope))
 
 
 def tensor_type(tensor: TensorProto) -> str:
-    """Element type and shape of a tensor."""
+    """Return element type and shape of a tensor as text."""
     try:
         name = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
     except (KeyError, ValueError):
@@ -181,7 +189,7 @@ def tensor_type(tensor: TensorProto) -> str:
 
 
 def attribute_text(attribute: AttributeProto) -> str:
-    """An attribute that holds no graph, in short."""
+    """Return an attribute that holds no graph as short text."""
     if attribute.ref_attr_name:
         return short(f"@{attribute.ref_attr_name}")
     if attribute.type == AttributeProto.TENSOR:

@@ -1,4 +1,4 @@
-"""The data of a report as one HTML page that needs nothing else, and may load nothing else."""
+"""Write the data of a report as one HTML page, which needs no other file and may not load any."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ..support.files import replacing
+from .page_data import ReportData
 
 SCRIPTS = ("dom.js", "charts.js", "layout.js", "graph.js", "panel.js", "sections.js", "page.js")
-"""The page's own scripts, which share one scope, in the order in which they are run."""
+"""The scripts of the page in the order in which they run; they share one scope."""
 ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def write_report(path: str | Path, data: Mapping[str, Any]) -> None:
-    """Write what `collect` found as a page; the file is complete or not there.
-
-    Raises EmitError where it cannot be written.
-    """
+def write_report(path: str | Path, data: ReportData) -> None:
+    """Write the page of `data` to `path`, completely or not at all; raise EmitError if it cannot be written."""
     with writing_report(path, data):
         pass
 
 
 @contextmanager
-def writing_report(path: str | Path, data: Mapping[str, Any]) -> Iterator[None]:
-    """`write_report`, with the page taking its place when the block ends well, so that other files may go with it."""
+def writing_report(path: str | Path, data: ReportData) -> Iterator[None]:
+    """Write the page like `write_report`, but put it in place only if the block ends without an error."""
     page = render(data).encode()
     with replacing(Path(path)) as target:
         target.write_bytes(page)
         yield
 
 
-def render(data: Mapping[str, Any]) -> str:
-    """The page of what `collect` found. Equal data give equal pages."""
+def render(data: ReportData) -> str:
+    """Return the page of `data`. Equal data give equal pages."""
     layout = f"/*\n{_read('vendor/dagre.LICENSE')}*/\n{_without_map(_read('vendor/dagre.min.js'))}"
     script = '"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
     style = _read("page.css")
@@ -53,14 +50,14 @@ def render(data: Mapping[str, Any]) -> str:
     return _SLOT.sub(lambda match: slots[match[1]], _read("page.html"))
 
 
-def to_json(data: Mapping[str, Any]) -> str:
-    """JSON that may stand in a script element, whatever text is in it; half of a surrogate pair is replaced."""
+def to_json(data: ReportData) -> str:
+    """Return JSON that is safe in a script element, whatever text is in it; lone surrogates are replaced."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode(errors="replace").decode().translate(ESCAPES)
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """Only these very scripts and this style run, nothing is fetched from anywhere, and no text becomes markup."""
+    """Return a content security policy: only these scripts and this style, no requests, and no text becomes markup."""
     sources = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; img-src data:; "
@@ -73,7 +70,7 @@ def _hash(text: str) -> str:
 
 
 def _without_map(script: str) -> str:
-    """A script without the reference to its source map, which a browser would look for."""
+    """Return a script without the reference to its source map, which a browser would request."""
     return re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", script)
 
 

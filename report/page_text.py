@@ -1,4 +1,4 @@
-"""Text of a model as a page can show it."""
+"""Make text from a model safe to show on a page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ MAX_TEXT = 1_000
 
 _SPANS = ((0, 0x1F), (0x7F, 0x9F), (0x61C, 0x61C), (0x200E, 0x200F), (0x2028, 0x202E), (0x2066, 0x2069))
 INVISIBLE = {code: f"\\u{{{code:x}}}" for first, last in _SPANS for code in range(first, last + 1)}
-"""Characters that cannot be seen and move other text about, by what stands for them."""
+"""Escapes of invisible characters and of those that reorder the text around them."""
 
 
 def short(text: str, limit: int = MAX_TEXT) -> str:
-    r"""`text`, cut where it is longer than anybody reads, with control characters and overrides of the direction as
-    `\u{202e}`.
-    """
+    r"""Return `text`, cut after `limit` characters, with escapes such as `\u{202e}` for the characters of INVISIBLE."""
     return (text if len(text) <= limit else f"{text[:limit]}…").translate(INVISIBLE)

@@ -1,4 +1,4 @@
-"""The instrument that keeps, for a report, what a model was and what every pass changed."""
+"""Record a compile for a report: the source model, and the effect of every pass."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..passes.infra import Pass
 from .text_diff import Diff, diff
 
 Types = dict[Scope, dict[str, str]]
-"""The types of a model's values as text, by graph and name."""
+"""The types of values as text, by scope of their graph and by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One pass that was run: how long it took in seconds, what it said of itself, and what it did to the IR."""
+class PassRun:
+    """One run of a pass: its text, seconds, whether it says that it changed something, and the diff of the IR text."""
 
     name: str
     seconds: float
@@ -34,15 +34,15 @@ class Step:
 
 
 class Recorder:
-    """Records `module` as it is, and then every pass that runs with it in the context's instruments. O(text)."""
+    """An instrument that records `module` before the first pass, and then every pass. O(IR text) each."""
 
     def __init__(self, module: Module) -> None:
-        """Raises EmitError where a module that came from IR text cannot be expressed in ONNX."""
+        """Record the source; raise EmitError if a module that was parsed from IR text has no ONNX form."""
         self.source = module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
         self.base_dir = module.base_dir
         self.operators = count_operators(module)
         self.types = value_types(module)
-        self.steps: list[Step] = []
+        self.runs: list[PassRun] = []
         self._text = to_text(module).splitlines()
         self._start = 0.0
 
@@ -51,21 +51,20 @@ class Recorder:
         self._start = perf_counter()
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Stop the clock, and compare."""
+        """Stop the clock, and compare the IR text with the text before the pass."""
         seconds = perf_counter() - self._start
         text = to_text(module).splitlines() if changed else self._text
-        step = Step(str(pass_), seconds, changed, count_operators(module), diff(self._text, text))
-        self.steps.append(step)
+        self.runs.append(PassRun(str(pass_), seconds, changed, count_operators(module), diff(self._text, text)))
         self._text = text
 
 
 def count_operators(module: Module) -> int:
-    """Nodes of every graph, without constants and what returns results."""
+    """Count the nodes of all graphs that are operators: neither constants nor `return`."""
     return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
 
 
 def value_types(module: Module, name_of: Callable[[Value], str] = attrgetter("name")) -> Types:
-    """What is known of every value that has a name."""
+    """Return the type of every value that has a name and a known type."""
     found: Types = {}
     for graph, scope in scopes(module):
         values = [*graph.inputs, *(value for node in graph for value in node.outputs)]

@@ -1,4 +1,4 @@
-"""Differences between two IR texts, within bounds."""
+"""Compare two IR texts, in bounded time and space."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from itertools import islice
 from .page_text import short
 
 MAX_COMPARED = 8_000
-"""Where two texts differ over more lines than this, they are counted and not shown: matching lines takes too long."""
+"""Texts that differ over more lines are only counted: matching their lines would take too long."""
 MAX_LINES = 1_000
-"""Lines of a difference that are shown."""
+"""Lines of a diff that are kept."""
 MAX_WIDTH = 400
-"""Characters of a line that are shown."""
+"""Characters of a line that are kept."""
 CONTEXT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Unified diff `lines` without the header, as many as fit; `left_out` counts others, None if they are not known."""
+    """A unified diff: line counts, the first `lines` without the header, and the number `left_out` (None: unknown)."""
 
     added: int = 0
     removed: int = 0
@@ -30,7 +30,7 @@ class Diff:
 
 
 def diff(before: Sequence[str], after: Sequence[str]) -> Diff:
-    """What was added and removed."""
+    """Return the diff that leads from `before` to `after`."""
     if before is after or list(before) == list(after):
         return Diff()
     head = _common(before, after)
@@ -48,7 +48,7 @@ def diff(before: Sequence[str], after: Sequence[str]) -> Diff:
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """Return the number of lines with which both begin."""
     count = 0
     for a, b in zip(first, second, strict=False):
         if a != b:
@@ -58,7 +58,7 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _shifted(line: str, by: int) -> str:
-    """The line numbers of a hunk's head, counted from the start of the whole text."""
+    """Return a line of a diff; the line numbers of a hunk header move by `by`."""
     if not line.startswith("@@"):
         return line
     parts = line.split()
