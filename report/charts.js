@@ -2,7 +2,7 @@
 
 const CHART_HEIGHT = 100;
 
-/* Bars of [low, high] for every chart in `series`, on one scale. */
+/* Draw bars of [low, high] for every chart in `series`, on one scale. */
 function bars(series, from, to, zero) {
   const span = to - from || 1;
   const y = (value) => CHART_HEIGHT - ((value - from) / span) * CHART_HEIGHT;
@@ -28,7 +28,7 @@ function extent(chart) {
   return chart.min === null ? "no finite number" : chart.min === chart.max ? `all ${number(chart.min)}` : `${number(chart.min)} to ${number(chart.max)}`;
 }
 
-/* A figure of one number per channel. */
+/* Return a figure of one number per channel. */
 function channelChart(title, chart, baseline = 0) {
   const from = Math.min(chart.min ?? 0, baseline), to = Math.max(chart.max ?? 0, baseline);
   const note = chart.nonfinite ? `, ${chart.nonfinite} not finite` : "";
@@ -38,7 +38,7 @@ function channelChart(title, chart, baseline = 0) {
   return el("figure", { class: "chart", role: "img", "aria-label": label }, caption, bars([{ chart, kind: "bar" }], from, to, baseline));
 }
 
-/* A figure of the range per channel before and after, on one scale. */
+/* Return a figure of the range per channel before and after, on one scale. */
 function rangeChart(title, before, after) {
   const series = [{ chart: before, kind: "was" }, { chart: after, kind: "bar" }].filter(({ chart }) => chart);
   if (!series.length) return el("p", { class: "quiet" }, "The weights are not constants of the main graph.");

@@ -1,4 +1,4 @@
-/* Elements and numbers. Text of the model only ever becomes text: no markup is made from strings. */
+/* Elements and numbers. Strings never become markup: text of the model stays text. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
@@ -13,17 +13,17 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/* An HTML element; functions among the attributes are listeners. */
+/* Return an HTML element; functions among the attributes become listeners. */
 function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/* An SVG element. */
+/* Return an SVG element. */
 function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/* Text of the model, in its own direction of writing. */
+/* Return text of the model in its own writing direction. */
 function named(text, tag = "span") {
   return el(tag, { class: "name", dir: "auto" }, text);
 }

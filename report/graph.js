@@ -4,7 +4,7 @@ const SIDES = ["Source", "Compiled"];
 const LEAST = 0.08, MOST = 3;
 
 class Pane {
-  /* `onOpen(side, node)` is called for an operator, `onReach(side, node)` for one that is out of sight. */
+  /* `onOpen(side, node)` is called for an operator, `onReach(side, node)` for one that is not drawn. */
   constructor(side, onOpen, onReach) {
     Object.assign(this, { side, onOpen, onReach, view: { x: 0, y: 0, scale: 1 }, marked: new Map(), shown: new Set() });
     this.layer = svg("g");
@@ -13,7 +13,7 @@ class Pane {
     const button = (text, label, click) => el("button", { type: "button", "aria-label": `${label}: ${SIDES[side]}`, title: label, click }, text);
     const zoom = el("span", { class: "group" },
       button("−", "Zoom out", () => this.zoom(1 / 1.3)), button("+", "Zoom in", () => this.zoom(1.3)),
-      button("Fit", "Show all of it", () => this.fit()));
+      button("Fit", "Show the whole graph", () => this.fit()));
     byId(`pane-${side}`).append(el("div", { class: "pane-head" }, el("h3", {}, SIDES[side]), this.count, zoom), this.canvas);
     this.listen();
   }
@@ -91,7 +91,7 @@ class Pane {
     this.items?.get(`n${node}`)?.element.focus({ preventScroll: true });
   }
 
-  /* The item that Tab leads to. */
+  /* Set the item that Tab leads to. */
   rest(item) {
     if (this.resting) this.resting.element.setAttribute("tabindex", -1);
     this.resting = item;
@@ -103,7 +103,7 @@ class Pane {
     this.reveal(item);
   }
 
-  /* Centre an item that is not in full sight. */
+  /* Centre an item that is not fully visible. */
   reveal(item) {
     const { width, height } = this.size();
     const { x: left, y: top, scale } = this.view;
@@ -112,7 +112,7 @@ class Pane {
     if (x < wide || y < tall || x > width - wide || y > height - tall) this.lookAt(item.x, item.y);
   }
 
-  /* Walk from the focused item; sideways goes to the nearest at about the same height. */
+  /* Walk from the focused item; left and right go to the nearest item at about the same height. */
   walk(key) {
     const at = this.resting;
     const near = (ids) => ids.map((id) => this.items.get(id)).sort((a, b) => Math.abs(a.x - at.x) - Math.abs(b.x - at.x))[0];
@@ -165,7 +165,7 @@ class Pane {
     }, true);
   }
 
-  /* Keep the middle in the middle where the width has changed. */
+  /* Keep the centre when the width changes. */
   settle() {
     const { width } = this.size();
     if (this.width && width !== this.width) {
@@ -197,12 +197,12 @@ class Pane {
     this.apply();
   }
 
-  /* All of the picture. */
+  /* Show the whole graph. */
   fit() {
     this.place(LEAST);
   }
 
-  /* The top of the picture, readable. */
+  /* Show the top of the graph at a readable size. */
   home() {
     this.place(0.9);
   }

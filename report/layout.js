@@ -1,4 +1,4 @@
-/* What of a graph is shown, and where it stands. */
+/* Choose the operators of a graph to draw, and lay them out. */
 
 const EVERYTHING = 400; // operators up to which a whole graph is laid out at once
 const RANGE = 80;
@@ -6,7 +6,7 @@ const NEIGHBOURS = 120;
 const STUBS = 24;
 const HEIGHT = 46;
 
-/* A graph's edges: for every operator those in front of it and behind it, with the value in between. */
+/* The edges of a graph: for every operator its producers and readers, with the value between them. */
 class Flow {
   constructor(graph) {
     Object.assign(this, graph);
@@ -26,7 +26,7 @@ class Flow {
     return this.nodes[index].out.flatMap((value) => (value >= 0 ? this.readers[value] : []));
   }
 
-  /* Operators at most `steps` away from `index`, nearest first. */
+  /* Return the operators at most `steps` away from `index`, nearest first. */
   around(index, steps) {
     const found = new Set([index]);
     let edge = [index];
@@ -50,7 +50,7 @@ class Flow {
     return node.name || (first === undefined ? "" : this.values[first][0]);
   }
 
-  /* The items to be drawn for a set of operators, and the edges between them. */
+  /* Return the items to draw for a set of operators, and the edges between them. */
   picture(shown) {
     const items = new Map();
     const edges = new Map();
@@ -93,7 +93,7 @@ class Flow {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/* `text` cut from its start, whose end tells names apart, so that it is no wider than `width`. */
+/* Cut `text` to `width` from its start: the ends of names differ. */
 function fitted(text, font, width) {
   ruler.font = font;
   let letters = Array.from(text.slice(-200));
@@ -102,7 +102,7 @@ function fitted(text, font, width) {
   return `…${letters.join("")}`;
 }
 
-/* Positions of items and the lines of edges, in pixels from the top left. */
+/* Return positions of items and lines of edges, in pixels from the top left. */
 function arrange({ items, edges }) {
   const family = getComputedStyle(document.body).fontFamily;
   const bold = `600 14px ${family}`, plain = `13px ${family}`;
@@ -130,7 +130,7 @@ function arrange({ items, edges }) {
   return { items, edges, width: Math.max(width || 0, 1), height: Math.max(height || 0, 1) };
 }
 
-/* A smooth line through the points of an edge, upright at both ends. */
+/* Return a smooth line through the points of an edge, vertical at both ends. */
 function curve(points) {
   const at = ({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`;
   return points.slice(1).reduce((path, to, i) => {

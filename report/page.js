@@ -1,4 +1,4 @@
-/* The page as a whole: which graph, which part of it, and which operator is open. */
+/* The state of the page: the chosen graph, the visible part of it, and the open operator. */
 
 const data = JSON.parse(byId("data").textContent);
 data.graphs = data.graphs.map((graphs) => graphs.map((graph) => new Flow(graph)));
@@ -10,8 +10,8 @@ const panel = new Panel(data, go, close);
 const flow = (side) => data.graphs[side][view.graph[side]];
 const links = (side, node) => (side ? node.from : node.to) ?? [];
 
-/* The operators of the other side that belong to `shown`, with new ones or removed ones among them. What an affine went
-   into may be far away: it counts for the selected one only. */
+/* Return the operators of the other side that belong to `shown`, with new or removed ones among them. The layers of an
+   affine may be far away, so they count only for the selected affine. */
 function mapped(side, shown) {
   const other = 1 - side, target = flow(other);
   const found = new Set();
@@ -38,7 +38,7 @@ function everything(side) {
   return new Set(flow(side)?.nodes.keys() ?? []);
 }
 
-/* Lay out what the controls say. */
+/* Lay out the part of the graphs that the controls choose. */
 function draw() {
   const lead = view.mode === "around" && view.selected ? view.selected.side : flow(0) ? 0 : 1;
   const length = flow(lead)?.nodes.length ?? 0;
@@ -88,7 +88,7 @@ function open(side, node) {
   byId("graph-status").textContent = "";
 }
 
-/* Show an operator that is out of sight. */
+/* Show an operator that is not drawn. */
 function reach(side, node) {
   const other = view.graph.slice();
   go(side, other[side], node, false);
@@ -126,7 +126,7 @@ function close() {
   if (selected) panes[selected.side].focusNode(selected.node);
 }
 
-/* The first view of the graphs that are chosen: all of them, or a range where they are large. */
+/* Show the chosen graphs: all of them, or a range if they are large. */
 function start() {
   const large = SIDES.some((_, side) => (flow(side)?.nodes.length ?? 0) > EVERYTHING);
   view.mode = large ? "range" : "all";
@@ -137,8 +137,8 @@ function start() {
   draw();
 }
 
-/* Graphs of both sides that are the same part of the model: [number in the source or null, in the result or null]. Where
-   several have one title, they are told apart by their order. */
+/* Graphs of both sides that are the same part of the model: [position in the source or null, in the result or null].
+   Graphs of one title are matched by their order. */
 const scopes = [];
 data.graphs.forEach((graphs, side) => {
   const seen = new Map();
@@ -187,7 +187,7 @@ function setUpControls() {
   byId("find-names").append(...[...names].slice(0, 5000).map((name) => el("option", { value: name })));
 }
 
-/* Go to the operator of that name, or else to one whose name has the text in it. */
+/* Go to the operator of this name, or to one whose name contains the text. */
 function find(text) {
   if (!text) return;
   for (const fits of [(name) => name === text, (name) => name.toLowerCase().includes(text.toLowerCase())]) {
@@ -198,10 +198,10 @@ function find(text) {
       }
     }
   }
-  byId("graph-status").textContent = "There is no layer of that name.";
+  byId("graph-status").textContent = "No layer has this name.";
 }
 
-/* Go to the operator that makes a value of the compiled model, or of the source. */
+/* Go to the operator that computes a value of the compiled model, or of the source. */
 function goToTensor(name) {
   for (const side of [1, 0]) {
     for (const [graph, { values, producer }] of data.graphs[side].entries()) {

@@ -1,8 +1,8 @@
-/* The panel of one operator: what it reads and writes, what was folded into it, and why it stayed. */
+/* The panel of one operator: its values and attributes, the affines folded into it, or the reason why it stays. */
 
 const LISTED = 40;
 
-/* A panel that tells `jump(side, graph, node)` where to go, and `close()` when it is closed. */
+/* A panel calls `jump(side, graph, node)` for a link, and `close()` when it is closed. */
 class Panel {
   constructor(data, jump, close) {
     Object.assign(this, { data, jump, close, root: byId("panel") });
@@ -41,7 +41,7 @@ class Panel {
     byId("panel-title").focus({ preventScroll: true });
   }
 
-  /* Buttons that lead to what the operator is on the other side. */
+  /* Return buttons that lead to the counterparts of an operator. */
   counterparts(side, node) {
     const other = 1 - side;
     return (side ? node.from ?? [] : node.to ?? []).map(([graph, index]) => {
@@ -50,7 +50,7 @@ class Panel {
     });
   }
 
-  /* What became of an affine. */
+  /* Return the status of an affine. */
   affine(node) {
     if (node.affine === undefined) return null;
     const affine = this.data.affines[node.affine];
@@ -59,7 +59,7 @@ class Panel {
       el("h4", {}, "This affine"),
       layers.length ? el("p", {}, `${affine.status === "partial" ? "Partly folded" : "Folded"} into `, ...layers.flatMap((layer, i) => (i ? [", ", layer] : [layer])), ".") : null,
       affine.reason ? el("p", { class: "reason" }, el("code", {}, affine.reason), " ", affine.detail) : affine.detail ? el("p", {}, affine.detail) : null,
-      affine.notes.length ? el("details", { open: affine.notes.length < 6 }, el("summary", {}, `What was tried (${affine.notes.length})`), el("ul", {}, affine.notes.map((note) => el("li", { dir: "auto" }, note)))) : null,
+      affine.notes.length ? el("details", { open: affine.notes.length < 6 }, el("summary", {}, `Attempts (${affine.notes.length})`), el("ul", {}, affine.notes.map((note) => el("li", { dir: "auto" }, note)))) : null,
       ...this.parameters(affine));
   }
 
@@ -68,28 +68,28 @@ class Panel {
     return affine.epsilon === null ? charts : [...charts, el("p", { class: "quiet" }, `epsilon ${number(affine.epsilon)}`)];
   }
 
-  /* What a layer absorbed. */
+  /* Return the affines that were folded into a layer. */
   layer(node) {
     if (node.layer === undefined) return null;
     const layer = this.data.layers[node.layer];
-    const created = layer.bias_created ? " (made)" : "";
+    const created = layer.bias_created ? " (new)" : "";
     return el("section", {},
       el("h4", {}, "Weights per channel"),
       rangeChart("range", ...layer.ranges),
       el("p", { class: "quiet" }, "weight ", named(layer.weight), ...(layer.bias ? [", bias ", named(layer.bias), created] : [])),
-      layer.remainder ? el("p", {}, "A shift stays behind it as an Add: ", named(layer.remainder)) : null,
-      el("h4", {}, `Folded into it (${layer.folds.length})`),
+      layer.remainder ? el("p", {}, "The shift stays as an Add after the layer: ", named(layer.remainder)) : null,
+      el("h4", {}, `Folded into this layer (${layer.folds.length})`),
       layer.folds.map((fold, i) => this.fold(fold, i === 0)));
   }
 
   fold(fold, open) {
     const affine = this.data.affines[fold.affine];
-    const crossed = fold.crossed.length ? el("p", {}, "It passed ", ...fold.crossed.flatMap((name, i) => (i ? [", ", named(name)] : [named(name)])), ".") : null;
+    const crossed = fold.crossed.length ? el("p", {}, "Moved past ", ...fold.crossed.flatMap((name, i) => (i ? [", ", named(name)] : [named(name)])), ".") : null;
     return el("details", { class: "fold", open },
       el("summary", {}, affine.op, " ", named(affine.name), el("span", { class: "quiet" }, fold.direction === "backward" ? " of its result" : " of its data")),
       crossed,
       ...this.parameters(affine),
-      channelChart("scale, as folded", fold.scale), channelChart("shift, as folded", fold.shift));
+      channelChart("scale as folded", fold.scale), channelChart("shift as folded", fold.shift));
   }
 
   inside(side, node) {

@@ -20,13 +20,13 @@ function showSummary({ irc, model, summary, passes }) {
   const counts = Object.entries(summary.affines ?? {});
   const total = counts.reduce((sum, [, count]) => sum + count, 0);
   const folded = summary.affines?.folded ?? 0;
-  const others = counts.filter(([what]) => what !== "folded").map(([what, count]) => `${count} ${what.replace(/_/g, " ")}`);
+  const others = counts.filter(([status]) => status !== "folded").map(([status, count]) => `${count} ${status.replace(/_/g, " ")}`);
   byId("figures").append(
     figure("Operators", `${before.toLocaleString("en")} → ${after.toLocaleString("en")}`, change(before, after)),
-    ...(compiled ? [figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "nothing stays" : "the source has none"))] : []),
+    ...(compiled ? [figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "all of them" : "the source has none"))] : []),
     figure("Size", `${bytes(was)} → ${bytes(is)}`, change(was, is)),
     ...(compiled ? [figure("Passes", `${passes.filter(({ changed }) => changed).length} of ${passes.length} changed something`, passes.map(({ name }) => name).join(", "))] : []),
-    ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "to read and compile, with the records for this page")]),
+    ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "reading, compiling and recording for this page")]),
   );
   for (const id of compiled ? [] : ["affines", "passes"]) {
     for (const item of [byId(id), document.querySelector(`nav a[href="#${id}"]`)]) item.hidden = true;
@@ -35,13 +35,13 @@ function showSummary({ irc, model, summary, passes }) {
   byId("warnings").hidden = !summary.warnings.length;
 }
 
-/* The table of affines; `place` has where each stands in the source, `jump` goes there. */
+/* Show the table of affines; `place` has the position of each in the source, `jump` goes there. */
 function showAffines({ affines, layers }, place, jump) {
   const filter = byId("affine-filter");
   const label = ({ status, reason }) => (status === "kept" ? `kept: ${reason}` : status);
   const counts = new Map();
   affines.forEach((affine) => counts.set(label(affine), (counts.get(label(affine)) ?? 0) + 1));
-  [...counts].sort().forEach(([what, count]) => filter.append(el("option", { value: what }, `${what.replace(/_/g, " ")} (${count})`)));
+  [...counts].sort().forEach(([status, count]) => filter.append(el("option", { value: status }, `${status.replace(/_/g, " ")} (${count})`)));
   const draw = () => {
     const shown = affines.map((affine, i) => [affine, i]).filter(([affine]) => !filter.value || label(affine) === filter.value);
     byId("affine-rows").replaceChildren(...shown.map(([affine, i]) => {
@@ -71,14 +71,14 @@ function showPasses({ passes }) {
     details.addEventListener("toggle", () => details.open && details.children.length === 1 && details.append(difference(pass)));
     return details;
   }));
-  if (!passes.length) byId("timeline").append(el("p", { class: "quiet" }, "No pass was run."));
+  if (!passes.length) byId("timeline").append(el("p", { class: "quiet" }, "No passes were run."));
 }
 
-/* The unified diff of what a pass did. */
+/* Return the unified diff of a pass. */
 function difference({ lines, left_out: rest, changed, name }) {
-  const note = rest === null ? "The texts are too large to be compared line by line." : rest ? `${plural(rest, "more line")} not shown.` : !lines.length ? (changed ? "The text of the IR is the same." : "This pass changed nothing.") : null;
+  const note = rest === null ? "The texts are too large for a comparison line by line." : rest ? `${plural(rest, "more line")} not shown.` : !lines.length ? (changed ? "The IR text is the same." : "This pass changed nothing.") : null;
   const kinds = { "+": "added", "-": "removed", "@": "hunk" };
-  const text = el("pre", { class: "diff", tabindex: 0, role: "region", "aria-label": `What ${name} changed`, dir: "ltr" },
+  const text = el("pre", { class: "diff", tabindex: 0, role: "region", "aria-label": `Changes by ${name}`, dir: "ltr" },
     lines.map((line) => el("span", { class: kinds[line[0]] ?? "same" }, `${line}\n`)));
   return el("div", {}, lines.length ? text : null, note ? el("p", { class: "quiet" }, note) : null);
 }
@@ -91,7 +91,7 @@ function showAlignment(alignment, jump) {
   byId("alignment-rows").append(...alignment.map((row) => el("tr", { class: exceeds(row) ? "over" : null }, el("td", {}, named(row.tensor)), ...["max_abs", "max_rel", "sqnr", "bound"].map((key) => el("td", { class: "number" }, number(row[key]))))));
   const over = alignment.filter(exceeds).length;
   const bounded = alignment.some(({ bound }) => bound !== null);
-  byId("alignment-summary").textContent = `${plural(alignment.length, "tensor")}${bounded ? over ? `, ${over} beyond the bound on the absolute error` : ", all within the bound on the absolute error" : ""}`;
+  byId("alignment-summary").textContent = `${plural(alignment.length, "tensor")}${bounded ? over ? `, ${over} above the bound on the absolute error` : ", all within the bound on the absolute error" : ""}`;
   draw();
 }
 
@@ -99,7 +99,7 @@ function exceeds({ max_abs: error, bound }) {
   return typeof error === "string" || (typeof bound === "number" && typeof error === "number" && error > bound);
 }
 
-/* One point for every tensor, in the order of the model; errors on a logarithmic scale. */
+/* Plot one point per tensor, in the order of the model, with errors on a logarithmic scale. */
 function alignmentPlot(rows, key, jump) {
   const wide = 1000, tall = 300, left = 66, low = 240, equal = 266, top = 14;
   const logarithmic = key !== "sqnr";

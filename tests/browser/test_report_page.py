@@ -94,7 +94,7 @@ def test_a_page_on_two_models_says_nothing_of_passes_that_did_not_run(page: Open
 def test_a_click_opens_a_layer(page: Open) -> None:
     report = page(report_data(DIGITS))
     report.box(1, "stem/conv").click()
-    assert "Folded into it (1)" in report.panel
+    assert "Folded into this layer (1)" in report.panel
     assert "stem/bn" in report.panel
     assert all(name in report.panel for name in ("gamma", "beta", "mean", "var"))
     assert report.run("return document.querySelectorAll('#panel .chart svg').length") == 7
