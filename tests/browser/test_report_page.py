@@ -147,7 +147,7 @@ def test_panning_and_zooming(page: Open) -> None:
     states.append(report.run(state))
     report.browser.find_element("css selector", "#pane-0 [aria-label^='Zoom in']").click()
     states.append(report.run(state))
-    report.browser.find_element("css selector", "#pane-0 [aria-label^='Show all']").click()
+    report.browser.find_element("css selector", "#pane-0 [aria-label^='Show the whole']").click()
     states.append(report.run(state))
     report.run("document.querySelector('#pane-0 .box.node').focus()")
     report.press("+")
