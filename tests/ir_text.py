@@ -122,6 +122,7 @@ def check_case(case: Case) -> None:
 def compare(case: Case, found: Case) -> None:
     """Fail with the difference between what is expected and what was found, or write it to the file."""
     if UPDATE:
+        assert "PYTEST_XDIST_WORKER" not in os.environ, "IRC_UPDATE writes files: run it without -n"
         source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
         rewrite(case, replace(found, source=source))
     elif found.outcome() != case.outcome():

@@ -75,51 +75,6 @@ def inner_operators(model: ModelProto) -> list[str]:
     return sorted(node.op_type for node in all_nodes(model) if node.op_type != "Constant")
 
 
-@pytest.mark.parametrize("weights", ["inner", "outer", "nodes"])
-def test_inside_if(weights: str) -> None:
-    graph = Graph()
-    graph.input("x", [2, 4, 4, 4])
-    graph.input("c", [], np.dtype(np.bool_))
-    then = body(graph, fold_inside(graph, "x", "then", weights=weights), "then")
-    other = body(graph, fold_inside(graph, "x", "else", weights=weights), "else")
-    graph.node("If", ["c"], "y", then_branch=then, else_branch=other)
-    graph.output("y", [2, 4, 4, 4])
-    result = check(graph.model(), ["If"])
-    assert inner_operators(result.model) == ["Conv", "Conv", "If"]
-
-
-@pytest.mark.parametrize("weights", ["inner", "outer", "nodes"])
-def test_inside_loop(weights: str) -> None:
-    graph = Graph()
-    graph.input("x", [2, 4, 4, 4])
-    trips = graph.initializer(np.asarray(3, np.int64))
-    condition = graph.initializer(np.asarray(True))
-    inputs = [
-        helper.make_tensor_value_info("i", 7, []),
-        helper.make_tensor_value_info("go", 9, []),
-        helper.make_tensor_value_info("state", 1, [2, 4, 4, 4]),
-    ]
-    loop = body(graph, fold_inside(graph, "state", "body", weights=weights), "body", inputs)
-    loop.output.insert(0, helper.make_tensor_value_info("go_on", 9, []))
-    loop.node.append(helper.make_node("Identity", ["go"], ["go_on"]))
-    graph.node("Loop", [trips, condition, "x"], "y", body=loop)
-    graph.output("y", [2, 4, 4, 4])
-    result = check(graph.model(), ["Loop"])
-    assert "BatchNormalization" not in inner_operators(result.model)
-
-
-@pytest.mark.parametrize("weights", ["inner", "outer", "nodes"])
-def test_inside_scan(weights: str) -> None:
-    graph = Graph()
-    graph.input("x", [3, 2, 4, 4, 4])
-    inputs = [helper.make_tensor_value_info("slice", 1, [2, 4, 4, 4])]
-    scan = body(graph, fold_inside(graph, "slice", "body", weights=weights), "body", inputs)
-    graph.node("Scan", ["x"], "y", body=scan, num_scan_inputs=1)
-    graph.output("y", [3, 2, 4, 4, 4])
-    result = check(graph.model(), ["Scan"])
-    assert inner_operators(result.model) == ["Conv", "Scan"]
-
-
 def test_one_outer_weight_for_two_bodies_and_the_main_graph() -> None:
     graph = Graph()
     graph.input("x", [2, 4, 4, 4])
@@ -143,123 +98,13 @@ def test_one_outer_weight_for_two_bodies_and_the_main_graph() -> None:
     assert constants(result.model)["w"].tobytes() == weight.tobytes()
 
 
-def test_a_result_that_a_body_reads_does_not_change() -> None:
-    graph, _, _ = conv_bn()
-    graph.input("c", [], np.dtype(np.bool_))
-    then = body(graph, lambda: graph.node("Relu", ["h"]), "then")
-    other = body(graph, lambda: graph.node("Neg", ["h"]), "else")
-    graph.node("If", ["c"], "z", then_branch=then, else_branch=other)
-    graph.output("y", [2, 4, 4, 4])
-    graph.output("z", [2, 4, 4, 4])
-    result = check_unchanged(graph.model())
-    assert reasons(result)["y"] == "kept: subgraph_boundary"
-
-
-def test_an_affine_in_a_body_of_a_conv_outside() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.input("c", [], np.dtype(np.bool_))
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    then = body(graph, lambda: graph.batch_norm("h", batch_norm(4)), "then")
-    other = body(graph, lambda: graph.batch_norm("h", batch_norm(4, 2)), "else")
-    graph.node("If", ["c"], "y", then_branch=then, else_branch=other)
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model(), "subgraph_boundary")
-
-
-def test_one_reader_that_is_inside_is_a_boundary() -> None:
-    graph = Graph()
-    graph.input("x", [2, 3, 4, 4])
-    graph.input("c", [], np.dtype(np.bool_))
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
-    then = body(graph, lambda: graph.node("Mul", ["h", graph.initializer(2.0)]), "then")
-    other = body(
-        graph, lambda: graph.node("ConstantOfShape", [graph.initializer(np.asarray([2, 4, 4, 4], np.int64))]), "else"
-    )
-    graph.node("If", ["c"], "y", then_branch=then, else_branch=other)
-    graph.output("y", [2, 4, 4, 4])
-    check_unchanged(graph.model())
-
-
-def test_a_chain_does_not_reach_into_a_body() -> None:
-    graph, _, _ = conv_bn()
-    graph.input("c", [], np.dtype(np.bool_))
-    then = body(graph, lambda: graph.node("Mul", ["y", graph.initializer(2.0)]), "then")
-    sizes = np.asarray([2, 4, 4, 4], np.int64)
-    other = body(graph, lambda: graph.node("ConstantOfShape", [graph.initializer(sizes)]), "else")
-    graph.node("If", ["c"], "z", then_branch=then, else_branch=other)
-    graph.output("z", [2, 4, 4, 4])
-    result = check(graph.model(), ["Conv", "If"])
-    assert inner_operators(result.model).count("Mul") == 1
-    assert reasons(result)["y"] == "folded"
-
-
-def test_names_of_a_body_do_not_hide_what_it_reads() -> None:
-    """The body defines `w.folded`, `w.scale`, `conv.bias`, which folding in the main graph might make."""
-    graph = Graph()
-    graph.input("x", [2, 4, 4, 4])
-    graph.input("c", [], np.dtype(np.bool_))
-    graph.initializer(graph.random(4, 4, 1, 1), "w")
-
-    def build() -> str:
-        for name in ("w.folded", "w.scale", "conv.bias", "w.folded.1", "conv.bias.1"):
-            graph.initializer(graph.random(4, 4, 1, 1), name)
-        graph.node("Conv", ["x", "w"], "inner", "conv")
-        return graph.batch_norm("inner", batch_norm(4), "inner.bn")
-
-    then = body(graph, build, "then")
-    other = body(graph, lambda: graph.node("Conv", ["x", "w"]), "else")
-    graph.node("Conv", ["x", "w"], "h", "conv")
-    graph.batch_norm("h", batch_norm(4, 2), "t", "bn")
-    graph.node("If", ["c"], "z", then_branch=then, else_branch=other)
-    graph.node("Add", ["t", "z"], "y")
-    graph.output("y", [2, 4, 4, 4])
-    result = check(graph.model())
-    assert inner_operators(result.model) == ["Add", "Conv", "Conv", "Conv", "If"]
-
-
 # functions
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_inside_a_function(times: int) -> None:
-    result = check(function_model(times=times), ["Block"] * times)
-    assert [node.op_type for node in result.model.functions[0].node if node.op_type != "Constant"] == ["Conv"]
-
-
-def test_parameters_of_a_function_are_no_constants() -> None:
-    check_unchanged(function_model(constants_inside=False))
 
 
 @pytest.mark.parametrize("reference", ["epsilon", "training_mode"])
 def test_an_attribute_of_the_caller_is_no_constant(reference: str) -> None:
     result = check_unchanged(function_model(reference=reference))
     assert set(reasons(result).values()) <= {"kept: unsupported_attr"}
-
-
-def test_a_constant_whose_value_the_caller_gives_is_no_constant() -> None:
-    model = function_model()
-    constant = model.functions[0].node[1]
-    constant.attribute[0].CopyFrom(
-        onnx.AttributeProto(name="value", ref_attr_name="given", type=onnx.AttributeProto.TENSOR)
-    )
-    model.functions[0].attribute.append("given")
-    given = helper.make_attribute("given", onnx.numpy_helper.from_array(np.ones(4, np.float32)))
-    model.graph.node[0].attribute.append(given)
-    check_unchanged(model)
-
-
-def test_a_function_named_like_an_operator() -> None:
-    """A model-local function `local::Conv` is not Conv."""
-    model = function_model()
-    model.functions[0].name = "Conv"
-    model.graph.node[0].op_type = "Conv"
-    graph = model.graph
-    graph.node[0].output[0] = "t"
-    factor = onnx.numpy_helper.from_array(np.float32(2).reshape(()), "two")
-    graph.initializer.append(factor)
-    graph.node.append(helper.make_node("Mul", ["t", "two"], ["y"]))
-    check(model, ["Conv", "Mul"])
 
 
 # names
