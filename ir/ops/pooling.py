@@ -6,6 +6,7 @@ from ..graph import Node
 from ..types import Dim, TensorType
 from .inference import Types, input_dtype, input_shape, listed
 from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
+from .views import window_of
 
 _WINDOW = {
     "ceil_mode": integer,
@@ -22,19 +23,11 @@ def infer_pool(node: Node, constants: Constants) -> Types:
     kernel = listed(node, "kernel_shape", 9, constants)
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return (TensorType(dtype, None),)
-    ones, rank = (1,) * len(kernel), len(kernel)
-    strides = listed(node, "strides", 9, constants) or ones
-    dilations = listed(node, "dilations", 9, constants) or ones
-    pads = listed(node, "pads", 9, constants) or (0,) * (2 * rank)
-    is_open = node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or node.attrs.get("ceil_mode")
-    if not len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
-        is_open = True
+    window = window_of(node, len(kernel))
     dims: list[Dim] = []
     for i, dim in enumerate(shape[2:]):
-        if is_open or not isinstance(dim, int) or not strides[i]:
-            dims.append(None)
-        else:
-            dims.append((dim + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1)
+        known = window is not None and isinstance(dim, int) and not node.attrs.get("ceil_mode")
+        dims.append(window.count(i, dim, kernel[i]) if known else None)  # type: ignore[arg-type, union-attr]
     return (TensorType(dtype, (*shape[:2], *dims)),)
 
 

@@ -13,6 +13,7 @@ from ..types import Dim, TensorType, dtype_of
 from .evaluation import NotEvaluable, binary, check_size, operand
 from .inference import Types, broadcast_shapes, input_dtype, input_shape, same
 from .row import Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
+from .views import window_of
 
 _WINDOW = {
     "dilations": positive_integers,
@@ -32,17 +33,7 @@ def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | 
     return found  # type: ignore[return-value]
 
 
-def _window(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """Return pads (begins, then ends), strides and dilations of a convolution; None where they are no numbers."""
-    spatial = rank - 2
-    pads, strides = _ints(node, "pads", 0, 2 * spatial), _ints(node, "strides", 1, spatial)
-    dilations = _ints(node, "dilations", 1, spatial)
-    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or pads is None or strides is None or dilations is None:
-        return None
-    return (pads, strides, dilations) if all(strides) else None
-
-
-def _convolved(node: Node, extent: Callable[[int, int, int], int] | None) -> tuple[Dim, list[Dim]]:
+def _convolved(node: Node, extent: Callable[[int, int, int], int | None] | None) -> tuple[Dim, list[Dim]]:
     """Return batch and spatial extents of a convolution, these by `extent`(axis, of the input, of the kernel)."""
     x, weight = input_shape(node), input_shape(node, 1)
     assert weight is not None
@@ -62,14 +53,8 @@ def infer_conv(node: Node, constants: Constants) -> Types:
     dtype = input_dtype(node, 1) or input_dtype(node)
     if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
-    window = _window(node, len(weight))
-
-    def extent(i: int, size: int, kernel: int) -> int:
-        assert window is not None
-        pads, strides, dilations = window
-        return (size + pads[i] + pads[len(strides) + i] - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
-
-    batch, dims = _convolved(node, extent if window else None)
+    window = window_of(node, len(weight) - 2)
+    batch, dims = _convolved(node, None if window is None else window.count)
     return (TensorType(dtype, (batch, weight[0], *dims)),)
 
 
@@ -81,17 +66,16 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
         return (TensorType(dtype, None),)
     group = node.attrs.get("group", 1)
     channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
-    window = _window(node, len(weight))
+    window = window_of(node, len(weight) - 2)
     extra = _ints(node, "output_padding", 0, len(weight) - 2)
 
     def extent(i: int, size: int, kernel: int) -> int:
-        assert window is not None
-        assert extra is not None
-        pads, strides, dilations = window
-        covered = strides[i] * (size - 1) + dilations[i] * (kernel - 1) + 1
-        return covered + extra[i] - pads[i] - pads[len(strides) + i]
+        assert window is not None and window.pads is not None and extra is not None
+        return window.reach(i, size, kernel) + extra[i] - window.pads[i] - window.pads[len(window.strides) + i]
 
-    known = window is not None and extra is not None and "output_shape" not in node.attrs
+    known = (
+        window is not None and window.auto_pad == "NOTSET" and extra is not None and "output_shape" not in node.attrs
+    )
     batch, dims = _convolved(node, extent if known else None)
     return (TensorType(dtype, (batch, channels, *dims)),)
 

@@ -14,6 +14,7 @@ import numpy as np
 from ...ir.graph import Node
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
+from ...ir.ops.views import clip_bounds as clip_bounds_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -74,9 +75,10 @@ def clip_bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, 
     """The bounds of a Clip that `affine` may pass; infinite where there is none."""
     if affine.axis is not None:
         raise Refused("activation_between", f"{node.label}: its bounds are not per channel")
-    low, high = number(node, params, "min", 1, -np.inf), number(node, params, "max", 2, np.inf)
-    if low is None or high is None:
+    bounds = clip_bounds_of(node, params.evaluator)
+    if bounds is None:
         raise Refused("non_constant_params", f"{node.label}: its bounds are not constant")
+    low, high = bounds.ends
     if not low <= high or not affine.scale:
         raise Refused("activation_between", f"{node.label}: bounds {low:.6g} and {high:.6g} cannot be scaled")
     return low, high

@@ -12,6 +12,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
 from ...ir.ops.inference import is_given, listed
 from ...ir.ops.row import Trait
+from ...ir.ops.views import window_of
 from ...ir.tensor import Array, Tensor
 from ...ir.types import ELEMENT_COUNT_LIMIT, Dim, dtype_of, element_count, shape_of
 
@@ -126,21 +127,16 @@ def implicit_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
         return True
     before, _ = shapes(node)
     rank = len(kernel)
-    strides, dilations = node.attrs.get("strides", (1,) * rank), node.attrs.get("dilations", (1,) * rank)
-    if not isinstance(strides, tuple) or not isinstance(dilations, tuple):
+    window = window_of(node, rank)
+    if window is None:
         return True
     for i, extent in enumerate(kernel):
         if extent == 1:
             continue
         size = before[i + 2] if before is not None and len(before) == rank + 2 else None
-        if i >= min(len(strides), len(dilations)):
-            return True
-        stride, dilation = strides[i], dilations[i]
         if not (isinstance(size, int) and isinstance(extent, int)):
             return True
-        if not isinstance(stride, int) or not isinstance(dilation, int) or stride < 1:
-            return True
-        if (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 > size:
+        if window.reach(i, -(-size // window.strides[i]), extent) > size:
             return True
     return False
 

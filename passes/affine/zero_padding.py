@@ -11,45 +11,17 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.ops.views import spatial_extents, window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
-from ...ir.types import Dim
 from .algebra import Affine
-from .operands import common_value, shapes, text
+from .operands import common_value
 
 
 def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The pads of a convolution, begins and then ends; None where they depend on unknown extents."""
-    mode = text(node, "auto_pad", "NOTSET") or "NOTSET"
-    rank = len(kernel)
-    if mode in ("NOTSET", "VALID"):
-        pads = node.attrs.get("pads", (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
-        return pads if isinstance(pads, tuple) and len(pads) == 2 * rank else None  # type: ignore[return-value]
-    sizes = spatial_extents(node, rank)
-    if sizes is None:
-        return None
-    strides, dilations = steps(node, "strides", rank), steps(node, "dilations", rank)
-    begins, ends = [], []
-    for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 - size)
-        small, large = total // 2, total - total // 2
-        begins.append(small if mode == "SAME_UPPER" else large)
-        ends.append(large if mode == "SAME_UPPER" else small)
-    return (*begins, *ends)
-
-
-def steps(node: Node, name: str, rank: int) -> tuple[int, ...]:
-    """Strides or dilations, by default ones."""
-    found = node.attrs.get(name, (1,) * rank)
-    return found if isinstance(found, tuple) else (1,) * rank  # type: ignore[return-value]
-
-
-def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The extents of the data behind batch and channels, None where one is unknown."""
-    before, _ = shapes(node)
-    dims: tuple[Dim, ...] = () if before is None else before[2:]
-    numbers = tuple(dim for dim in dims if isinstance(dim, int))
-    return numbers if len(numbers) == rank == len(dims) else None
+    """Return the pads of a convolution, begins and then ends; None where they depend on unknown extents."""
+    window = window_of(node, len(kernel))
+    return None if window is None else window.padding(spatial_extents(node, len(kernel)), kernel)
 
 
 def constant_padding(node: Node, affine: Affine) -> float:
@@ -83,15 +55,17 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
     """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]; None
     where they are too many.
     """
-    strides, dilations = steps(node, "strides", len(kernel)), steps(node, "dilations", len(kernel))
+    window = window_of(node, len(kernel))
+    if window is None:
+        return None
     found = []
     for axis, extent in enumerate(kernel):
         begin, end = pads[axis], pads[len(kernel) + axis]
-        window = dilations[axis] * (extent - 1) + 1
-        count = max((sizes[axis] + begin + end - window) // strides[axis] + 1, 0) if strides[axis] > 0 else 0
+        stride, dilation = window.strides[axis], window.dilations[axis]
+        count = max((sizes[axis] + begin + end - window.reach(axis, 1, extent)) // stride + 1, 0)
         if count * extent > MAX_POSITIONS:
             return None
-        place = np.arange(count) * strides[axis] - begin + np.arange(extent)[:, None] * dilations[axis]
+        place = np.arange(count) * stride - begin + np.arange(extent)[:, None] * dilation
         found.append(((place >= 0) & (place < sizes[axis])).astype(np.float64))
     return found
 

@@ -11,6 +11,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Trait
+from ...ir.ops.views import window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
@@ -18,7 +19,7 @@ from ..affine.algebra import Affine
 from ..affine.layers import Fold, read_bias
 from ..affine.operands import Parameters
 from ..affine.table import affine_rule
-from ..affine.zero_padding import shares, steps
+from ..affine.zero_padding import shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,15 +68,21 @@ class Linear:
         spread = vector.reshape(group, -1)
         if node.op == "nn.conv":
             return np.asarray(np.einsum("gmc,gc->gm", taps, spread).reshape(-1))
-        reached = prod(steps(node, "strides", len(kernel)))
+        reached = prod(self.strides)
         return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        rank = self.weight.ndim - 2
+        window = window_of(self.node, rank)
+        return (1,) * rank if window is None else window.strides
 
     def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
         """Mean and variance [M] of the result without its bias for independent data of mean and variance [C].
 
         One pair for each kind of position: a transposed convolution has as many as its strides have elements.
         """
-        strides = steps(self.node, "strides", self.weight.ndim - 2) if self.node.op == "nn.conv_transpose" else ()
+        strides = self.strides if self.node.op == "nn.conv_transpose" else ()
         slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
         assert isinstance(slope, float | int)
         found = []

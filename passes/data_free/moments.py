@@ -21,11 +21,12 @@ from ...ir.module import Module
 from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Function, Trait
+from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ..affine.algebra import Affine, Stage
-from ..affine.operands import Parameters, number, text
+from ..affine.operands import Parameters, text
 from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
@@ -290,9 +291,8 @@ class _Propagator:
 
     def bounds(self, node: Node) -> tuple[float, float] | None:
         """Of a Relu or Clip, None where they are not known."""
-        low = 0.0 if node.op == "nn.relu" else number(node, self.params, "min", 1, -np.inf)
-        high = np.inf if node.op == "nn.relu" else number(node, self.params, "max", 2, np.inf)
-        return None if low is None or high is None or not low <= high else (low, high)
+        bounds = clip_bounds(node, self.params.evaluator)
+        return None if bounds is None or not bounds.is_ordered else bounds.ends
 
     def bounded(self, found: Moments) -> Moments:
         """With a range of no more than `sigmas` deviations, where these are known."""

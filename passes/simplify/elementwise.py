@@ -7,6 +7,7 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
+from ...ir.ops.views import ClipBounds, clip_bounds
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import ArrayTensor, numpy_dtype
 from ...ir.types import DType, dtype_of
@@ -84,12 +85,14 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return rewriter.forward(node.output, middle)
     inner, outer = clip_bounds(producer, evaluator), clip_bounds(node, evaluator)
     dtype = dtype_of(node.output.type)
-    if inner is None or outer is None or dtype is None or dtype_of(data_of(producer).type) is not dtype:
+    if inner is None or outer is None or not inner.is_ordered or not outer.is_ordered or dtype is None:
         return False
-    low, high = (_clipped(bound, outer) for bound in inner)
-    low = outer[0] if low is None else low
-    high = outer[1] if high is None else high
-    if producer.op == "clip" and (low, high) == inner:
+    if dtype_of(data_of(producer).type) is not dtype:
+        return False
+    low, high = (_clipped(bound, outer) for bound in (inner.low, inner.high))
+    low = outer.low if low is None else low
+    high = outer.high if high is None else high
+    if producer.op == "clip" and (low, high) == (inner.low, inner.high):
         return rewriter.forward(node.output, middle)
     if not only_reader(middle, node) or (node.opset < 11 and not dtype.is_float):
         return False
@@ -105,35 +108,10 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1], attrs)
 
 
-Bounds = tuple[float | None, float | None]
-
-
-def clip_bounds(node: Node, evaluator: ShapeEvaluator) -> Bounds | None:
-    """The least and greatest result; None where they are computed, or the wrong way round."""
-    if node.op == "nn.relu":
-        return (0, None)
-    found: list[float | None] = []
-    for index, name in ((1, "min"), (2, "max")):
-        given, attribute = node.input(index), node.attrs.get(name)
-        array = evaluator.array(given)
-        if given is None:
-            found.append(attribute if isinstance(attribute, int | float) else None)
-        elif array is None or array.size != 1 or array.dtype.kind == "O":
-            return None
-        else:
-            found.append(array.ravel()[0].item() if array.dtype.kind in "iuf" else float(array.ravel()[0]))
-    low, high = found
-    if any(bound is not None and bound != bound for bound in found) or (
-        low is not None and high is not None and low > high
-    ):
-        return None
-    return low, high
-
-
-def _clipped(bound: float | None, bounds: Bounds) -> float | None:
+def _clipped(bound: float | None, bounds: ClipBounds) -> float | None:
     if bound is None:
         return None
-    low, high = bounds
+    low, high = bounds.low, bounds.high
     bound = bound if low is None or bound >= low else low
     return bound if high is None or bound <= high else high
 

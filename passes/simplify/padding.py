@@ -8,9 +8,9 @@ from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.row import Trait
+from ...ir.ops.views import clip_bounds, window_of
 from ...ir.rewriter import Rewriter
 from ...ir.types import dtype_of, shape_of
-from .elementwise import clip_bounds
 from .extents import ShapeEvaluator
 from .rules import Rules, data_of, only_reader
 
@@ -59,7 +59,7 @@ def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
         return False
     if node.op == "clip":
         bounds = clip_bounds(node, evaluator)
-        return bounds is not None and bounds[0] is not None and bounds[0] >= 0
+        return bounds is not None and bounds.is_ordered and bounds.low is not None and bounds.low >= 0
     return has_trait(node, Trait.NOT_NEGATIVE)
 
 
@@ -96,14 +96,9 @@ def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], flo
 
 
 def _own_pads(node: Node, count: int) -> list[int] | None:
-    """The pads that a window has already; None where they depend on the extents."""
-    pads = node.attrs.get("pads")
-    mode = node.attrs.get("auto_pad", "NOTSET")
-    if mode == "VALID" or (mode == "NOTSET" and pads is None):
-        return [0] * count
-    if mode != "NOTSET" or not isinstance(pads, tuple) or len(pads) != count:
-        return None
-    return [int(item) for item in pads]  # type: ignore[arg-type]
+    """Return the pads that a window has already; None where they depend on the extents."""
+    window = window_of(node, count // 2)
+    return None if window is None or window.pads is None else list(window.pads)
 
 
 def _fit_windows(node: Node, pads: list[int]) -> bool:

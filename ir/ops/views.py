@@ -1,0 +1,121 @@
+"""Typed views of attributes and constant operands: the one reader of each, whatever form an opset gives them."""
+
+from __future__ import annotations
+
+import math
+
+from ...support.record import record
+from ..graph import Node
+from ..types import Dim, shape_of
+from .row import Constants, text_of
+
+
+@record
+class ClipBounds:
+    """The least and the greatest result of a Clip or Relu; None where there is no bound."""
+
+    low: float | None
+    high: float | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both bounds as floats, infinite where there is none."""
+        low = -math.inf if self.low is None else float(self.low)
+        return low, math.inf if self.high is None else float(self.high)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the bounds are numbers, the lower one not above the upper one."""
+        low, high = self.ends
+        return low <= high
+
+
+def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
+    """Return the bounds of a `clip` or `nn.relu`: attributes before opset 11, operands from then on.
+
+    None stands for bounds that are computed at run time.
+    """
+    if node.op == "nn.relu":
+        return ClipBounds(0, None)
+    found: list[float | None] = []
+    for index, name in ((1, "min"), (2, "max")):
+        given, attribute = node.input(index), node.attrs.get(name)
+        if given is None:
+            if attribute is not None and not isinstance(attribute, int | float):
+                return None
+            found.append(attribute)
+            continue
+        array = constants.array(given)
+        if array is None or array.size != 1 or array.dtype.kind == "O":
+            return None
+        found.append(array.ravel()[0].item() if array.dtype.kind in "iuf" else float(array.ravel()[0]))
+    return ClipBounds(*found)
+
+
+@record
+class Window:
+    """The window of a convolution or pool along its spatial axes.
+
+    `pads` are the pads at all beginnings, then those at all ends; None where `auto_pad` decides on them.
+    """
+
+    auto_pad: str
+    pads: tuple[int, ...] | None
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def padding(self, extents: tuple[Dim, ...] | None, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the pads beside data of spatial `extents`, None where they depend on an unknown extent."""
+        if self.pads is not None:
+            return self.pads
+        begins, ends = [], []
+        for i, extent in enumerate(kernel):
+            size = extents[i] if extents is not None and i < len(extents) else None
+            if not isinstance(size, int):
+                return None
+            total = max(0, self.reach(i, -(-size // self.strides[i]), extent) - size)
+            small, large = total // 2, total - total // 2
+            begins.append(small if self.auto_pad == "SAME_UPPER" else large)
+            ends.append(large if self.auto_pad == "SAME_UPPER" else small)
+        return (*begins, *ends)
+
+    def reach(self, axis: int, count: int, kernel: int) -> int:
+        """Return the extent of data that `count` windows of `kernel` elements cover."""
+        return (count - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1
+
+    def count(self, axis: int, size: int, kernel: int) -> int | None:
+        """Return the number of windows along data of `size` elements, None where `auto_pad` decides on the pads."""
+        if self.pads is None or self.auto_pad != "NOTSET":
+            return None
+        padded = size + self.pads[axis] + self.pads[len(self.strides) + axis]
+        return (padded - self.reach(axis, 1, kernel)) // self.strides[axis] + 1
+
+
+def window_of(node: Node, rank: int) -> Window | None:
+    """Return the window of a convolution or pool over `rank` spatial axes, None where its attributes do not fit."""
+    auto_pad = text_of(node, "auto_pad", "NOTSET") or "NOTSET"
+    zeros = (0,) * (2 * rank)
+    pads = _integers(node, "pads", zeros) if auto_pad == "NOTSET" else zeros if auto_pad == "VALID" else None
+    strides, dilations = (_integers(node, name, (1,) * rank) for name in ("strides", "dilations"))
+    if strides is None or dilations is None or (pads is None and auto_pad == "NOTSET") or not all(strides):
+        return None
+    return Window(auto_pad, pads, strides, dilations)
+
+
+def _integers(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return a list of as many integers as `default`, None where the attribute is another one."""
+    found = node.attrs.get(name)
+    if found is None or found == ():
+        return default
+    if not isinstance(found, tuple) or len(found) != len(default):
+        return None
+    return tuple([item for item in found if isinstance(item, int)])
+
+
+def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
+    """Return the extents of the data of a convolution after batch and channels, None where one is unknown."""
+    data = node.input(0)
+    shape = None if data is None else shape_of(data.type)
+    dims: tuple[Dim, ...] = () if shape is None else shape[2:]
+    numbers = tuple(dim for dim in dims if isinstance(dim, int))
+    return numbers if len(numbers) == rank == len(dims) else None
