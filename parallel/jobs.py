@@ -106,6 +106,7 @@ class WorkerPool:
         try:
             value = worker.run(job)
         except (EOFError, OSError):
+            worker.wait(None)
             with self._lock:  # another thread that starts a worker would take the exit status
                 error = _describe_exit(worker.exit_code())
             if not worker.is_ready:
@@ -125,12 +126,13 @@ class WorkerPool:
         with self._lock:
             if self._ended:
                 return None
-            worker = None
-            while worker is None:
-                worker = self._idle.pop() if self._idle else _Worker()
-                if worker.wait(0.0):  # it died between two jobs: no job is to blame
-                    worker.close()
-                    worker = None
+            while self._idle:
+                worker = self._idle.pop()
+                if not worker.wait(0.0):
+                    break
+                worker.close()  # it died between two jobs: no job is to blame
+            else:
+                worker = _Worker()
             self._busy[worker] = job
             return worker
 
@@ -189,7 +191,7 @@ class _Worker:
             with suppress(ProcessLookupError):
                 send(self.process.pid, number)
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None) -> bool:
         """Return whether the process ends within `timeout` seconds."""
         return bool(wait([self.process.sentinel], timeout))
 
