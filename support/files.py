@@ -163,9 +163,11 @@ class FileTransaction(ExitStack):
             return bool(super().__exit__(kind, error, trace))
 
     def _lock_all(self, locked: ExitStack) -> None:
-        # Every process takes its locks in the same order, so that no two wait for each other.
+        # Every process takes its locks in the same order, so that no two wait for each other. Files whose long names
+        # begin alike have one lock, which is taken once: a second time a process would wait for itself.
         files = [path for path in self.locks if path.is_file() or not path.exists()]
-        for _, path in sorted((os.path.realpath(self.locks[path].path), path) for path in files):
+        by_lock = {os.path.realpath(self.locks[path].path): path for path in files}
+        for _, path in sorted(by_lock.items()):
             with writing(path):
                 locked.enter_context(self.locks[path])
 

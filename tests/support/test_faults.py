@@ -372,6 +372,12 @@ def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch:
     assert sorted(path.name for path in model.parent.iterdir()) == [left.name, "i.onnx", "o.json", "o.npz", "o.onnx"]
 
 
+def test_files_whose_long_names_begin_alike_have_one_lock(model: Path) -> None:
+    names = ["a" * 60 + end for end in (".irc.onnx", ".foldmap.json", ".foldmap.npz")]
+    irc.compile(model).save(model.with_name(names[0]), fold_map=model.with_name(names[1]))
+    assert sorted(path.name for path in model.parent.iterdir()) == sorted([*names, "i.onnx"])
+
+
 @pytest.mark.parametrize("name", ["o.onnx", "a" * 200 + ".onnx"])
 def test_cleaning_up_leaves_what_a_live_process_writes(name: str, tmp_path: Path) -> None:
     output = tmp_path / name
