@@ -68,19 +68,21 @@ def graph_digest(
         hasher.update(_json([info.name for info in infos]))
         for info in infos:
             hasher.update(info.type.SerializeToString(deterministic=True))
+    folder = base_dir or Path()
     if digests is None:
-        digests = [(tensor.name, tensor_digest(tensor, base_dir or Path())) for tensor in graph.initializer]
+        digests = [(tensor.name, tensor_digest(tensor, folder)) for tensor in graph.initializer]
     # protobuf gives a name that is not UTF-8 as bytes, which str makes comparable
     named = sorted((str(name), digest) for name, digest in digests)
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     for node in graph.node:
-        data = node.SerializeToString(deterministic=True) if bare_nodes or not may_hold_tensors(node) else None
-        hasher.update(_with_digests(node, base_dir or Path()) if data is None or contains_placeholder(data) else data)
+        has_tensors = not bare_nodes and may_hold_tensors(node)
+        data = b"" if has_tensors else node.SerializeToString(deterministic=True)
+        hasher.update(_with_digests(node, folder) if has_tensors or contains_placeholder(data) else data)
     for sparse in graph.sparse_initializer:
-        hasher.update(_with_digests(sparse, base_dir or Path()))
+        hasher.update(_with_digests(sparse, folder))
     for function in model.functions:
-        hasher.update(_with_digests(function, base_dir or Path()))
+        hasher.update(_with_digests(function, folder))
     return f"xxh128:{hasher.hexdigest()}"
 
 

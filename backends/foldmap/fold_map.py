@@ -7,9 +7,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
 from ...codec.traversal import value_names
@@ -134,7 +135,7 @@ class FoldMap:
 
     # keeping it true
 
-    def rescale(self, layer: str, scale: Any, shift: Any = 0.0) -> None:
+    def rescale(self, layer: str, scale: ArrayLike, shift: ArrayLike = 0.0) -> None:
         """Record that the result of a layer is now scale * y + shift, as cross-layer equalization leaves it.
 
         `scale` and `shift` are finite, of shape [C] or [], and no scale is zero; otherwise FoldMapError is raised, as

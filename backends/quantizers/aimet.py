@@ -96,7 +96,7 @@ def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = T
 class Encodings:
     """AIMET's encodings, schema 1.0.0, and the activations without one (`missing`)."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
     missing: tuple[str, ...]
 
 
@@ -123,7 +123,7 @@ def to_aimet_encodings(
     return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, missing)
 
 
-def _encoding(name: str, low: float, high: float) -> dict[str, Any]:
+def _encoding(name: str, low: float, high: float) -> dict[str, object]:
     """Return an encoding whose grid contains zero: (q + offset) * scale, q in 0..255, covers `low` to `high`."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (2**BITS - 1) or 1.0

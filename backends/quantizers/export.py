@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from onnx import ModelProto
 
@@ -14,7 +13,7 @@ from .onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from .ranges import Range, activations
 
 Ranges = Mapping[str, Range]
-Document = dict[str, Any]
+Document = Mapping[str, object]
 Exported = tuple[Document, tuple[str, ...]]
 """A document, and the names of layers or tensors that it lacks."""
 Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]

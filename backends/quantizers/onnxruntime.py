@@ -13,7 +13,6 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -27,7 +26,7 @@ from .ranges import SIGMAS, Range, activations
 class CalibrationCache:
     """A calibration cache (`document`), and the activations without a range (`missing`), which are not quantized."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
     missing: tuple[str, ...]
 
     def save(self, path: str | Path) -> None:
@@ -40,7 +39,7 @@ class CalibrationCache:
 class Overrides:
     """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing` have no range."""
 
-    tensors: dict[str, list[dict[str, Any]]]
+    tensors: dict[str, list[dict[str, np.float32]]]
     missing: tuple[str, ...]
 
 
@@ -85,11 +84,11 @@ def to_tensor_quant_overrides(
     return Overrides({name: [_override(*known.range)] for name, known in found.known.items()}, found.missing)
 
 
-def _override(low: float, high: float) -> dict[str, Any]:
+def _override(low: float, high: float) -> dict[str, np.float32]:
     return {"rmin": np.float32(low), "rmax": np.float32(high)}
 
 
-def _tensor_data(low: float, high: float) -> dict[str, Any]:
+def _tensor_data(low: float, high: float) -> dict[str, object]:
     return {
         key: {"data": float(np.float32(end)), "dtype": "float32", "CLS": "numpy.array"}
         for key, end in (("lowest", low), ("highest", high))

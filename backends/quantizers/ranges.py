@@ -93,11 +93,9 @@ def activations(
     stored = ((value, fold_map.statistic(name)) for name, value in values.items())
     moments = propagate(module, {value: known for value, known in stored if known is not None}, sigmas=sigmas)
     found = {name: _activation(given.get(name), moments.get(value)) for name, value in values.items()}
-    return Activations(
-        {name: known for name, known in found.items() if known is not None},
-        tuple(name for name, known in found.items() if known is None),
-        {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)},
-    )
+    known = {name: activation for name, activation in found.items() if activation is not None}
+    shapes = {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)}
+    return Activations(known, tuple(name for name in found if name not in known), shapes)
 
 
 def _activation(given: Range | None, moments: Moments | None) -> Activation | None:
