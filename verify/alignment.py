@@ -19,9 +19,7 @@ from ..support.files import replacing
 from .comparison import Comparison
 from .correspondence import Counterpart, find_counterparts
 from .difference import TensorDifference, json_value, report_rows, worst_by_tensor
-from .inputs import Stimulus
 from .onnx_graph import tensor_names
-from .reference_model import ReferenceModel
 from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
 from .tensor_blocks import is_tensor, widen
 
@@ -109,14 +107,11 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
     _clear(folder)
     index: list[dict[str, Any]] = []
     try:
-        for label, runner in models:
-            for stimulus in comparison.inputs_of(runner.model):
-                for name, value in _tensors(label, runner, stimulus, comparison.source):
-                    file = f"{len(index):05}.npy"
-                    with replacing(folder / file) as target, target.open("wb") as stream:
-                        np.save(stream, widen(value) if value.dtype in ORT_VALUE_DTYPES else value)
-                    entry = {"file": file, "model": label, "tensor": name, "inputs": stimulus.name}
-                    index.append({**entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+        for entry, value in _tensors(models, comparison):
+            file = f"{len(index):05}.npy"
+            with replacing(folder / file) as target, target.open("wb") as stream:
+                np.save(stream, widen(value) if value.dtype in ORT_VALUE_DTYPES else value)
+            index.append({"file": file, **entry, "shape": list(value.shape), "dtype": str(value.dtype)})
         with replacing(folder / INDEX) as target:
             target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     except BaseException:
@@ -162,14 +157,18 @@ def _clear(folder: Path) -> None:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def _tensors(label: str, runner: Runner, stimulus: Stimulus, source: ReferenceModel) -> Iterator[tuple[str, Array]]:
-    """Yield the tensors of a model that can be saved, in its order. Raises VerifyError if it does not run."""
-    run = IncrementalRun(runner, stimulus.feeds)
-    for chunk in source.chunks(0, [name for name in tensor_names(runner.model) if name not in source.unreadable]):
-        try:
-            values = run.compute(chunk)
-        except VerifyError as error:
-            raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
-        for name, value in zip(chunk, values, strict=True):
-            if is_tensor(value) and value.dtype != object:
-                yield name, value
+def _tensors(models: Sequence[tuple[str, Runner]], comparison: Comparison) -> Iterator[tuple[dict[str, str], Array]]:
+    """Yield each tensor that can be saved, with its entry in the index. Raises VerifyError if a model does not run."""
+    source = comparison.source
+    runs = [(*model, stimulus) for model in models for stimulus in comparison.inputs_of(model[1].model)]
+    for label, runner, stimulus in runs:
+        run = IncrementalRun(runner, stimulus.feeds)
+        names = [name for name in tensor_names(runner.model) if name not in source.unreadable]
+        for chunk in source.chunks(0, names):
+            try:
+                values = run.compute(chunk)
+            except VerifyError as error:
+                raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
+            for name, value in zip(chunk, values, strict=True):
+                if is_tensor(value) and value.dtype != object:
+                    yield {"model": label, "tensor": name, "inputs": stimulus.name}, value

@@ -23,7 +23,7 @@ from .numeric_verify import VerifyNumerics
 
 Load = Callable[[], Module]
 Judge = Callable[[ModelProto, Path], str | None]
-"""Returns what is wrong with a model whose external data is in the folder, None if nothing is."""
+"""Describes the fault of a model whose external data is in the folder, None if nothing is."""
 
 NO_COMMAND = (126, 127)
 """Exit status of a shell if a command cannot be executed, or does not exist: that says nothing of a model."""
@@ -43,7 +43,7 @@ class Culprit:
     step: int
     steps: int
     wrong: str
-    """What is wrong."""
+    """Description of the fault."""
 
     def __str__(self) -> str:
         if not self.pass_:

@@ -10,8 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 from ..codec.onnx_types import export_dtype
 from ..ir.types import TensorType
 from ..support.errors import VerifyError
+from .monte_carlo import inline_functions
 from .onnx_graph import BRANCHES, is_conditional
-from .reference_model import ReferenceModel
+from .reference_model import value_types
 from .runner import NUMPY_TYPES, Runner
 
 
@@ -42,7 +43,7 @@ def _elem_types(model: ModelProto, base_dir: Path) -> dict[str, int]:
     """Return the ONNX element type of every tensor that onnxruntime returns as a numpy array, by name."""
     return {
         name: export_dtype(type_.dtype)
-        for name, type_ in ReferenceModel(model, base_dir).types.items()
+        for name, type_ in value_types(inline_functions(model), base_dir).items()
         if isinstance(type_, TensorType) and type_.dtype is not None and str(type_.dtype) in NUMPY_TYPES
     }
 

@@ -176,7 +176,7 @@ class Comparison:
         isolated: set[tuple[Stimulus, str]] = set()
         while (first := self._first_deviation(found)) is not None:
             stimulus, name = first.stimulus, first.difference.value
-            if not self.source.is_confirming(stimulus):
+            if stimulus not in self.source.confirming:
                 self.source.confirm(stimulus)
                 pairs = self.differences(other, base_dir, similarity=similarity, inputs=[stimulus], names=names)
                 found[stimulus] = [difference for difference, _ in pairs]

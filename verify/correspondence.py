@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from ..backends.foldmap import FoldMap
 from ..backends.foldmap.digests import tensor_digest
 from ..ir.ops import DEFAULT_DOMAINS
 from ..passes.foreign import RANDOM
-from .onnx_graph import reads, tensor_names
+from .onnx_graph import constant_tensors, reads, tensor_names
 
 NAME, MAP, STRUCTURE = "name", "map", "structure"
 
@@ -86,12 +85,8 @@ class _ValueNumbering:
             definitions = self.functions.setdefault((function.domain, function.name), [])
             definitions.append(function.SerializeToString(deterministic=True))
         self.constants: dict[str, ValueKey] = {name: ("input", name) for name in inputs}
-        for tensor in model.graph.initializer:
-            if tensor.name not in inputs:
-                self.constants[tensor.name] = _constant_key(tensor, base_dir)
-        for node in self.nodes:
-            if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].HasField("t"):
-                self.constants[node.output[0]] = _constant_key(node.attribute[0].t, base_dir)
+        for name, tensor in constant_tensors(model.graph).items():
+            self.constants.setdefault(name, ("constant", tensor_digest(tensor, base_dir)))
 
     def number(self, numbers: dict[ValueKey, int], known: Mapping[str, int]) -> dict[str, int]:
         """Return the number of each value by its name.
@@ -116,7 +111,7 @@ class _ValueNumbering:
         if node.domain in DEFAULT_DOMAINS and node.op_type in RANDOM:
             return (id(self), place)
         domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
-        attributes = sorted((entry.name, _bytes(entry)) for entry in node.attribute)
+        attributes = sorted((entry.name, entry.SerializeToString(deterministic=True)) for entry in node.attribute)
         functions = self.functions.get((node.domain, node.op_type), ())
         return (domain, node.op_type, self.opsets.get(domain), *attributes, *functions, len(node.input))
 
@@ -141,12 +136,3 @@ def _match_structure(
             other = free[number].popleft() if free[number] else by_number[number][0]
             matched[name] = Counterpart(other, STRUCTURE)
     return matched
-
-
-def _constant_key(tensor: TensorProto, base_dir: Path) -> ValueKey:
-    return ("constant", tensor_digest(tensor, base_dir))
-
-
-def _bytes(attribute: Any) -> bytes:
-    found: bytes = attribute.SerializeToString(deterministic=True)
-    return found

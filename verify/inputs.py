@@ -1,4 +1,4 @@
-"""Inputs of models: what callers may give, what they give in files, and whether two models take the same."""
+"""Inputs of models: those that callers may give, those in files, and whether two models take the same."""
 
 from __future__ import annotations
 

@@ -64,15 +64,14 @@ def index_limits(model: ModelProto) -> dict[str, int]:
     origins: dict[str, str] = {info.name: info.name for info in model.graph.input}
     limits: dict[str, int] = {}
     for node in model.graph.node:
-        if node.op_type in ("Gather", "GatherElements", "GatherND") and len(node.input) > 1:
-            table, name = tables.get(node.input[0]), origins.get(node.input[1])
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            if table and name is not None and -len(table) <= axis < len(table) and table[axis] > 0:
-                limits[name] = min(limits.get(name, table[axis]), table[axis])
-        elif node.op_type in MOVES:
-            for name in node.input:
-                if name in origins:
-                    origins[node.output[0]] = origins[name]
+        if node.op_type in MOVES:
+            origins.update((node.output[0], origins[name]) for name in node.input if name in origins)
+        if node.op_type not in ("Gather", "GatherElements", "GatherND") or len(node.input) < 2:
+            continue
+        table, name = tables.get(node.input[0]), origins.get(node.input[1])
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        if table and name is not None and -len(table) <= axis < len(table) and table[axis] > 0:
+            limits[name] = min(limits.get(name, table[axis]), table[axis])
     return limits
 
 
@@ -144,6 +143,6 @@ class _RestrictionAnalysis:
 
 
 def _cast_restricts(node: NodeProto, *, integers: bool, floats: bool) -> bool:
-    """Return whether the operand of a cast has to be small; that of a cast to booleans or strings has not."""
+    """Return whether the operand of a cast has to be small; operands of a cast to booleans or strings need not."""
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
     return (integers and (to is None or to in INTEGER_TYPES)) or (floats and (to is None or to in FLOAT_TYPES))

@@ -1,4 +1,4 @@
-"""Monte Carlo arithmetic: a model with random noise wherever it rounds, to measure what rounding does to each tensor.
+"""Monte Carlo arithmetic: a model with random noise wherever it rounds, to measure the effect of rounding.
 
 The noisy model runs several times, each time with other noise. How far its tensors spread is how far rounding can
 move them, whatever operators lie between (Parker, "Monte Carlo Arithmetic", 1997). With u the unit roundoff, each
@@ -200,7 +200,7 @@ class _NoiseInserter(GraphBuilder):
     def rounding_errors(
         self, node: NodeProto, result: str, value: str, elem_type: int, *, is_sum: bool
     ) -> list[tuple[str, float]]:
-        """Return what one rounding does to a result: magnitudes, each with the factor that it is multiplied by.
+        """Return the error of one rounding of a result: magnitudes, each with its factor.
 
         `value` is the result in the element type of noise.
         """

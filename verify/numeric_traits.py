@@ -1,4 +1,8 @@
-"""Numeric traits of ONNX operators: where they round, where they overflow, and which operands they turn into shapes."""
+"""Numeric traits of ONNX operators: where they round, where they overflow, and which operands they turn into shapes.
+
+They are not taken from irc's own operator table: verification also runs operators that are foreign there, and a fault
+in that table must not blind it.
+"""
 
 from __future__ import annotations
 

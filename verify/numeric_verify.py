@@ -24,8 +24,6 @@ from .reproducer import agreeing_tensors, save_reproducer
 from .runner import Runner
 
 WHEN = ("each", "end")
-BACKEND = "the backend"
-"""Stands for a pass in verdicts on what the backend wrote."""
 
 
 @dataclass(slots=True)
@@ -132,7 +130,7 @@ class VerifyNumerics:
         """
         self.comparison(module)
         passes = ",".join(self._passes) if self.when == "end" else ""
-        self.check(model, passes or BACKEND, base_dir or module.base_dir)
+        self.check(model, passes or "the backend", base_dir or module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
         """Return the comparison with the module's source, or with the module itself if it came from text.

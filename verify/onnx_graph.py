@@ -99,7 +99,7 @@ class Subgraph:
 
     `places` are the nodes' indices in the main graph, `cut` the known tensors at which the subgraph begins, and
     `inputs` those of the model that it reads. `onnx.utils.Extractor` extracts such a model too, but needs the types of
-    all tensors at the cut and does not follow what bodies read.
+    all tensors at the cut and does not follow the reads of bodies.
     """
 
     def __init__(self, model: ModelProto, wanted: Sequence[str], known: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Tensors of the source that overflow their element type.
 
 A model that sums in another order, or scales first, may stay within the type. So neither the overflown elements nor
-whatever is computed from them can be compared.
+tensors computed from them can be compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OverflowTracker:
     """The names of the tensors that overflow for one stimulus, and of the `dependent` ones computed from them.
 
     Tensors inside bodies and inlined functions are not returned, so they may overflow unseen (`unseen`). Infinities
-    that a node may make without overflow (`infinite`), as Log(0) does, are no overflow, nor is what they cause.
+    that a node may make without overflow (`infinite`), as Log(0) does, are no overflow, nor are those they cause.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, feeds: Feeds) -> None:

@@ -64,7 +64,9 @@ class ReferenceModel:
         self.runner = Runner(model, base_dir)
         self.sizes: dict[str, int] = {}
         """Bytes of each tensor, after `measure`."""
-        types, random, names = self.types, random_tensors(self._inlined, base_dir), tensor_names(model)
+        self._inlined = inline_functions(model)
+        types = self._types = value_types(self._inlined, base_dir)
+        random, names = random_tensors(self._inlined, base_dir), tensor_names(model)
         self.unreadable = [name for name in names if name in random or not is_readable(types.get(name, TensorType()))]
         unreadable = set(self.unreadable)
         self.names = [name for name in names if name not in unreadable]
@@ -72,32 +74,16 @@ class ReferenceModel:
         self.conditions = set(conditionals(model))
         self.taken: dict[str, set[bool]] = {}
         """The values that the conditions of Ifs had so far, by name."""
-        self._confirming: set[Stimulus] = set()
+        self.confirming: set[Stimulus] = set()
+        """The stimuli that `confirm` was called for."""
         self._overflows: dict[Stimulus, OverflowTracker] = {}
         self._cache: dict[tuple[TensorKey, Stimulus], ReferenceTensor] = {}
         self._cache_room = CACHE_BYTES
 
     @cached_property
-    def _inlined(self) -> ModelProto:
-        return inline_functions(self.model)
-
-    @cached_property
-    def types(self) -> dict[str, Type]:
-        """The known types of values by name. Values of one name in two bodies get what their types agree in."""
-        try:
-            module = from_model(self._inlined, self.base_dir)
-        except ModelError:
-            return {}
-        found: dict[str, Type] = {}
-        for graph in module.graph.graphs():
-            for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
-                found[value.name] = _common_type(found.get(value.name, value.type), value.type)
-        return found
-
-    @cached_property
     def noisy(self) -> Runner:
         """Runner of the model with noise wherever it rounds; every run returns other values."""
-        types = {name: type_ for name, type_ in self.types.items() if isinstance(type_, TensorType)}
+        types = {name: type_ for name, type_ in self._types.items() if isinstance(type_, TensorType)}
         return Runner(noisy_model(self._inlined, types), self.base_dir)
 
     def error_on(self, feeds: Feeds) -> str | None:
@@ -130,7 +116,7 @@ class ReferenceModel:
         """
         with_shapes = ModelProto()
         with_shapes.CopyFrom(self.model)
-        widths = {name: bits // 8 for name in self.names if (bits := _bits(self.types.get(name))) >= 8}
+        widths = {name: bits // 8 for name in self.names if (bits := _bits(self._types.get(name))) >= 8}
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
         with_shapes.graph.node.extend(
             helper.make_node("Shape", [name], [out]) for name, out in zip(widths, outs, strict=True)
@@ -145,17 +131,13 @@ class ReferenceModel:
     def num_noisy_runs(self, stimulus: Stimulus) -> int:
         """Return how many noisy runs a stimulus gets."""
         few = NOISY_RUNS if self.size <= HUGE_BYTES else NOISY_RUNS // 2
-        if stimulus not in self._confirming:
+        if stimulus not in self.confirming:
             return few
         return max(2 * few, min(CONFIRMING_RUNS, CONFIRMING_BYTES // max(self.size, 1)))
 
-    def is_confirming(self, stimulus: Stimulus) -> bool:
-        """Return whether `confirm` was called."""
-        return stimulus in self._confirming
-
     def confirm(self, stimulus: Stimulus) -> None:
         """Make more noisy runs of a stimulus from here on."""
-        self._confirming.add(stimulus)
+        self.confirming.add(stimulus)
         for key in [key for key in self._cache if key[1] is stimulus]:
             self._cache_room += self._cache.pop(key).nbytes
 
@@ -178,7 +160,7 @@ class ReferenceModel:
             yield group
 
     def overflow(self, stimulus: Stimulus) -> OverflowTracker:
-        """Return what is known of the tensors that overflow for a stimulus."""
+        """Return the tracker of the tensors that overflow for a stimulus."""
         if stimulus not in self._overflows:
             self._overflows[stimulus] = OverflowTracker(self._inlined, self.base_dir, stimulus.feeds)
         return self._overflows[stimulus]
@@ -278,6 +260,19 @@ class IsolatedReferenceRun(ReferenceRun):
         return found
 
 
+def value_types(model: ModelProto, base_dir: Path) -> dict[str, Type]:
+    """Return the known types of values by name; those of one name in two bodies get the common part of their types."""
+    try:
+        module = from_model(model, base_dir)
+    except ModelError:
+        return {}
+    found: dict[str, Type] = {}
+    for graph in module.graph.graphs():
+        for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+            found[value.name] = _common_type(found.get(value.name, value.type), value.type)
+    return found
+
+
 def split_values(names: Sequence[str], values: Sequence[Any]) -> dict[TensorKey, Any]:
     """Return the tensors that values consist of.
 
@@ -323,7 +318,7 @@ def _bits(type_: Type | None) -> int:
 
 
 def _common_type(first: Type, second: Type) -> Type:
-    """Return what two types agree in."""
+    """Return the common part of two types."""
     if first == second:
         return first
     if not isinstance(first, TensorType) or not isinstance(second, TensorType):

@@ -47,7 +47,7 @@ class ReferenceTensor:
 
     @classmethod
     def from_noisy_runs(cls, value: Array, samples: Sequence[Any]) -> ReferenceTensor:
-        """Bound the rounding errors of `value` by what noisy runs made of it; without samples the bound is coarse."""
+        """Bound the rounding errors of `value` by its spread over noisy runs; without samples the bound is coarse."""
         if not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
             return cls.unknown(value)
         if value.dtype.kind not in "fiubcV":

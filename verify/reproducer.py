@@ -21,7 +21,7 @@ from .runner import Runner, can_be_fed
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The models that were saved: the operators in the second one, and what they show.
+    """The models that were saved: the number of operators in the second one, and a difference that they show.
 
     `difference` is the first one beyond the rounding bound of these operators alone, None if there is none.
     """
@@ -139,7 +139,7 @@ class _Search:
             left.difference_update(set(names) - cut.keys())
 
     def compare(self, candidate: _Candidate) -> _Candidate:
-        """Fill in what a candidate shows, which is nothing if one of its subgraphs does not run alone."""
+        """Fill in the result of comparing the subgraphs; there is none if one of them does not run alone."""
         first, second = map(candidate.extract, candidate.subgraphs)
         stimulus = Stimulus(self.stimulus.name, {**self.stimulus.feeds, **candidate.cut})
         try:

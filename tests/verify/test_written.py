@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.backends.onnx import saving
+from irc.backends.onnx import data_file, saving
+from irc.backends.onnx.output_stream import write_pieces
 from irc.cli import main
 from onnx import ModelProto
 
@@ -72,7 +73,8 @@ def test_what_is_damaged_when_it_is_written_does_not_come_into_place(
     assert any(name.endswith(".data") for name in good) == large
     for name in good:
         (folder / name).unlink()
-    monkeypatch.setattr(saving, "_write", damaging(saving._write))
+    for module in (saving, data_file):
+        monkeypatch.setattr(module, "write_pieces", damaging(write_pieces))
     assert main(command) == 1
     message = capsys.readouterr().err
     assert "is off by" in message or "the written file is not a model" in message, message
