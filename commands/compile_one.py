@@ -137,13 +137,18 @@ def _recorder(module: Module) -> Recorder:
 
 
 def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
-    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir):
+    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir or options.debug_rules):
         return []
-    from ..passes import DiffIR, DumpIR, PrintIR, Verify
+    from ..passes import DiffIR, DumpIR, PrintIR, TraceRules, Verify
     from ..support.terminal import write_diff, write_ir
 
     def print_text(text: str) -> None:
         write_ir(f"{text}\n", sys.stderr)
+
+    def print_line(line: str) -> None:
+        from ..support.errors import visible
+
+        sys.stderr.write(f"{visible(line)}\n")
 
     def print_diff(lines: Iterable[str]) -> None:
         write_diff(lines, sys.stderr)
@@ -155,6 +160,8 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
         found.append(DumpIR(options.dump_ir))
     if options.verify_ir:
         found.append(Verify())
+    if options.debug_rules:
+        found.append(TraceRules(print_line))
     return found
 
 

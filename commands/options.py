@@ -179,6 +179,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
     add("--time-passes", action="store_true", help="print the duration of each pass")
     add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
+    add("--debug-rules", action="store_true", help="print the rules that are applied or declined at each operator")
     add(
         "--verify",
         nargs="?",

@@ -88,15 +88,16 @@ class Provenance:
         self.refusals.update(dict.fromkeys(flatten_origins(origins), refusal))
 
     def consume(self, node: Node, heir: Node | None, rule: str) -> None:
-        """Record that `rule` erased `node` in favour of `heir`.
+        """Record that `rule` of the running pass erased `node` in favour of `heir`.
 
         An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
         same: whoever asks knows which operators do.
         """
+        name = f"{self.running}.{rule}" if rule else self.running
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
-            self.merged.append((node.origins, rule))
+            self.merged.append((node.origins, name))
         elif heir.op != node.op:
-            self.replaced.append((node.origins, rule))
+            self.replaced.append((node.origins, name))
 
     def merged_origins(self) -> dict[int, str]:
         """Return the rule that first consumed each origin."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Literal
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
-from .graph import Node, Value
+from .graph import FunctionKey, Node, Value
 from .module import Module
 from .ops import op_info
 from .ops.row import Trait
@@ -97,12 +98,23 @@ class Rewriter:
         self.debug_counter = module.debug_counter
         self.changed = False
         self.root: Node | None = None
-        self.rule = module.provenance.running
+        self.rule = ""
+        self._reason = ""
         self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
 
     def rewriting(self, node: Node | None) -> _Rewriting:
         """Let new nodes descend from `node`, or from none, while this context holds."""
         return _Rewriting(self, node)
+
+    def decline(self, reason: str) -> Literal[False]:
+        """Return False, as a rule does that declines, and keep the reason for the driver's trace."""
+        self._reason = reason
+        return False
+
+    def take_reason(self) -> str:
+        """Return the reason of the rule that declined last, empty if it gave none, and forget it."""
+        reason, self._reason = self._reason, ""
+        return reason
 
     def _insert(self, node: Node, before: Node) -> Node:
         if self.root is not None:
@@ -155,20 +167,28 @@ class Rewriter:
                 table.value_replaced(old, new)
         node = old.node
         if node is not None and not node.is_read:
-            self._erase(node, heir or new.node, self.rule)
+            self._erase(node, heir or new.node, dead=False)
+        self.changed = True
+
+    def replace_uses(self, old: Value, new: Value, *, but: Node) -> None:
+        """Let every reader of `old`, `but` one, read `new`; the node of `old` stays. O(uses)."""
+        for user in [user for user in old.users if user is not but]:
+            user.replace_input(old, new)
         self.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
-        """Let every reader of `old` read `new`, which is equal to it; False, and nothing done, where the interface
-        stands against it: a result cannot be a graph input, a constant, an outer value or a second result at once.
+        """Let every reader of `old` read `new`, which is equal to it, and return True.
+
+        Decline where the interface stands against it: a result of a graph cannot be an input, a constant, a value of an
+        outer graph or a second result at once.
         """
         returned = old.is_returned
         if returned:
             producer = new.node
             if producer is None or old.node is None or producer.graph is not old.node.graph:
-                return False
+                return self.decline("a result of the graph may not be an input or a value of an outer graph")
             if producer.op in ("constant", "variable") or new.is_returned:
-                return False
+                return self.decline("a result of the graph may not be a constant or another result")
         if not returned:
             for table in self.module.provenance.tables.values():
                 table.value_forwarded(old, new)
@@ -179,7 +199,7 @@ class Rewriter:
         """Give `node` other inputs; operands that nobody reads any more are erased into its origins."""
         before = node.inputs
         node.set_inputs(inputs)
-        self._sweep(before, node, self.rule)
+        self._erase_unread(before, node, dead=False)
         self.changed = True
 
     def set_attr(self, node: Node, name: str, value: Attribute) -> None:
@@ -196,23 +216,29 @@ class Rewriter:
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
         """Erase a node that nobody reads, and every pure operand that dies with it; `heir` inherits the origins."""
-        self._erase(node, heir, "" if heir is None else self.rule)
+        self._erase(node, heir, dead=heir is None)
         self.changed = True
 
-    def sweep(self, values: Sequence[Value | None]) -> None:
+    def erase_unread(self, values: Sequence[Value | None]) -> None:
         """Erase the producers of those `values` that nobody reads, as far as they are pure. O(erased)."""
-        self._sweep(values, None, "")
+        self._erase_unread(values, None, dead=True)
 
-    def _erase(self, node: Node, heir: Node | None, rule: str) -> None:
+    def erase_function(self, key: FunctionKey) -> None:
+        """Erase a function that no call leads to."""
+        for node in self.module.functions.pop(key).graph.walk():
+            self._bequeath(node, None, dead=True)
+        self.changed = True
+
+    def _erase(self, node: Node, heir: Node | None, *, dead: bool) -> None:
         inputs, captured = node.inputs, self._drop_regions(node) if node.regions else ()
-        self._bequeath(node, heir, rule)
+        self._bequeath(node, heir, dead=dead)
         assert node.graph is not None
         node.graph.remove(node)
-        self._sweep(inputs, heir, rule)
+        self._erase_unread(inputs, heir, dead=dead)
         if captured:
-            self._sweep(captured, None, "")
+            self._erase_unread(captured, None, dead=True)
 
-    def _sweep(self, values: Sequence[Value | None], heir: Node | None, rule: str) -> None:
+    def _erase_unread(self, values: Sequence[Value | None], heir: Node | None, *, dead: bool) -> None:
         stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
             node = stack.pop().node
@@ -222,7 +248,7 @@ class Rewriter:
             if info is None or not info.is_erasable:
                 continue
             inputs = node.inputs
-            self._bequeath(node, heir, rule)
+            self._bequeath(node, heir, dead=dead)
             node.graph.remove(node)
             if inputs:
                 stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
@@ -232,12 +258,12 @@ class Rewriter:
         captured: list[Value | None] = []
         for region in node.regions:
             for inner in region.walk():
-                self._bequeath(inner, None, "")
+                self._bequeath(inner, None, dead=True)
                 captured.extend(inner.inputs)
         return captured
 
-    def _bequeath(self, node: Node, heir: Node | None, rule: str) -> None:
-        """Hand the origins of `node`, which goes, to `heir`; `rule` consumed it, or is empty where it was dead.
+    def _bequeath(self, node: Node, heir: Node | None, *, dead: bool) -> None:
+        """Hand the origins of `node`, which goes, to `heir`; the rule at work consumed it unless it was dead.
 
         A node that was made while `node` was rewritten shares its tuples, and already has what it would inherit.
         """
@@ -247,8 +273,8 @@ class Rewriter:
                 module.computed.pop(value, None)
             for table in module.provenance.tables.values():
                 table.node_erased(node, heir)
-            if rule and origins:
-                module.provenance.consume(node, heir, rule)
+            if origins and not dead:
+                module.provenance.consume(node, heir, self.rule)
         if heir is None:
             module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])
             return

@@ -151,16 +151,20 @@ class ArrayTensor(Tensor):
     __slots__ = ("_array", "dtype", "shape")
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        """Hold `array` (made read-only); `dtype` is derived from it unless given.
+        """Hold `array` (made read-only), or a number of numpy; `dtype` is derived from it unless given.
 
         Raises KeyError where the array's dtype has no IR counterpart.
         """
+        array = np.asarray(array)
         self.dtype = dtype if dtype is not None else dtype_stored(array.dtype)
         self.shape = array.shape
         self._array = array.view()
         self._array.flags.writeable = False
 
     def numpy(self) -> Array:
+        if not self._array.flags.c_contiguous:  # not before somebody asks: a broadcast view may stand for much
+            self._array = np.ascontiguousarray(self._array)
+            self._array.flags.writeable = False
         return self._array
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .freeze_initializers import FreezeInitializers
     from .infra import Instrument, Pass, PassContext, Sequential
     from .inline_functions import InlineFunctions
-    from .instruments import DiffIR, DumpIR, PrintIR, Timing, Verify
+    from .instruments import DiffIR, DumpIR, PrintIR, Timing, TraceRules, Verify
     from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
     from .simplify_expr import SimplifyExpr
     from .simplify_inference import SimplifyInference
@@ -50,6 +50,7 @@ __all__ = [
     "SimplifyExpr",
     "SimplifyInference",
     "Timing",
+    "TraceRules",
     "UnfuseBias",
     "Verify",
     "default_pipeline",
@@ -62,7 +63,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "data_free.moments": ("Moments", "propagate"),
         "infra": ("Instrument", "Pass", "PassContext", "Sequential"),
-        "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "Verify"),
+        "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "TraceRules", "Verify"),
         "registry": ("DEFAULT_PIPELINE", "PASSES", "default_pipeline", "parse_pipeline"),
         **{module: (name,) for name, (module, *_) in CATALOG.items()},
     },

@@ -9,6 +9,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import RuleDriver, Rules, rule
 from .infra import Pass, PassContext
 
 
@@ -25,24 +26,23 @@ class CanonicalizeOps(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
-        if self.bias_add:
-            for graph in module.graphs():
-                for node in graph:
-                    if node.op != "nn.bias_add":
-                        continue
-                    if rewriter.debug_counter.exhausted:
-                        break
-                    if evaluator.array(node.inputs[1]) is not None:
-                        canonicalize_bias_add(node, rewriter)
-                        rewriter.debug_counter.note("canonicalize_bias_add", node.label)
+        driver = RuleDriver(rewriter, RULES, ConstantEvaluator(module.limits.max_constant_bytes))
+        for graph in module.graphs() if self.bias_add else ():
+            driver.run(graph)
         return rewriter.changed
 
 
-def canonicalize_bias_add(node: Node, rewriter: Rewriter) -> None:
+@rule(affine="untouched")
+def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """bias_add(x, b) -> add(x, b)"""
+    if evaluator.array(node.inputs[1]) is None:
+        return rewriter.decline("the bias is not constant")
     attrs = {"axis": 1, **node.attrs}
-    with rewriter.rewriting(node):
-        add = rewriter.make("add", node.inputs, attrs, before=node, hint=node.output.name, name=node.name)
+    add = rewriter.make("add", node.inputs, attrs, before=node, hint=node.output.name, name=node.name)
     add.output.type = node.output.type
     rewriter.replace(node.output, add.output, take_name=True)
+    return True
+
+
+RULES: Rules[ConstantEvaluator] = {"nn.bias_add": (canonicalize_bias_add,)}
+"""The rules for each operator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +11,7 @@ from ..ir.attributes import Attribute, SparseTensor
 from ..ir.graph import Graph, Node
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ..ir.tensor import Tensor
 from ..support.errors import ModelError
 from .affine.fold_records import fold_records
@@ -37,51 +39,66 @@ class EliminateCommonSubexpr(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
-            merge_constants(graph, rewriter)
-            merge_operators(graph, rewriter)
+            RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
+            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph)
         return rewriter.changed
 
 
-def merge_constants(graph: Graph, rewriter: Rewriter) -> None:
+class _EqualConstants:
+    """The first constant of each type and digest; of a type that occurs once no element is read."""
+
+    def __init__(self, graph: Graph) -> None:
+        payloads = [node.attrs.get("value") for node in graph if node.op == "constant"]
+        self.count = Counter((item.dtype, item.shape) for item in payloads if isinstance(item, Tensor))
+        self.first: dict[Key, Node] = {}
+
+
+@rule(affine="untouched")
+def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bool:
     """c, c -> c"""
-    alike: dict[Key, list[Node]] = {}
-    for node in graph:
-        payload = node.attrs.get("value") if node.op == "constant" else None
-        if isinstance(payload, Tensor):
-            alike.setdefault((payload.dtype, payload.shape), []).append(node)
-    for nodes in alike.values():
-        first: dict[str, Node] = {}
-        for node in nodes if len(nodes) > 1 else ():
-            payload = node.attrs["value"]
-            assert isinstance(payload, Tensor)
-            try:
-                digest = payload.digest()
-            except (ValueError, OSError, ModelError):  # elements that cannot be read
-                continue
-            known = first.setdefault(digest, node)
-            if known is not node and not node.output.is_returned:
-                rewriter.replace(node.output, known.output)
+    payload = node.attrs.get("value")
+    if not isinstance(payload, Tensor) or seen.count[payload.dtype, payload.shape] < 2:
+        return rewriter.decline("no other constant has its type")
+    try:
+        digest = payload.digest()
+    except (ValueError, OSError, ModelError):
+        return rewriter.decline("its elements cannot be read")
+    known = seen.first.setdefault((payload.dtype, payload.shape, digest), node)
+    if known is node or node.output.is_returned:
+        return False
+    rewriter.replace(node.output, known.output)
+    return True
 
 
-def merge_operators(graph: Graph, rewriter: Rewriter) -> None:
+class _EqualOperators:
+    """The first operator of each key."""
+
+    def __init__(self) -> None:
+        self.first: dict[Key, Node] = {}
+
+
+@rule(affine="merges")
+def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bool:
     """f(x), f(x) -> f(x)"""
-    first: dict[Key, Node] = {}
-    for node in graph:
-        if node.op in KEPT or not is_deterministic(node, rewriter.module):
-            continue
-        known = first.setdefault(_key(node), node)
-        pairs = list(zip(node.outputs, known.outputs, strict=False))
-        if (
-            known is node
-            or node in fold_records(rewriter.module).layers
-            or any(a.is_returned and b.is_returned for a, b in pairs)
-        ):
-            continue
-        if any(a.users and not b.name for a, b in pairs) or any(a.is_returned for a, _ in pairs[1:]):
-            continue
-        for old, new in pairs:
-            if old.users:
-                rewriter.forward(old, new)
+    if node.op in KEPT or not is_deterministic(node, rewriter.module):
+        return rewriter.decline("equal operands may give other results")
+    known = seen.first.setdefault(_key(node), node)
+    if known is node:
+        return False
+    if node in fold_records(rewriter.module).layers:
+        return rewriter.decline("it is a layer with folds of its own")
+    pairs = list(zip(node.outputs, known.outputs, strict=False))
+    if any(a.is_returned and b.is_returned for a, b in pairs) or any(a.is_returned for a, _ in pairs[1:]):
+        return rewriter.decline("a result of it is a result of the graph")
+    if any(a.users and not b.name for a, b in pairs):
+        return rewriter.decline("the other one leaves a result out")
+    merged = [rewriter.forward(old, new) for old, new in pairs if old.users]
+    return any(merged) or rewriter.decline("its result may not stand for the other one in the interface")
+
+
+CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}
+OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
+"""The rules for each operator, of the two rounds over a graph."""
 
 
 def _key(node: Node) -> Key:

@@ -9,6 +9,7 @@ from ..ir.graph import FunctionKey, Node
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from .foreign import is_erasable
 from .infra import Pass, PassContext
 
@@ -27,25 +28,29 @@ class DeadCodeElimination(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
+        driver = RuleDriver(rewriter, RULES, module)
         for graph in module.top_graphs():
-            for node in reversed(list(graph.walk())):
-                erase_unread(node, rewriter)
-        return drop_unused_functions(module) or rewriter.changed
+            driver.run(reversed(list(graph.walk())))
+        return drop_unused_functions(rewriter) or rewriter.changed
 
 
-def erase_unread(node: Node, rewriter: Rewriter) -> None:
+@rule(affine="merges")
+def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool:
     """op(x) -> nothing, where nobody reads a result"""
-    if node.graph is None or node.op == "return" or any(value.users for value in node.outputs):
-        return
-    if is_erasable(node, rewriter.module):
-        rewriter.erase(node)
+    if node.op == "return" or node.is_read:
+        return False
+    if not is_erasable(node, module):
+        return rewriter.decline("it may have an effect beyond its results")
+    rewriter.erase(node)
+    return True
 
 
-def drop_unused_functions(module: Module) -> bool:
+def drop_unused_functions(rewriter: Rewriter) -> bool:
     """Remove the functions that no call in the main graph leads to; whether there were any. O(nodes).
 
     A function in the default domain may stand for an operator that is in-house here, and stays.
     """
+    module = rewriter.module
     reached: set[FunctionKey] = set()
     waiting = [module.graph]
     while waiting:
@@ -57,6 +62,11 @@ def drop_unused_functions(module: Module) -> bool:
                 waiting.append(module.functions[key].graph)
     unused = [key for key in module.functions if key not in reached and key[0] not in DEFAULT_DOMAINS]
     for key in unused:
-        module.provenance.dropped.extend(node.origins for node in module.functions[key].graph.walk() if node.origins)
-        del module.functions[key]
+        if not rewriter.debug_counter.exhausted:
+            rewriter.erase_function(key)
+            rewriter.debug_counter.note("drop_unused_functions", "::".join(key[:2]))
     return bool(unused)
+
+
+RULES: Rules[Module] = {"constant": (erase_without_effect,), ANY: (erase_without_effect,)}
+"""The rules for each operator."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ..ir.evaluate import ConstantEvaluator
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Node, Value
 from ..ir.module import Module
-from ..ir.ops import op_info
+from ..ir.ops import OPS, op_info
+from ..ir.ops.row import OpInfo
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
 from ..ir.types import F64, dtype_of
 from .constant_regions import ConstantRegions, dying_bytes
@@ -44,52 +45,34 @@ class FoldConstant(Pass):
     max_bytes: int = 64 << 10
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        folder = _Folder(module, self.max_bytes)
+        rewriter = Rewriter(module)
+        constants = _Constants(module, self.max_bytes)
+        by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
-            folder.sweep(graph)
-            if folder.regions.compute(graph):  # now that parameters are rounded
-                folder.sweep(graph)
-                folder.erase_computed()
-        return folder.rewriter.changed
+            by_table.run(graph)
+            if constants.regions.compute(graph):  # now that parameters are rounded
+                by_runtime.run(graph)
+                constants.erase_computed(rewriter)
+        return rewriter.changed
 
 
-class _Folder:
+class _Constants:
+    """The constant expressions of a module: those that the op table computes, and those that a runtime computed."""
+
     def __init__(self, module: Module, max_bytes: int) -> None:
-        self.rewriter = Rewriter(module)
         self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         self.max_bytes = max_bytes
         self.regions = ConstantRegions(module, self.evaluator, max_bytes)
 
-    def sweep(self, graph: Graph) -> None:
-        """Write everything in `graph` that is known."""
-        for node in graph:
-            if node.op != "constant":
-                self.visit(node)
-
-    def erase_computed(self) -> None:
+    def erase_computed(self, rewriter: Rewriter) -> None:
         """Erase what nobody reads any more of the operators that a runtime computed."""
         for node in reversed(self.regions.computed):
-            if node.graph is not None and not any(value.users for value in node.outputs):
-                self.rewriter.erase(node)
+            if node.graph is not None and not node.is_read:
+                rewriter.erase(node)
         self.regions.computed.clear()
 
-    def visit(self, node: Node) -> None:
-        if self.rewriter.debug_counter.exhausted:
-            return
-        if node in self.regions.computed:
-            self.fold_computed(node)
-            return
-        info = op_info(node.op)
-        if info is None:
-            return
-        if is_folded_weight(node) and self.fold_weight(node):
-            return
-        if info.evaluate is not None and node.op not in KEPT and len(node.outputs) == 1 and self.is_frontier(node):
-            self.fold(node)
-        elif info.wide is not None:
-            self.round(node, info.wide)
-
-    def is_constant(self, node: Node) -> bool:
+    def holds(self, node: Node) -> bool:
+        """Return whether every result of `node` is constant and is not kept as an expression."""
         if node in self.regions.computed:
             return True
         info = op_info(node.op)
@@ -98,83 +81,114 @@ class _Folder:
         return all(self.evaluator.array(value) is not None for value in node.outputs)
 
     def is_frontier(self, node: Node) -> bool:
-        """Whether `node` is constant and somebody who is not reads it."""
+        """Return whether `node` is constant and read by an operator that is not, but is no result of the graph."""
         readers = [reader for value in node.outputs for reader in value.users]
-        if not readers or any(reader.op == "return" for reader in readers) or not self.is_constant(node):
+        if not readers or any(reader.op == "return" for reader in readers) or not self.holds(node):
             return False
-        return any(not self.is_constant(reader) for reader in readers)
+        return any(not self.holds(reader) for reader in readers)
 
-    def fold_computed(self, node: Node) -> None:
-        """Write what a runtime computed."""
-        if not self.is_frontier(node):
-            return
-        for value in node.outputs:
-            array = self.evaluator.array(value) if value.users else None
-            if array is not None:
-                self.write(node, ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)), value)
 
-    def fold(self, node: Node) -> None:
-        """Rule 3."""
-        tensor = self.evaluator.tensor(node.output)
-        if tensor is None or (tensor.nbytes > self.max_bytes and tensor.nbytes > dying_bytes(node)):
-            return
-        array = np.ascontiguousarray(tensor.numpy()).reshape(tensor.shape)
-        self.write(node, ArrayTensor(array, tensor.dtype))
+@rule(affine="merges")
+def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
+    """op(c) -> the constant that a runtime computed"""
+    if node not in constants.regions.computed or not constants.is_frontier(node):
+        return rewriter.decline("no runtime computed it, or only constant expressions read it")
+    written = False
+    for value in node.outputs:
+        array = constants.evaluator.array(value) if value.users else None
+        if array is not None:
+            _write(node, ArrayTensor(array), rewriter, value)
+            written = True
+    return written
 
-    def fold_weight(self, node: Node) -> bool:
-        """Rule 1."""
-        weight, factor = node.inputs
-        assert weight is not None and factor is not None
-        data, scale = self.evaluator.tensor(weight), self.evaluator.array(factor)
-        if data is None or scale is None:
-            return False
-        result: Tensor = ScaledTensor(data, scale)
-        if result.nbytes < LAZY:
-            result = ArrayTensor(result.numpy(), data.dtype)
-        self.write(node, result)
-        return True
 
-    def write(self, node: Node, tensor: Tensor, result: Value | None = None) -> None:
-        """Let `tensor` stand for a result of `node`, by default the first."""
-        result = result or node.output
-        first = node.inputs[0] if is_folded_weight(node) else None
-        with self.rewriter.rewriting(node):
-            constant = self.rewriter.constant(tensor, before=node, hint=result.name)
-        self.rewriter.replace(result, constant, take_name=True)
-        if first is not None and first.node is not None and first.node.graph is None:
-            constant.name = first.name
-        self.rewriter.debug_counter.note("compute", node.label)
+@rule(affine="merges")
+def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
+    """op(c) -> the constant that the op table computes"""
+    info = op_info(node.op)
+    if info is None or info.evaluate is None or node.op in KEPT or len(node.outputs) != 1:
+        return rewriter.decline("the op table does not compute it")
+    if node in constants.regions.computed or not constants.is_frontier(node):
+        return rewriter.decline("it is not constant, or only constant expressions or results of the graph read it")
+    tensor = constants.evaluator.tensor(node.output)
+    if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
+        return rewriter.decline("the constant would be larger than max_bytes and than the constants that it replaces")
+    _write(node, ArrayTensor(tensor.numpy(), tensor.dtype), rewriter, node.output)
+    return True
 
-    def round(self, node: Node, index: int) -> None:
-        """Rule 2."""
-        parameter = node.input(index)
-        dtype = dtype_of(node.output.type)
-        if (
-            parameter is None
-            or dtype is None
-            or not dtype.is_float
-            or dtype is F64
-            or dtype_of(parameter.type) is not F64
-        ):
-            return
-        producer = parameter.node
-        if producer is None or producer.op != "constant":
-            return
-        wide = self.evaluator.array(parameter)
-        if wide is None:
-            return
-        with self.rewriter.rewriting(node):
-            rounded = self.rewriter.constant(
-                ArrayTensor(round_to(wide, dtype), dtype), before=node, hint=parameter.name
-            )
-        inputs: list[Value | None] = list(node.inputs)
-        inputs[index] = rounded
-        self.rewriter.set_inputs(node, inputs)
-        if producer.graph is None:
-            rounded.name = parameter.name
-        self.rewriter.debug_counter.note("round", node.label)
+
+@rule(affine="merges")
+def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
+    """multiply(w, factor){folded} -> the product, computed in float64 and rounded once"""
+    if not is_folded_weight(node):
+        return False
+    weight, factor = node.inputs
+    assert weight is not None and factor is not None
+    data, scale = constants.evaluator.tensor(weight), constants.evaluator.array(factor)
+    if data is None or scale is None:
+        return rewriter.decline("the weight is not constant")
+    result: Tensor = ScaledTensor(data, scale)
+    if result.nbytes < LAZY:
+        result = ArrayTensor(result.numpy(), data.dtype)
+    constant = _write(node, result, rewriter, node.output)
+    if weight.node is not None and weight.node.graph is None:
+        constant.name = weight.name
+    return True
+
+
+def _write(node: Node, tensor: Tensor, rewriter: Rewriter, result: Value) -> Value:
+    """Let `tensor` stand for a result of `node`, and return the constant."""
+    constant = rewriter.constant(tensor, before=node, hint=result.name)
+    rewriter.replace(result, constant, take_name=True)
+    return constant
+
+
+@rule(affine="untouched")
+def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
+    """op(x: T, c: f64) -> op(x, c rounded to T)"""
+    info = op_info(node.op)
+    if info is None or info.wide is None:
+        return False
+    dtype = dtype_of(node.output.type)
+    if dtype is None or not dtype.is_float or dtype is F64:
+        return False
+    parameter = node.input(info.wide)
+    if parameter is None or dtype_of(parameter.type) is not F64:
+        return False
+    if info.evaluate is not None and constants.is_frontier(node):
+        return rewriter.decline("it is constant, and too large to be computed")
+    producer = parameter.node
+    if producer is None or producer.op != "constant" or (wide := constants.evaluator.array(parameter)) is None:
+        return rewriter.decline("its float64 parameter is no constant")
+    rounded = rewriter.constant(ArrayTensor(round_to(wide, dtype), dtype), before=node, hint=parameter.name)
+    inputs: list[Value | None] = list(node.inputs)
+    inputs[info.wide] = rounded
+    rewriter.set_inputs(node, inputs)
+    if producer.graph is None:
+        rounded.name = parameter.name
+    return True
 
 
 def is_folded_weight(node: Node) -> bool:
-    """Whether FoldScaleAxis made `node` to scale the weight of a layer."""
+    """Return whether FoldScaleAxis made `node` to scale the weight of a layer."""
     return node.op == "multiply" and "folded" in node.attrs
+
+
+def _rules_of(info: OpInfo) -> Iterator[Rule[_Constants]]:
+    """Yield the rules that may apply to an operator of the op table."""
+    if info.name == "multiply":
+        yield scale_weight
+    if info.evaluate is not None:
+        yield compute
+    if info.wide is not None:
+        yield round_parameter
+
+
+RULES: Rules[_Constants] = {op: tuple(_rules_of(info)) for op, info in OPS.items()}
+"""The rules for each operator, in the order in which they are tried."""
+
+COMPUTED_RULES: Rules[_Constants] = {
+    ANY: (write_computed,),
+    **{op: (write_computed, *rules) for op, rules in RULES.items()},
+}
+"""The same once a runtime has computed what the op table cannot."""

@@ -31,7 +31,11 @@ class FreezeInitializers(Pass):
                 continue
             changed = True
             first = next(iter(graph), graph.return_)
-            for value, payload in frozen.items():
+            for value, payload in list(frozen.items()):
+                if module.debug_counter.exhausted:
+                    del frozen[value]
+                    continue
+                module.debug_counter.note("freeze", value.name)
                 del graph.defaults[value]
                 node = Node(
                     "constant",

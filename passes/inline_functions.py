@@ -60,9 +60,12 @@ class InlineFunctions(Pass):
         waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
         while waiting:
             call = waiting.pop()
+            if inliner.rewriter.debug_counter.exhausted:
+                break
+            inliner.rewriter.debug_counter.note("expand", call.label)
             waiting.extend(node for node in inliner.expand(call) if inliner.callee(node) is not None)
         if inliner.rewriter.changed:
-            drop_unused_functions(module)
+            drop_unused_functions(inliner.rewriter)
             complete_types(module)
         return inliner.rewriter.changed
 
@@ -189,9 +192,8 @@ class _Inliner:
         hint = hint if len(hint) < LONGEST_HINT else function.name
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
-        if not nodes:
-            self.module.provenance.dropped.append(call.origins)
-        call.origins = ()  # the copies have them
+        if nodes:
+            call.origins = ()  # the copies have them
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
             new = copier.known(result)
             if new.type == UNKNOWN:

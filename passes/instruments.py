@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
+from ..ir.debug_counter import APPLIED
 from ..ir.module import Module
 from ..ir.structural_diff import diff_lines
 from ..ir.text.printer import to_text
@@ -129,3 +130,28 @@ class Verify:
             raise PassError(f"{pass_} broke the IR:\n{error}") from None
         if not changed and to_text(module) != self._text:
             raise PassError(f"{pass_} changed the IR and said it did not")
+
+
+class TraceRules:
+    """Prints a tree of passes, operators and rules: each rule that was tried was applied, or declined and says why."""
+
+    def __init__(self, write: Callable[[str], object] = _to_stderr) -> None:
+        self._write = write
+        self._where = ""
+
+    def before(self, pass_: Pass, module: Module) -> None:
+        """Print the name of the pass, and listen to its rules."""
+        self._write(str(pass_))
+        self._where = ""
+        module.debug_counter.trace = self._hear
+
+    def after(self, pass_: Pass, module: Module, changed: bool) -> None:
+        """Listen no longer."""
+        module.debug_counter.trace = None
+
+    def _hear(self, where: str, rule: str, outcome: str) -> None:
+        if where != self._where:
+            self._write(f"  {where}")
+            self._where = where
+        declined = f"declined: {outcome}" if outcome else "declined"
+        self._write(f"    {rule}: {outcome if outcome == APPLIED else declined}")

@@ -9,16 +9,10 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter, infer_types
-from ..support.errors import PassError
+from ..ir.rule_driver import RuleDriver, Rules
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.rule_set import CLEAN_UP, RULES
-from .simplify.rules import Rules, apply_rules
-
-__all__ = ["CLEAN_UP", "ROUNDS", "RULES", "SimplifyExpr", "clean_up"]
-
-ROUNDS = 64
-"""Sweeps over a graph before the rules are taken to run in circles; chains collapse in one."""
 
 
 @dataclass(frozen=True)
@@ -50,34 +44,24 @@ class SimplifyExpr(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ShapeEvaluator()
+        driver = simplifier(rewriter, ShapeEvaluator(), RULES)
         for graph in module.graphs():
-            to_fixpoint(graph, rewriter, evaluator, RULES)
+            driver.to_fixpoint(graph)
         return rewriter.changed
 
 
-def to_fixpoint(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> None:
-    """Sweep over `graph` until no rule changes anything.
-
-    Raises PassError where the rules run in circles.
-    """
-    for _ in range(ROUNDS):
-        if not sweep(graph, rewriter, evaluator, rules):
-            return
-        evaluator.forget_unknown()
-    raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
-
-
-def sweep(graph: Graph, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
-    """Apply the rules once at every node; True where one of them changed something."""
-    changed = False
-    for node in graph:
-        if node.op == "constant":
-            continue
-        if rewriter.changed:  # what is known of the data may now be known of the result
-            infer_types(node, evaluator)
-        changed |= apply_rules(node, rewriter, evaluator, rules)
-    return changed
+def simplifier(
+    rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules[ShapeEvaluator]
+) -> RuleDriver[ShapeEvaluator]:
+    """Return a driver of `rules` that completes types on the way and erases what nobody reads."""
+    return RuleDriver(
+        rewriter,
+        rules,
+        evaluator,
+        erase_dead=True,
+        before_node=lambda node: infer_types(node, evaluator),
+        before_round=evaluator.forget_unknown,
+    )
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
@@ -85,5 +69,5 @@ def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> 
 
     `evaluator` forgets what was no constant before, as it may be one now.
     """
-    to_fixpoint(graph, rewriter, ShapeEvaluator(), CLEAN_UP)
+    simplifier(rewriter, ShapeEvaluator(), CLEAN_UP).to_fixpoint(graph)
     evaluator.forget_unknown()

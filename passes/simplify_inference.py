@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +14,11 @@ from ..ir.module import Module
 from ..ir.ops.normalization import DEFAULT_EPSILON, first_of_channel, scale_and_shift
 from ..ir.provenance import Refusal, Refused
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import RuleDriver, Rules, rule
 from ..ir.tensor import Array
 from .affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from .infra import Pass, PassContext
+from .simplify.elementwise import drop_dropout
 
 
 @dataclass(frozen=True)
@@ -38,40 +40,37 @@ class SimplifyInference(Pass):
         evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             norms = [node for node in graph.nodes() if node.op == "nn.batch_norm"]
-            numbers = scales_and_shifts(norms, evaluator)
-            for node in graph:
-                if node.op not in ("nn.batch_norm", "nn.dropout"):
-                    continue
-                if rewriter.debug_counter.exhausted:
-                    break
-                if node.op == "nn.dropout":
-                    if drop(node, rewriter):
-                        rewriter.debug_counter.note("drop", node.label)
-                    continue
-                found = numbers[node]
-                if isinstance(found, Refusal):
-                    module.provenance.refuse(node.origins, found)
-                else:
-                    lower_batch_norm(node, rewriter, found)
-                    rewriter.debug_counter.note("lower_batch_norm", node.label)
+            RuleDriver(rewriter, RULES, scales_and_shifts(norms, evaluator)).run(graph)
         return rewriter.changed
 
 
-def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Sequence[Array]) -> None:
+Numbers = Mapping[Node, "tuple[Array, Array] | Refusal"]
+"""The scale and the shift of every BatchNormalization, or the reason for which its parameters make no affine."""
+
+
+@rule(affine="merges")
+def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
+    found = numbers[node]
+    if isinstance(found, Refusal):
+        rewriter.module.provenance.refuse(node.origins, found)
+        return rewriter.decline(found.detail)
     data, *params = node.inputs
-    hint = node.output.name
-    with rewriter.rewriting(node):
-        affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
-        affine.source = node.source
-        rewriter.module.computed.update(zip(affine.outputs, numbers, strict=True))
-        scale, shift = affine.outputs
-        type_ = node.output.type
-        product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
-        result = rewriter.make(
-            "add", [product.output, shift], {"axis": 1}, before=node, hint=hint, name=node.name, type_=type_
-        )
+    hint, type_ = node.output.name, node.output.type
+    affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
+    affine.source = node.source
+    rewriter.module.computed.update(zip(affine.outputs, found, strict=True))
+    scale, shift = affine.outputs
+    product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
+    result = rewriter.make(
+        "add", [product.output, shift], {"axis": 1}, before=node, hint=hint, name=node.name, type_=type_
+    )
     rewriter.replace(node.output, result.output, take_name=True)
+    return True
+
+
+RULES: Rules[Numbers] = {"nn.batch_norm": (lower_batch_norm,), "nn.dropout": (drop_dropout,)}
+"""The rules for each operator."""
 
 
 def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> dict[Node, tuple[Array, Array] | Refusal]:
@@ -142,10 +141,3 @@ def _rows(mask: Array) -> list[bool]:
 
 def _label(node: Node) -> str:
     return node.name or f"%{node.output.name}"
-
-
-def drop(node: Node, rewriter: Rewriter) -> bool:
-    """dropout(x) -> x"""
-    data = node.inputs[0]
-    assert data is not None
-    return not any(value.users for value in node.outputs[1:]) and rewriter.forward(node.output, data)

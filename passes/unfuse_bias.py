@@ -8,9 +8,10 @@ from typing import ClassVar
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
-from ..ir.ops import has_trait
+from ..ir.ops import OPS
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
+from ..ir.rule_driver import RuleDriver, Rules, rule
 from ..ir.types import shape_of
 from .infra import Pass, PassContext
 
@@ -29,15 +30,9 @@ class UnfuseBias(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
+        driver = RuleDriver(rewriter, RULES, ConstantEvaluator(module.limits.max_constant_bytes))
         for graph in module.graphs():
-            for node in graph:
-                if (
-                    has_trait(node, Trait.BIASED)
-                    and has_vector_bias(node)
-                    and evaluator.array(node.input(2)) is not None
-                ):
-                    unfuse(node, rewriter)
+            driver.run(graph)
         return rewriter.changed
 
 
@@ -50,17 +45,24 @@ def has_vector_bias(node: Node) -> bool:
     return isinstance(shape[0], int) and shape[0] == result[1]
 
 
-def unfuse(node: Node, rewriter: Rewriter) -> None:
+@rule(affine="untouched")
+def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """layer(x, w, b) -> bias_add(layer(x, w), b)"""
+    if not has_vector_bias(node):
+        return rewriter.decline("no bias with one value for each of a known number of channels")
+    if evaluator.array(node.input(2)) is None:
+        return rewriter.decline("the bias is not constant")
     data, weight, bias = node.inputs
-    assert bias is not None
     assert node.next is not None
-    result, readers = node.output, list(node.output.users)
-    with rewriter.rewriting(node):
-        add = rewriter.make(
-            "nn.bias_add", [result, bias], {"axis": 1}, before=node.next, hint=result.name, type_=result.type
-        )
-    for reader in readers:
-        reader.replace_input(result, add.output)
+    result = node.output
+    add = rewriter.make(
+        "nn.bias_add", [result, bias], {"axis": 1}, before=node.next, hint=result.name, type_=result.type
+    )
+    rewriter.replace_uses(result, add.output, but=add)
     result.name, add.output.name = add.output.name, result.name
-    node.set_inputs((data, weight))
+    rewriter.set_inputs(node, (data, weight))
+    return True
+
+
+RULES: Rules[ConstantEvaluator] = {op: (unfuse,) for op, row in OPS.items() if Trait.BIASED in row.traits}
+"""The rules for each operator."""

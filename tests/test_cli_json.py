@@ -128,8 +128,10 @@ def test_a_deviation_is_told_to_machines(
 def test_differences_without_end_are_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from irc.ir.rule_driver import rule
     from irc.passes.simplify.rule_set import RULES
 
+    @rule(affine="untouched")
     def wider(node: Any, rewriter: Any, evaluator: Any) -> bool:
         changed = node.attrs.get("kernel_shape") == (2, 2)
         if changed:

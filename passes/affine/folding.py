@@ -67,6 +67,7 @@ class ChainFolder:
                 choice = self.chooser.choose(ops, whole=whole)
             except Refused as refused:
                 left.append(ops[0].nodes[0])
+                self.rewriter.debug_counter.decline("fold", label, refused.refusal.detail)
                 for op in ops if whole else ():
                     self.module.provenance.refuse(tuple(op.origins), refused.refusal)
                 continue

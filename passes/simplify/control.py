@@ -5,21 +5,22 @@ from __future__ import annotations
 from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
 from .extents import ShapeEvaluator
-from .rules import Rules
 
 
+@rule(affine="untouched")
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, or b, where c is a constant"""
     condition = evaluator.array(node.input(0))
     branches = [_region(node, name) for name in ("then_branch", "else_branch")]
     if condition is None or condition.size != 1 or None in branches or len(node.inputs) != 1 or node.graph is None:
-        return False
+        return rewriter.decline("its condition is no constant")
     taken = branches[0] if condition.ravel()[0] else branches[1]
     assert taken is not None
     results = taken.outputs
     if len(results) != len(node.outputs):
-        return False
+        return rewriter.decline("its branch has another number of results")
     for inner in taken:
         for value in inner.outputs:
             value.name = rewriter.module.fresh_name(value.name) if value.name else ""
@@ -52,5 +53,5 @@ def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> Non
         new.name = old.name
 
 
-RULES: Rules = {"::If": (inline_branch,), "ai.onnx::If": (inline_branch,)}
+RULES: Rules[ShapeEvaluator] = {"::If": (inline_branch,), "ai.onnx::If": (inline_branch,)}
 """The rules for each operator."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.attributes import Attribute
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.ops.views import ClipBounds, clip_bounds
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor, numpy_dtype
 from ...ir.types import DType, dtype_of
 from .extents import ShapeEvaluator
-from .rules import Rules, data_of, only_reader, substitute
+from .rules import data_of, only_reader, substitute
 
 _WIDER = {
     "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
@@ -28,18 +28,25 @@ LOSSLESS = {source: frozenset(middles.split()) for source, middles in _WIDER.ite
 """The types that hold every value of a type."""
 
 
-def drop_identity(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+@rule(affine="untouched")
+def drop_identity(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """identity(x) -> x"""
     data = node.inputs[0]
     return data is not None and rewriter.forward(node.output, data)
 
 
-def drop_dropout(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+@rule(affine="untouched")
+def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
     """dropout(x) -> x, where nobody reads the mask"""
-    return not any(value.users for value in node.outputs[1:]) and rewriter.forward(node.output, data_of(node))
+    data = node.inputs[0]
+    assert data is not None
+    if any(value.users for value in node.outputs[1:]):
+        return rewriter.decline("its mask is read")
+    return rewriter.forward(node.output, data)
 
 
-def drop_cast(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+@rule(affine="untouched")
+def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(x: T) to T -> x"""
     data = node.inputs[0]
     assert data is not None
@@ -47,18 +54,19 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> b
     return dtype is not None and dtype is dtype_of(node.output.type) and rewriter.forward(node.output, data)
 
 
+@rule(affine="untouched")
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(cast(x: S) to M) to T -> cast(x) to T, where M holds every value of S"""
     middle = data_of(node)
     producer = middle.node
     if producer is None or producer.op not in ("cast", "cast_like"):
-        return False
+        return rewriter.decline("its data is no cast")
     data = data_of(producer)
     source, via, target = (dtype_of(value.type) for value in (data, middle, node.output))
     if source is None or via is None or target is None or via.name not in LOSSLESS.get(source.name, ()):
-        return False
+        return rewriter.decline("the type between may not hold every value")
     if not _casts_alike(source, via, target):
-        return False
+        return rewriter.decline("the two casts differ from one for some values")
     if source is target:
         return rewriter.forward(node.output, data)
     rewriter.set_inputs(node, [data, *node.inputs[1:]])
@@ -75,27 +83,28 @@ def _casts_alike(source: DType, via: DType, target: DType) -> bool:
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
 
+@rule(affine="untouched")
 def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
     middle = data_of(node)
     producer = middle.node
     if producer is None or producer.op not in ("clip", "nn.relu"):
-        return False
+        return rewriter.decline("its data is no Clip or Relu")
     if node.op == producer.op == "nn.relu":
         return rewriter.forward(node.output, middle)
     inner, outer = clip_bounds(producer, evaluator), clip_bounds(node, evaluator)
     dtype = dtype_of(node.output.type)
     if inner is None or outer is None or not inner.is_ordered or not outer.is_ordered or dtype is None:
-        return False
+        return rewriter.decline("bounds are computed, or the wrong way round")
     if dtype_of(data_of(producer).type) is not dtype:
-        return False
+        return rewriter.decline("the types are unknown")
     low, high = (_clipped(bound, outer) for bound in (inner.low, inner.high))
     low = outer.low if low is None else low
     high = outer.high if high is None else high
     if producer.op == "clip" and (low, high) == (inner.low, inner.high):
         return rewriter.forward(node.output, middle)
     if not only_reader(middle, node) or (node.opset < 11 and not dtype.is_float):
-        return False
+        return rewriter.decline("the inner bounds are read elsewhere, or integers in an old opset")
     inputs: list[Value | None] = [data_of(producer)]
     attrs: dict[str, Attribute] = {}
     for name, bound in (("min", low), ("max", high)):
@@ -116,7 +125,7 @@ def _clipped(bound: float | None, bounds: ClipBounds) -> float | None:
     return bound if high is None or bound <= high else high
 
 
-RULES: Rules = {
+RULES: Rules[ShapeEvaluator] = {
     "cast": (drop_cast, merge_casts),
     "cast_like": (drop_cast, merge_casts),
     "clip": (merge_bounds,),

@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ir.attributes import Attribute
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import has_trait, ops_with
 from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
 from .extents import ShapeEvaluator
-from .rules import MAX_BYTES, Rules, data_of
+from .rules import MAX_BYTES, data_of
 
 Perm = tuple[int, ...]
 
@@ -38,52 +38,55 @@ MAX_REGION = 1024
 """Operators in the largest region that is considered: a transpose that cannot go costs no more than that."""
 
 
-def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+@rule(affine="untouched")
+def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])"""
     outer = permutation(node)
     middle = node.inputs[0]
     assert middle is not None
     if outer is None:
-        return False
+        return rewriter.decline("its permutation is unknown")
     if list(outer) == sorted(outer):
         return rewriter.forward(node.output, middle)
     producer = middle.node
     if producer is None or producer.op != "transpose":
-        return False
+        return rewriter.decline("its data is no Transpose")
     inner, data = permutation(producer), producer.inputs[0]
     if inner is None or data is None or len(outer) != len(inner):
-        return False
+        return rewriter.decline("the permutation before it is unknown or has another rank")
     perm = tuple(inner[i] for i in outer)
     if list(perm) == sorted(perm):
         return rewriter.forward(node.output, data)
     if middle.sole_user() is not node:
-        return False
+        return rewriter.decline("the Transpose before it is read elsewhere")
     result = rewriter.make("transpose", [data], {"perm": perm}, before=node, hint=node.output.name, name=node.name)
     rewriter.replace(node.output, result.output, take_name=True)
     return True
 
 
+@rule(affine="untouched")
 def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(x, p) -> x, where p moves axes of extent 1 only and the shape stays"""
     perm, shape = permutation(node), shape_of(data_of(node).type)
     if perm is None or shape is None or not all(isinstance(dim, int) for dim in shape) or len(perm) != len(shape):
-        return False
+        return rewriter.decline("the shape is not static")
     long = [axis for axis in perm if shape[axis] != 1]
     same = long == sorted(long) and tuple(shape[axis] for axis in perm) == shape
     return same and rewriter.forward(node.output, data_of(node))
 
 
+@rule(affine="untouched")
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain are in order"""
     producer = data_of(node).node
     perm = None if producer is None or producer.op != "transpose" else permutation(producer)
     axes = listed(node, "axes", 1, evaluator)
     if perm is None or producer is None or not axes or integer_of(node, "keepdims", 1):
-        return False
+        return rewriter.decline("its data is no Transpose, or it keeps the dimensions")
     places = {axis % len(perm) for axis in axes}
     rest = [perm[i] for i in range(len(perm)) if i not in places]
     if rest != sorted(rest):
-        return False
+        return rewriter.decline("the axes that remain are not in order")
     _set_axes(node, sorted(perm[i] for i in places), rewriter, producer.inputs[0])
     return True
 
@@ -101,14 +104,15 @@ def _ints(items: list[int], node: Node, rewriter: Rewriter) -> Value:
     return rewriter.constant(payload, before=node, hint=f"{node.output.name}.axes")
 
 
+@rule(affine="untouched")
 def move_region(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(op(transpose(x, inverse of p)), p) -> op(x)"""
     perm, seed = permutation(node), data_of(node).node
     if perm is None or seed is None or node.graph is None or seed.graph is not node.graph or seed.op == "transpose":
-        return False
+        return rewriter.decline("no operator before it could take it")
     region = _Region(node.graph, perm, evaluator)
     if not region.grow(seed) or not region.pays():
-        return False
+        return rewriter.decline("no fewer Transposes would be left")
     region.move(rewriter)
     return True
 
@@ -362,7 +366,7 @@ def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> _Edit | None:
     return _Edit([0], constants={1: np.asarray(moved, np.int64)})
 
 
-RULES: Rules = {
+RULES: Rules[ShapeEvaluator] = {
     "transpose": (merge_transposes, drop_empty_transpose, move_region),
     **dict.fromkeys(ops_with(Trait.REDUCES), (reduce_transposed,)),
 }

@@ -10,45 +10,49 @@ from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.row import Trait
 from ...ir.ops.views import clip_bounds, window_of
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
 from ...ir.types import dtype_of, shape_of
 from .extents import ShapeEvaluator
-from .rules import Rules, data_of, only_reader
+from .rules import data_of, only_reader
 
 
+@rule(affine="obstructs")
 def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(pad(x, 0)) -> conv(x) with more pads"""
     found = _spatial_pads(node, evaluator)
     if found is None or found[1] != 0:
-        return False
+        return rewriter.decline("no Pad of zeros that it alone reads stands before it")
     return _pads_grow(node, rewriter, found[0])
 
 
+@rule(affine="obstructs")
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that count"""
     found = _spatial_pads(node, evaluator)
     if found is None or found[1] != 0 or node.opset < 7 or not _fit_windows(node, found[0]):
-        return False
+        return rewriter.decline("no Pad of zeros that fits its windows stands before it")
     own = _own_pads(node, len(found[0]))
     if not node.attrs.get("count_include_pad"):
         if own is None or any(own):
-            return False
+            return rewriter.decline("its own pads do not count")
         rewriter.set_attr(node, "count_include_pad", 1)
     return _pads_grow(node, rewriter, found[0])
 
 
+@rule(affine="obstructs")
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """max_pool(pad(x, -inf)) -> max_pool(x) with pads; a pad of 0 does as well where x is not negative"""
     found = _spatial_pads(node, evaluator)
     dtype = dtype_of(node.output.type)
     if found is None or dtype is None or not dtype.is_float or not _fit_windows(node, found[0]):
-        return False
+        return rewriter.decline("no Pad that fits its windows stands before it")
     if any(value.users for value in node.outputs[1:]):
-        return False
+        return rewriter.decline("its indices are read")
     pads, value = found
     producer = data_of(node).node
     assert producer is not None
     if value != -np.inf and not (value == 0 and is_not_negative(data_of(producer), evaluator)):
-        return False
+        return rewriter.decline("the padding may win: it is no -inf, and 0 only does where the data is not negative")
     return _pads_grow(node, rewriter, pads)
 
 
@@ -117,7 +121,7 @@ def _pads_grow(node: Node, rewriter: Rewriter, pads: list[int]) -> bool:
     """Give a window the pads of the `nn.pad` in front of it."""
     own, pad = _own_pads(node, len(pads)), data_of(node).node
     if own is None or pad is None:
-        return False
+        return rewriter.decline("its own pads depend on the extents")
     if node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
         rewriter.set_attr(node, "auto_pad", "NOTSET")
     rewriter.set_attr(node, "pads", tuple(a + b for a, b in zip(own, pads, strict=True)))
@@ -125,7 +129,7 @@ def _pads_grow(node: Node, rewriter: Rewriter, pads: list[int]) -> bool:
     return True
 
 
-RULES: Rules = {
+RULES: Rules[ShapeEvaluator] = {
     "nn.avg_pool": (pad_into_average_pool,),
     "nn.conv": (pad_into_conv,),
     "nn.max_pool": (pad_into_max_pool,),

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import ModuleType
 
+from ...ir.rule_driver import Rule, Rules, only
 from . import arithmetic, control, elementwise, layout, padding
 from . import shape_arithmetic as shapes
-from .rules import Rules
-
-_REMOVALS = (arithmetic.single_operand, arithmetic.where_constant)
+from .extents import ShapeEvaluator
 
 
-def _joined(modules: Iterable[ModuleType]) -> Rules:
-    rules: Rules = {}
+def _joined(modules: Iterable[ModuleType]) -> Rules[ShapeEvaluator]:
+    rules: dict[str, tuple[Rule[ShapeEvaluator], ...]] = {}
     for module in modules:
         for op, found in module.RULES.items():
             rules[op] = (*rules.get(op, ()), *found)
     return rules
 
 
-RULES: Rules = _joined((elementwise, arithmetic, layout, padding, shapes, control))
+RULES: Rules[ShapeEvaluator] = _joined((elementwise, arithmetic, layout, padding, shapes, control))
 """The rules for each operator, in the order in which they are tried."""
 
-CLEAN_UP: Rules = {
-    op: tuple(rule for rule in rules if rule.__module__ != arithmetic.__name__ or rule in _REMOVALS)
-    for op, rules in _joined((elementwise, arithmetic, layout, shapes, control)).items()
-}
-"""The rules that remove what may stand in the way of a fold: no affine is touched, and no pad, which a fold can use."""
+CLEAN_UP = only(RULES, "untouched")
+"""The rules that remove what may stand in the way of a fold."""

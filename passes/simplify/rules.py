@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
-from ...ir.ops import op_info
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
-from .extents import ShapeEvaluator
-
-Rule = Callable[[Node, Rewriter, ShapeEvaluator], bool]
-"""A rewrite: edits the graph at a node and says so, or declines. Its docstring begins with what becomes what."""
-
-Rules = dict[str, tuple[Rule, ...]]
 
 MAX_BYTES = 64 << 10
 """Bound on a constant that a rewrite makes where it replaces none of that size."""
-
-
-def apply_rules(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules) -> bool:
-    """Apply the first of the `rules` for the node's operator that matches; operators that nobody reads go first."""
-    steps, read = rewriter.debug_counter, node.is_read
-    if (read and node.op not in rules) or steps.exhausted:
-        return False
-    if not read and drop_unread(node, rewriter):
-        steps.note(drop_unread.__name__, node.label)
-        return True
-    if node.op not in rules:
-        return False
-    outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
-    try:
-        for rule in rules[node.op]:
-            rewriter.rule = f"{rewriter.module.provenance.running}.{rule.__name__}"
-            if rule(node, rewriter, evaluator):
-                steps.note(rule.__name__, node.label)
-                return True
-    finally:
-        rewriter.root, rewriter.rule = outer, rewriter.module.provenance.running
-    return False
-
-
-def drop_unread(node: Node, rewriter: Rewriter) -> bool:
-    """op(x) -> nothing, where nobody reads a result"""
-    info = op_info(node.op)
-    if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
-        return False
-    rewriter.erase(node)
-    return True
 
 
 def data_of(node: Node) -> Value:
@@ -79,7 +41,7 @@ def become_constant(node: Node, rewriter: Rewriter, array: Array) -> bool:
     dtype = dtype_of(node.output.type)
     if node.output.is_returned:
         return False
-    tensor = ArrayTensor(np.ascontiguousarray(array).reshape(array.shape), dtype)
+    tensor = ArrayTensor(array, dtype)
     constant = rewriter.constant(tensor, before=node, hint=node.output.name)
     rewriter.replace(node.output, constant, take_name=True)
     return True

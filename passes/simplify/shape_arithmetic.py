@@ -11,32 +11,35 @@ from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
 from ...ir.types import dtype_of, shape_of
 from .extents import Piece, ShapeEvaluator, piece_of
-from .rules import Rules, become_constant, data_of, int_vector, substitute
+from .rules import become_constant, data_of, int_vector, substitute
 
 
+@rule(affine="untouched")
 def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """shape(x)[i] -> c, where the extents that are picked are static though others are not"""
     pieces = evaluator.pieces(node.output)
     dtype = dtype_of(node.output.type)
     if pieces is None or dtype is None or not all(isinstance(piece, int) for piece in pieces.ravel()):
-        return False
+        return rewriter.decline("some of its elements are not static")
     if evaluator.array(node.output) is not None:
-        return False
+        return rewriter.decline("it is a constant expression, which FoldConstant computes")
     return become_constant(node, rewriter, pieces.astype(numpy_dtype(dtype)))
 
 
+@rule(affine="untouched")
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]); an extent that x has not at that place is -1"""
     target = node.input(1)
     pieces = evaluator.pieces(target)
     if target is None or pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
-        return False
+        return rewriter.decline("its target is constant already, or unknown")
     found = reshape_target(pieces.tolist(), data_of(node), allowzero=bool(node.attrs.get("allowzero")))
     if found is None:
-        return False
+        return rewriter.decline("no constant target means the same")
     rewriter.set_inputs(node, [node.inputs[0], int_vector(found, node, rewriter, "shape")])
     return True
 
@@ -111,68 +114,72 @@ def _product(dims: Sequence[object]) -> list[Piece]:
     return [total]
 
 
+@rule(affine="untouched")
 def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, shape of x) -> x"""
     data = data_of(node)
     shape = shape_of(data.type)
     if shape is None:
-        return False
+        return rewriter.decline("the rank is unknown")
     if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
     wanted = _target(node, evaluator)
     if wanted is None or len(wanted) != len(shape):
-        return False
+        return rewriter.decline("its target has another rank, or is unknown")
     open_ = [i for i, piece in enumerate(wanted) if piece != piece_of(data, i)]
     free = not open_ or (len(open_) == 1 and wanted[open_[0]] == -1 and 0 not in shape)
     return free and rewriter.forward(node.output, data)
 
 
+@rule(affine="untouched")
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), flatten, squeeze and unsqueeze being reshapes"""
     producer = data_of(node).node
     if producer is None or not has_trait(producer, Trait.RESHAPES):
-        return False
+        return rewriter.decline("its data is no reshape")
     if any(
         op.op == "reshape" and op.attrs.get("allowzero") and _target(op, evaluator) is None for op in (producer, node)
     ):
-        return False
+        return rewriter.decline("a zero in its target may be an extent")
     data = data_of(producer)
     shapes = [shape_of(value.type) for value in (data, data_of(node), node.output)]
     wanted = _target(node, evaluator)
     if wanted is None or any(shape is None or 0 in shape for shape in shapes[:2]):
-        return False
+        return rewriter.decline("its target is unknown, or an extent may be 0")
     shape = shapes[0]
     if shape is not None and len(shape) == len(wanted) and all(p == piece_of(data, i) for i, p in enumerate(wanted)):
         return rewriter.forward(node.output, data)
     target = reshape_target(wanted, data)
     if target is None:
-        return False
+        return rewriter.decline("no constant target means the same")
     if node.opset < 5:
         return substitute(node, rewriter, "reshape", [data], {"shape": target})
     return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
 
 
+@rule(affine="untouched")
 def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """expand(x, s) -> x, where s stretches nothing"""
     data = data_of(node)
     shape, pieces = shape_of(data.type), evaluator.pieces(node.inputs[1])
     if pieces is None or pieces.ndim != 1 or shape is None or len(pieces) > len(shape):
-        return False
+        return rewriter.decline("its target is unknown, or has a higher rank")
     first = len(shape) - len(pieces)
     if any(piece != 1 and piece != piece_of(data, first + i) for i, piece in enumerate(pieces)):
-        return False
+        return rewriter.decline("its target may stretch an extent")
     return rewriter.forward(node.output, data)
 
 
+@rule(affine="untouched")
 def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[0:n] -> x"""
     data = data_of(node)
     starts, ends = listed(node, "starts", 1, evaluator), listed(node, "ends", 2, evaluator)
     axes, steps = listed(node, "axes", 3, evaluator), listed(node, "steps", 4, evaluator)
     if starts is None or ends is None or (axes is None and is_given(node, "axes", 3)):
-        return False
+        return rewriter.decline("its bounds are computed")
     if (steps is None and is_given(node, "steps", 4)) or any(step != 1 for step in steps or ()):
-        return False
+        return rewriter.decline("its steps are not 1")
     shape = shape_of(data.type)
     narrow = node.input(2)
     limit = np.iinfo(np.int32 if narrow is not None and str(dtype_of(narrow.type)) == "i32" else np.int64).max
@@ -181,22 +188,25 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
         extent = shape[axis] if shape is not None and known else None
         begins = starts[i] == 0 or (isinstance(extent, int) and starts[i] <= -extent)
         if not begins or not (ends[i] == limit or (isinstance(extent, int) and ends[i] >= extent)):
-            return False
+            return rewriter.decline("it takes a part, or may")
     return rewriter.forward(node.output, data)
 
 
+@rule(affine="untouched")
 def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pad(x, 0) -> x"""
     pads = listed(node, "pads", 1, evaluator)
     return pads is not None and not any(pads) and rewriter.forward(node.output, data_of(node))
 
 
+@rule(affine="untouched")
 def drop_tile(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """tile(x, 1) -> x"""
     repeats = None if len(node.inputs) > 2 else listed(node, "repeats", 1, evaluator)
     return repeats is not None and all(count == 1 for count in repeats) and rewriter.forward(node.output, data_of(node))
 
 
+@rule(affine="untouched")
 def drop_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """split(x) into one part -> x"""
     return len(node.outputs) == 1 and rewriter.forward(node.output, data_of(node))
@@ -205,12 +215,13 @@ def drop_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
 _EXACT_COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
+@rule(affine="untouched")
 def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """resize(x) by 1, or to the size it has -> x"""
     data = data_of(node)
     shape = shape_of(data.type)
     if node.attrs.get("coordinate_transformation_mode", "half_pixel") not in _EXACT_COORDINATES:
-        return False
+        return rewriter.decline("it rounds coordinates")
     upsampling = node.op == "nn.upsampling"
     scales = evaluator.array(node.input(1 if upsampling or node.opset < 11 else 2))
     attribute = node.attrs.get("scales")
@@ -220,7 +231,7 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
         return bool((scales == 1).all()) and rewriter.forward(node.output, data)
     sizes = None if upsampling else listed(node, "sizes", 3, evaluator)
     if not sizes or shape is None:
-        return False
+        return rewriter.decline("its sizes are unknown")
     axes = listed(node, "axes", 9, evaluator) or tuple(range(len(shape)))
     same = len(axes) == len(sizes) and all(shape[axis] == size for axis, size in zip(axes, sizes, strict=True))
     return same and rewriter.forward(node.output, data)
@@ -228,7 +239,7 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 _FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", "multiply", "add", "subtract", "divide")
 
-RULES: Rules = {
+RULES: Rules[ShapeEvaluator] = {
     "broadcast_to": (drop_expand,),
     "cast": (fold_extents,),
     "image.resize": (drop_resize,),

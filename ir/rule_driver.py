@@ -1,0 +1,145 @@
+"""The driver of rewrite rules: every pass that rewrites node by node uses it.
+
+A rule edits the graph at one node, or declines. The driver asks the debug counter before each rule, counts and traces
+each attempt, and has the Rewriter stamp new nodes with the origins of the node that is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from ..support.errors import PassError
+from .graph import Graph, Node
+from .ops import op_info
+from .rewriter import Rewriter
+
+C = TypeVar("C", contravariant=True)
+"""The context of a pass, which its rules get: an evaluator of constants, as a rule."""
+
+AffineEffect = Literal["untouched", "merges", "obstructs"]
+"""The effect of a rule on affines.
+
+- `untouched`: no affine goes or changes, and what stood between an affine and a layer only gets less.
+- `merges`: an affine may go, or become part of another operator.
+- `obstructs`: no affine goes, but a fold may need what the rule removes.
+"""
+
+ANY = "*"
+"""Stands for every operator in a table of rules that has no row of its own."""
+
+ROUNDS = 64
+"""Rounds over a graph before rules are taken to run in circles; chains collapse in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[C]):
+    """A rewrite at one node: `apply` edits the graph and returns True, or declines and returns False.
+
+    `name` is the function's. The first line of its docstring is the rewrite.
+    """
+
+    name: str
+    apply: Callable[[Node, Rewriter, C], bool]
+    affine: AffineEffect
+
+    def __call__(self, node: Node, rewriter: Rewriter, context: C) -> bool:
+        """Apply the rule without a driver."""
+        return self.apply(node, rewriter, context)
+
+
+Rules = Mapping[str, Sequence[Rule[C]]]
+"""The rules for each operator, in the order in which they are tried."""
+
+
+def rule(*, affine: AffineEffect) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
+    """Make a rule of a function, and declare what it may do to an affine."""
+    return lambda function: Rule(function.__name__, function, affine)
+
+
+def only(rules: Rules[C], affine: AffineEffect) -> Rules[C]:
+    """Return the rules that have the given effect on affines."""
+    return {op: tuple(each for each in found if each.affine == affine) for op, found in rules.items()}
+
+
+@rule(affine="untouched")
+def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
+    """op(x) -> nothing, where nobody reads a result"""
+    info = op_info(node.op)
+    if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
+        return False
+    rewriter.erase(node)
+    return True
+
+
+class RuleDriver(Generic[C]):
+    """Applies `rules` with one Rewriter.
+
+    With `erase_dead`, pure in-house operators that nobody reads go before any rule is tried at them. `before_node` is
+    called before the rules are tried at a node, once something was changed, and `before_round` after a round that
+    changed something.
+    """
+
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        rules: Rules[C],
+        context: C,
+        *,
+        erase_dead: bool = False,
+        before_node: Callable[[Node], None] | None = None,
+        before_round: Callable[[], None] | None = None,
+    ) -> None:
+        self.rewriter = rewriter
+        self.context = context
+        self._rules = rules
+        self._any = rules.get(ANY, ())
+        self._erase_dead = erase_dead
+        self._before_node = before_node
+        self._before_round = before_round
+        self._counter = rewriter.debug_counter
+
+    def visit(self, node: Node) -> bool:
+        """Apply the first rule for `node` that does not decline, and return whether there was one."""
+        rules = self._rules.get(node.op, self._any)
+        if self._erase_dead and not node.is_read:
+            rules = (erase_unread, *rules)
+        rewriter, context, counter = self.rewriter, self.context, self._counter
+        if not rules or (counter.limit is not None and counter.exhausted):
+            return False
+        outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
+        label = node.label if counter.trace is not None or counter.limit is not None else ""
+        try:
+            for each in rules:
+                rewriter.rule = each.name
+                if each.apply(node, rewriter, context):
+                    counter.note(each.name, label)
+                    return True
+                if counter.trace is not None:
+                    counter.trace(label, each.name, rewriter.take_reason())
+        finally:
+            rewriter.root, rewriter.rule = outer, ""
+        return False
+
+    def run(self, nodes: Iterable[Node]) -> bool:
+        """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
+        changed, rewriter, before_node = False, self.rewriter, self._before_node
+        for node in nodes:
+            if node.graph is not None and (node.op != "constant" or "constant" in self._rules):
+                if before_node is not None and rewriter.changed:
+                    before_node(node)
+                changed |= self.visit(node)
+        return changed
+
+    def to_fixpoint(self, graph: Graph) -> None:
+        """Visit the nodes of `graph` until no rule applies.
+
+        Raises PassError where the rules run in circles.
+        """
+        for _ in range(ROUNDS):
+            if not self.run(graph):
+                return
+            if self._before_round is not None:
+                self._before_round()
+        raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")

@@ -1,0 +1,172 @@
+"""The driver of rules: what it counts, traces and stops, in every pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from graphs import Graph, batch_norm, function_model
+from irc.backends.compiler import read
+from irc.cli import main
+from irc.ir import Module, Node, Rewriter, to_text
+from irc.ir.evaluate import ConstantEvaluator
+from irc.ir.rule_driver import RuleDriver, Rules, only, rule
+from irc.ir.text import parse
+from irc.passes import PassContext, TraceRules, parse_pipeline
+from irc.passes.simplify.rule_set import CLEAN_UP, RULES
+from irc.support.errors import PassError
+from onnx import ModelProto
+
+TEXT = """graph @main(%x: f32[2,3]) {
+  %a = negative(%x) : f32[2,3]
+  %b = negative(%a) : f32[2,3]
+  %y = nn.relu(%b) : f32[2,3]
+  return(%y)
+}
+"""
+
+
+@rule(affine="merges")
+def drop_double_negation(node: Node, rewriter: Rewriter, context: None) -> bool:
+    """negative(negative(x)) -> x"""
+    data = node.inputs[0]
+    inner = None if data is None else data.node
+    if inner is None or inner.op != "negative":
+        return rewriter.decline("its operand is not negated")
+    return inner.inputs[0] is not None and rewriter.forward(node.output, inner.inputs[0])
+
+
+@rule(affine="merges")
+def turn(node: Node, rewriter: Rewriter, context: None) -> bool:
+    """negative(x) -> negative(x), for ever"""
+    made = rewriter.make("negative", node.inputs, before=node)
+    rewriter.replace(node.output, made.output)
+    return True
+
+
+NEGATIONS: Rules[None] = {"negative": (drop_double_negation,)}
+
+
+def test_a_rule_fires_and_is_counted() -> None:
+    module = parse(TEXT)
+    assert RuleDriver(Rewriter(module), NEGATIONS, None).run(module.graph)
+    assert [node.op for node in module.graph] == ["nn.relu"]
+    assert module.debug_counter.count == 1
+
+
+def test_the_trace_says_what_was_applied_and_declined() -> None:
+    module, heard = parse(TEXT), []
+    module.debug_counter.trace = lambda *event: heard.append(event)
+    RuleDriver(Rewriter(module), NEGATIONS, None).run(module.graph)
+    assert heard == [
+        ("negative %a", "drop_double_negation", "its operand is not negated"),
+        ("negative %b", "drop_double_negation", "applied"),
+    ]
+
+
+def test_rules_that_run_in_circles_are_an_error() -> None:
+    module = parse(TEXT)
+    with pytest.raises(PassError, match="do not come to an end"):
+        RuleDriver(Rewriter(module), {"negative": (turn,)}, None).to_fixpoint(module.graph)
+
+
+def test_rules_that_a_fold_may_run_leave_affines_and_pads() -> None:
+    assert only(RULES, "untouched") == CLEAN_UP
+    names = {each.name for rules in CLEAN_UP.values() for each in rules}
+    assert {"drop_identity", "merge_transposes", "single_operand"} <= names
+    assert not names & {"drop_neutral", "merge_affines", "merge_constants", "matmul_to_dense", "pad_into_conv"}
+
+
+def everything() -> ModelProto:
+    """Return a model in which every pass but InlineFunctions and FreezeInitializers finds something."""
+    graph = Graph()
+    graph.input("x", [1, 3, 4, 4])
+    weight = graph.initializer(np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3, 1, 1))
+    value = graph.node("Conv", ["x", weight, graph.initializer([1, 2, 3])])
+    value = graph.batch_norm(value, batch_norm(3))
+    value = graph.node("Identity", [graph.node("Relu", [value])])
+    first = graph.node(
+        "Conv", [value, graph.initializer(np.full((3, 3, 1, 1), 2, np.float32)), graph.initializer([9, 9, 9])]
+    )
+    graph.node("Sin", ["x"])
+    twice = [graph.node("Mul", [first, graph.node("Exp", [graph.initializer([2])])]) for _ in range(2)]
+    graph.node("Concat", [*twice, graph.node("Relu", [graph.batch_norm("x", batch_norm(3))])], "y", axis=1)
+    graph.output("y", None)
+    return graph.model()
+
+
+def frozen() -> ModelProto:
+    graph = Graph()
+    graph.input("x", [2, 3])
+    graph.input("b", [3])
+    graph.initializer([1, 2, 3], "b")
+    graph.node("Add", ["x", "b"], "y")
+    graph.output("y", [2, 3])
+    return graph.model()
+
+
+PASSES = {
+    "SimplifyInference": everything(),
+    "SimplifyInference,FoldScaleAxis": everything(),
+    "UnfuseBias,CanonicalizeOps": everything(),
+    "SimplifyExpr": everything(),
+    "FoldConstant": everything(),
+    "DeadCodeElimination": everything(),
+    "EliminateCommonSubexpr": everything(),
+    "UnfuseBias": everything(),
+    "InlineFunctions": function_model(),
+    "FreezeInitializers": frozen(),
+}
+
+
+@pytest.mark.parametrize("passes", PASSES)
+def test_every_pass_counts_its_steps_and_stops_at_the_limit(passes: str) -> None:
+    *before, last = parse_pipeline(passes).passes
+
+    def run(limit: int | None) -> tuple[Module, str]:
+        module = read(PASSES[passes])
+        for pass_ in before:
+            pass_(module)
+        module.debug_counter.limit = None if limit is None else module.debug_counter.count + limit
+        text = to_text(module)
+        last(module)
+        return module, text
+
+    module, text = run(None)
+    assert to_text(module) != text
+    steps = module.debug_counter.count
+    assert steps
+    stopped, untouched = run(0)
+    assert to_text(stopped) == untouched
+    once, _ = run(1)
+    assert once.debug_counter.last[0]
+    assert once.debug_counter.last[1]
+
+
+def test_the_instrument_prints_a_tree() -> None:
+    lines: list[str] = []
+    parse_pipeline("SimplifyExpr")(read(everything()), PassContext([TraceRules(lines.append)]))
+    assert lines[0] == "SimplifyExpr"
+    at = next(i for i, line in enumerate(lines) if line.startswith("  identity"))
+    assert lines[at + 1] == "    drop_identity: applied"
+    assert any(line.startswith("    merge_affines: declined: ") for line in lines)
+
+
+def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(everything(), tmp_path / "m.onnx")
+    assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx"), "-q", "--debug-rules"]) == 0
+    printed = capsys.readouterr().err
+    assert "SimplifyInference\n  nn.batch_norm" in printed
+    assert "lower_batch_norm: applied" in printed
+    assert "fold backward: applied" in printed
+
+
+def test_the_context_may_be_an_evaluator() -> None:
+    @rule(affine="merges")
+    def fold(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
+        return rewriter.decline("the operand is no constant") if evaluator.array(node.inputs[0]) is None else True
+
+    module = parse(TEXT)
+    assert not RuleDriver(Rewriter(module), {"negative": (fold,)}, ConstantEvaluator()).run(module.graph)
