@@ -43,6 +43,7 @@ MODULES = (
     "passes/data_free/layer_pair.py",
     "passes/simplify_inference.py",
     "frontends/onnx/lowering.py",
+    "ir/ops/*.py",
 )
 """Where conditions are looked for, as far as it exists."""
 DECLINING = tuple(f"passes/affine/{name}" for name in ("algebra", "magic", "operands", "recognise", "remap", "zero"))
@@ -58,7 +59,7 @@ TIMEOUT = 600.0
 
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
-        "inference_batch_norm",
+        "is_inference_batch_norm",
         "node.opset < 14 and declared > 1",
     ): "the last condition refuses the same nodes in fewer words",
 }

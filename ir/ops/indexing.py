@@ -172,6 +172,7 @@ ROWS = (
         (1, 4),
         infer_resize,
         onnx="Resize",
+        since=10,
         attrs={"axes": integers, "exclude_outside": integer},
         traits=_AVERAGES | {Trait.HEAVY},
     ),

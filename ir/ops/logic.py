@@ -38,19 +38,29 @@ _BROADCASTS = frozenset({Trait.BROADCASTS})
 _WHERE = _BROADCASTS | {Trait.COMBINES, Trait.EXACT_AT_RUNTIME}
 
 
-def _row(name: str, onnx: str, evaluate: Evaluate, when: Condition | None = has_numpy_broadcast) -> OpInfo:
+def _row(
+    name: str, onnx: str, evaluate: Evaluate, when: Condition | None = has_numpy_broadcast, since: int = 1
+) -> OpInfo:
     return OpInfo(
-        name, (2, 2), infer_comparison, evaluate, onnx=onnx, when=when, attrs=LIMITED_BROADCAST, traits=_BROADCASTS
+        name,
+        (2, 2),
+        infer_comparison,
+        evaluate,
+        onnx=onnx,
+        since=since,
+        when=when,
+        attrs=LIMITED_BROADCAST if since == 1 else {},
+        traits=_BROADCASTS,
     )
 
 
 ROWS = (
-    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", traits=_WHERE),
+    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", since=9, traits=_WHERE),
     _row("equal", "Equal", binary(np.equal)),
     _row("less", "Less", binary(np.less)),
-    _row("less_equal", "LessOrEqual", binary(np.less_equal), None),
+    _row("less_equal", "LessOrEqual", binary(np.less_equal), None, since=12),
     _row("greater", "Greater", binary(np.greater)),
-    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None),
+    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None, since=12),
     _row("logical_and", "And", binary(np.logical_and)),
     _row("logical_or", "Or", binary(np.logical_or)),
     _row("logical_xor", "Xor", binary(np.logical_xor)),

@@ -130,6 +130,7 @@ ROWS = (
         broadcast,
         evaluate_mod,
         onnx="Mod",
+        since=10,
         attrs={"fmod": integer},
         traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
     ),

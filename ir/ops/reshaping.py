@@ -248,6 +248,7 @@ ROWS = (
         infer_cast_like,
         evaluate_cast,
         onnx="CastLike",
+        since=15,
         by_type=frozenset({1}),
         traits=_ELEMENTWISE,
     ),
@@ -288,5 +289,7 @@ ROWS = (
         attrs={"perm": integers},
         traits=_EXACT_MOVE,
     ),
-    OpInfo("broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand", traits=_EXACT_MOVE),
+    OpInfo(
+        "broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand", since=8, traits=_EXACT_MOVE
+    ),
 )

@@ -101,9 +101,15 @@ def evaluate_ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 ROWS = (
     OpInfo("constant", (0, 0), infer_constant, evaluate_constant),
     OpInfo("variable", (0, 0), infer_constant, pure=False),
-    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape"),
+    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape", since=9),
     OpInfo(
-        "arange", (3, 3), dtype_only, evaluate_arange, onnx="Range", traits=frozenset({Trait.EVALUATED_FOR_INTEGERS})
+        "arange",
+        (3, 3),
+        dtype_only,
+        evaluate_arange,
+        onnx="Range",
+        since=11,
+        traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
     ),
     OpInfo(
         "shape_of",
