@@ -42,7 +42,7 @@ def verify(path: Path, when: str) -> dict[str, Any]:
             result.save(Path(folder) / path.name, check=partial(instrument.finish, result.module))
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
-        found |= {"tensors": verdicts[-1].tensors, "silent": len(instrument.silent)}
+        found |= {"tensors": verdicts[-1].tensors, "silent": verdicts[-1].silent}
         found["undecided"] = round(verdicts[-1].undecided, 5)
     except SourceError as error:
         found = {"outcome": "not run", "why": str(error)}
@@ -96,14 +96,14 @@ def report(found: dict[str, dict[str, Any]]) -> None:
     outcomes = Counter(entry["outcome"] for entry in found.values())
     print(f"{len(found)} models: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
     verified = [(entry["share"], name) for name, entry in found.items() if entry["outcome"] == "verified"]
-    print("largest shares of what rounding can do:")
+    print("largest shares of the rounding bound:")
     for share, name in sorted(verified, reverse=True)[:5]:
         print(f"  {share:6.3f}  {name}")
     for share, name in sorted(((entry.get("undecided", 0), name) for name, entry in found.items()), reverse=True)[:5]:
         print(f"  {share:7.2%} of the elements of {name} are undecided")
     for name, entry in found.items():
         if entry.get("silent"):
-            print(f"nothing can be said of {entry['silent']} of {entry['tensors']} tensors of {name}")
+            print(f"{entry['silent']} of {entry['tensors']} tensors of {name} are undecided")
     reasons = Counter(
         f"{entry['outcome']}: {re.sub('[0-9]+', 'N', entry['why'])}" for entry in found.values() if "why" in entry
     )

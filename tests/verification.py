@@ -1,4 +1,4 @@
-"""What the tests of verification have in common."""
+"""Helpers of the tests of verification."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from onnx import ModelProto
 
 
 def text(body: str, opset: int = 17) -> ModelProto:
-    """A model from ONNX's text form."""
+    """Return a model from ONNX's text form."""
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}')
 
 
 def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
-    """Tensors of `b` that rounding does not explain."""
+    """Return the tensors of `b` that deviate from those of `a`."""
     return {row.tensor for row, _ in Comparison(a, **options).differences(b) if row.deviates}
 
 
 def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:
-    """What verification found of a compile."""
+    """Compile a model, and return the instrument that verified it."""
     verify = VerifyNumerics(**options)
     result = irc.compile(model, passes, context=PassContext([verify]))
     verify.finish(result.module, result.model)
