@@ -8,6 +8,7 @@ tell which one crashed.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -31,9 +32,9 @@ T_co = TypeVar("T_co", covariant=True)
 GRACE = 5.0
 """Seconds that interrupted jobs have to clean up before they are killed."""
 
-ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
+ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 """Environment of workers, unless it is set: no modules from the working folder, no thread for every core (sums of
-floats would depend on their number).
+floats would depend on their number), and glibc returns the memory of a job when it is freed.
 """
 
 
@@ -235,12 +236,15 @@ def _serve(pipe: Connection, log: Connection) -> None:
     pipe.send(True)
     with suppress(EOFError):
         while True:
-            job = pipe.recv()
+            job = pipe.recv()  # which imports all that the job needs
+            gc.freeze()  # so that only the objects of this job are searched for garbage after it
             signal.signal(signal.SIGINT, signal.default_int_handler)
             result = job.run()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             sys.stderr.flush()
             pipe.send(result)
+            del job, result
+            gc.collect()
 
 
 def _describe_exit(code: int | None) -> str:
