@@ -12,7 +12,7 @@ import weakref
 from bisect import bisect_left
 from itertools import count
 
-from ..ir.payload import FilePart, Payload, SourceFile, raw
+from ..ir.payload import FilePart, Payload, SourceFile, byte_view
 from ..support.errors import ModelError
 from .protos import ModelProto, TensorProto
 from .traversal import all_tensors
@@ -187,4 +187,4 @@ def materialize_tensor(tensor: TensorProto) -> None:
     """Replace the placeholder in `tensor`, if there is one, by the elements. Raises ModelError as `materialize`."""
     payload = payload_of(tensor.raw_data) if _used else None
     if payload is not None:
-        tensor.raw_data = b"".join(map(raw, payload.blocks()))
+        tensor.raw_data = b"".join(map(byte_view, payload.blocks()))

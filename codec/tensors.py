@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..ir.payload import FilePart, Payload, raw
+from ..ir.payload import FilePart, Payload, byte_view
 from ..ir.tensor import Array, Tensor, numpy_dtype
 from ..ir.types import element_count
 from ..support.errors import ModelError
@@ -78,7 +78,7 @@ class OnnxTensor(Tensor):
         if self.proto.data_type == TensorProto.STRING:
             return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
         if self.dtype.name in _NUMPY_LAYOUT and (self.payload is not None or self.proto.HasField("raw_data")):
-            data = b"".join(map(raw, self.payload.blocks())) if self.payload is not None else self.proto.raw_data
+            data = b"".join(map(byte_view, self.payload.blocks())) if self.payload is not None else self.proto.raw_data
             return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
         from onnx import numpy_helper
 
@@ -103,7 +103,7 @@ class OnnxTensor(Tensor):
             return self.proto
         proto = TensorProto()
         proto.CopyFrom(self.proto)
-        proto.raw_data = b"".join(map(raw, self.payload.blocks()))
+        proto.raw_data = b"".join(map(byte_view, self.payload.blocks()))
         proto.ClearField("data_location")
         return proto
 
@@ -155,7 +155,7 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
     """
     payload = detached_payload(proto, base_dir)
     if payload is not None:
-        return b"".join(map(raw, payload.blocks()))
+        return b"".join(map(byte_view, payload.blocks()))
     if proto.HasField("raw_data"):
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:

@@ -1,4 +1,4 @@
-"""The IR as a networkx graph, for analyses that networkx has."""
+"""The conversion of a graph to networkx, for its analyses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from .graph import Graph, Node
 
 
 def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:
-    """The dataflow between the nodes of `graph`, `return` included: an edge for each use, with the `value` and the
-    reader's `input` number. Uses inside a region count as uses by the node that holds the region; values that no node
-    of this graph defines have no edge. O(nodes + uses).
+    """Return the dataflow between the nodes of `graph`, `return` included. O(nodes + uses).
+
+    Each use is an edge with the attributes `value` and `input`, the index of the input that reads it. A use inside a
+    region is a use by the node that has the region. Values that no node of this graph defines have no edge.
     """
     result: networkx.MultiDiGraph[Node] = networkx.MultiDiGraph(name=graph.name)
     result.add_nodes_from([*graph, graph.return_])

@@ -1,4 +1,4 @@
-"""Attribute values: immutable, and rich enough that an ONNX attribute can be written again from its value."""
+"""Values of attributes: immutable, and enough to write every ONNX attribute as it was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .types import Type
 
 @dataclass(frozen=True, slots=True)
 class AttributeRef:
-    """Inside a function body: the value of the function's attribute `name`; `kind` is ONNX's attribute type name."""
+    """A reference in the body of a function to its attribute `name`; `kind` is the name of its type in ONNX."""
 
     name: str
     kind: str
@@ -18,21 +18,21 @@ class AttributeRef:
 
 @dataclass(frozen=True, slots=True)
 class RegionRef:
-    """The node's region number `index`, as the value of a graph attribute."""
+    """The value of a graph attribute: the region `index` of the node."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyList:
-    """A list attribute without elements, which keeps its `kind` (`ints`, `floats`, `strings`, ...)."""
+    """An empty list of a `kind` (`ints`, `floats`, `strings`, ...)."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class SparseTensor:
-    """A sparse payload: `values` [NNZ] at `indices` ([NNZ] linear or [NNZ, rank]) in a tensor of `shape`."""
+    """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of `shape`."""
 
     values: Tensor
     indices: Tensor
@@ -41,4 +41,4 @@ class SparseTensor:
 
 Scalar = int | float | str | bytes | Tensor | SparseTensor | Type | RegionRef
 Attribute = Scalar | AttributeRef | EmptyList | tuple[Scalar, ...]
-"""`str` is a UTF-8 string, `bytes` any other; tuples hold one kind of element."""
+"""A `str` is a UTF-8 string, `bytes` any other string. The elements of a tuple are of one kind."""

@@ -1,4 +1,4 @@
-"""Fresh names."""
+"""Generation of names that are not taken."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 class NamePool:
-    """Gives out names that were not taken before: a hint itself, or `hint.1`, `hint.2`, ... Amortised O(1)."""
+    """A set of taken names, and a source of free ones. Amortized O(1) for each name."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._suffixes: dict[str, int] = {}
 
     def fresh(self, hint: str) -> str:
-        """A name made from `hint` that is free, and taken from now on."""
+        """Take and return the first free name of `hint`, `hint.1`, `hint.2`, ..."""
         name, taken = hint, self._taken
         if hint in taken:
             suffix = self._suffixes.get(hint, 0) + 1

@@ -1,4 +1,4 @@
-"""Bytes that stand in files, read when they are needed: positions in files that are held open."""
+"""Bytes that are read on demand: parts of files that are kept open, and buffers to read into."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ import numpy as np
 from ..support.errors import ModelError
 
 BLOCK = 1 << 20
-"""Bytes that are read, computed or written at a time: few enough to stay in a processor's cache."""
+"""Bytes that are read, computed or written at a time: few enough to stay in the cache of a processor."""
 
 Block = np.ndarray[Any, np.dtype[Any]]
-"""An array of any element type, for its bytes."""
+"""An array of any element type, used for its bytes."""
 
 
 _SCRATCH = range(64 << 10, BLOCK + 1)
-"""Sizes that are worth using again: the system takes larger ones back and has to clear them anew, page by page."""
+"""Sizes of buffers that are reused. A new buffer of such a size is cleared by the system, page by page."""
 
 _SPARE = 8
-"""Buffers that wait for their next use at most."""
+"""The greatest number of buffers that wait to be reused."""
 
 _spare: list[bytearray] = []
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Block:
-    """An array with any elements, like `np.empty`, if possible in memory that nobody uses any more.
+    """Return an uninitialized array, like `np.empty`, in a reused buffer if one is free.
 
-    It is used again once the last array that is a view of this one is gone.
+    The buffer is free again once the array and all its views are gone.
     """
     size = prod(shape) * dtype.itemsize
     if size not in _SCRATCH:
         return np.empty(shape, dtype)
     memory = _spare.pop() if _spare else bytearray(BLOCK)
-    array = np.frombuffer(memory, dtype, prod(shape))  # what is a view of it keeps it, and not only `memory`
+    array = np.frombuffer(
+        memory, dtype, prod(shape)
+    )  # views of it keep it alive
     weakref.finalize(array, _give_back, memory).atexit = False
     return array.reshape(shape)
 
@@ -50,26 +52,26 @@ def _give_back(memory: bytearray) -> None:
 
 
 class Payload(Protocol):
-    """Bytes that somebody can go through once more, whenever he likes."""
+    """Bytes that can be read repeatedly."""
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all blocks have together."""
+        """Sum of the bytes of all blocks."""
 
     def blocks(self) -> Iterator[Block]:
-        """The bytes in order, in pieces of about BLOCK bytes."""
+        """Yield the bytes in order, in blocks of about BLOCK bytes."""
 
 
 class SourceFile:
-    """A file that is read by position, and stays the one that was opened whatever becomes of its name.
+    """A file that is open and read by position. It is the same file even if another one gets its name.
 
-    Nothing is mapped, so a file that shrinks is an error and not the end of the process.
+    It is not mapped into memory, so a file that shrinks causes an error and not the end of the process.
     """
 
     __slots__ = ("__weakref__", "_fd", "path", "size", "stamp")
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file cannot be opened."""
+        """Open the file. Raises OSError if that fails."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         weakref.finalize(self, os.close, self._fd)
@@ -78,25 +80,25 @@ class SourceFile:
 
     @classmethod
     def at(cls, path: Path) -> SourceFile:
-        """The file that is at `path` now; one that is open already is not opened twice.
+        """Return the file that is at `path` now. A file that is open already is shared.
 
-        Raises OSError where it cannot be opened.
+        Raises OSError if it cannot be opened.
         """
         file = cls(path)
         return _files.setdefault((os.fspath(path), file.stamp), file)
 
     def __deepcopy__(self, memo: object) -> SourceFile:
-        return self  # there is one descriptor, which goes with its owner
+        return self  # a copy would close the descriptor twice
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self.path} is open: what reads it cannot be pickled")
+        raise TypeError(f"{self.path} is open: objects that read it cannot be pickled")
 
     def fileno(self) -> int:
-        """The descriptor, to be read by position only."""
+        """Return the descriptor, to be read by position only."""
         return self._fd
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`. Raises ModelError where the file has no such bytes (any more)."""
+        """Return `size` bytes from `offset`. Raises ModelError if the file does not have them any more."""
         data = bytearray(size)
         self.read_into(offset, memoryview(data))
         return bytes(data)
@@ -114,12 +116,12 @@ class SourceFile:
             done += count
 
     def check_unchanged(self) -> None:
-        """Raises ModelError where somebody wrote to the file since it was opened."""
+        """Raise ModelError if the file was written to since it was opened."""
         if _stamp(self._fd) != self.stamp:
             raise ModelError(f"{self.path}: the file was changed while it was in use")
 
     def check_in_place(self) -> None:
-        """Raises ModelError where another file has its name now."""
+        """Raise ModelError if another file has its name now."""
         try:
             same = os.path.samestat(os.stat(self.path), os.fstat(self._fd))
         except OSError:
@@ -130,21 +132,21 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class FilePart:
-    """`nbytes` bytes of a file from `offset`."""
+    """A part of a file: `nbytes` bytes from `offset`."""
 
     file: SourceFile
     offset: int
     nbytes: int
 
     def __deepcopy__(self, memo: object) -> FilePart:
-        return self  # what stands for it names this one
+        return self  # a placeholder refers to this object
 
     def read(self) -> bytes:
-        """All of it. Raises ModelError where the file does not have it any more."""
+        """Return all bytes. Raises ModelError if the file does not have them any more."""
         return self.file.read(self.offset, self.nbytes)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """In pieces of `size` bytes. Raises ModelError as `read`."""
+        """Yield blocks of `size` bytes. Raises ModelError as `read`."""
         for start in range(0, self.nbytes, size):
             block = scratch((min(size, self.nbytes - start),), np.dtype(np.uint8))
             self.file.read_into(self.offset + start, block.data)
@@ -160,12 +162,12 @@ def file_digest(path: Path) -> str:
 
     file, hasher = SourceFile(path), xxh3_128()
     for block in FilePart(file, 0, file.size).blocks():
-        hasher.update(raw(block))
+        hasher.update(byte_view(block))
     return f"xxh128:{hasher.hexdigest()}"
 
 
-def raw(array: Block) -> memoryview:
-    """The bytes of an array in C order."""
+def byte_view(array: Block) -> memoryview:
+    """Return the bytes of an array in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -177,7 +179,7 @@ def _stamp(fd: int) -> tuple[int, ...]:
 def _read_at(fd: int, buffer: memoryview, offset: int) -> int:
     if hasattr(os, "preadv"):
         return os.preadv(fd, [buffer], offset)
-    os.lseek(fd, offset, os.SEEK_SET)  # systems without positioned reads
+    os.lseek(fd, offset, os.SEEK_SET)  # a system without positioned reads
     data = os.read(fd, len(buffer))
     buffer[: len(data)] = data
     return len(data)

@@ -1,4 +1,4 @@
-"""Two modules side by side: whether they are the same up to names, and where they differ."""
+"""Comparison of two modules: a digest that ignores names, and a diff of their texts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .text.printer import to_text
 
 
 def structural_digest(module: Module) -> str:
-    """A digest of what the module computes and how: operators, attributes, constants, types of its interface, and who
-    reads whom. Names of values and nodes, and the order of independent nodes, do not count. O(nodes + bytes).
+    """Return a digest of the operators, attributes, constants, dataflow and interface types of `module`.
+
+    It ignores the names of values and nodes, and the order of independent nodes. O(nodes + bytes).
     """
     hasher = hashlib.sha256(f"{sorted(module.graph.opsets.items())}".encode())
     hasher.update(f"{module.graph.output_names}{_graph_digest(module.graph, {})}".encode())
@@ -63,7 +64,7 @@ def _payload_text(value: Tensor | SparseTensor | None) -> str:
 
 
 def operator_changes(a: Module, b: Module) -> dict[str, int]:
-    """How many operators of each kind `b` has more than `a`; constants and returns do not count."""
+    """Return how many more nodes of each operator `b` has than `a`, without constants and returns."""
     first, second = (
         Counter(node.op for node in module.walk() if node.op not in ("constant", "variable", "return"))
         for module in (a, b)
@@ -72,6 +73,6 @@ def operator_changes(a: Module, b: Module) -> dict[str, int]:
 
 
 def diff_lines(a: Module | str, b: Module | str, names: tuple[str, str], context: int = 3) -> Iterator[str]:
-    """The unified diff of two modules' texts, without line ends."""
+    """Yield the lines of the unified diff of two texts of modules, without line ends."""
     first, second = (to_text(module) if isinstance(module, Module) else module for module in (a, b))
     return difflib.unified_diff(first.splitlines(), second.splitlines(), *names, lineterm="", n=context)

@@ -1,4 +1,4 @@
-"""Constant payloads: tensors held by reference, read when somebody asks, never changed in place."""
+"""Payloads of constants: references to tensors that are read on demand and never changed in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .payload import BLOCK, raw, scratch
+from .payload import BLOCK, byte_view, scratch
 from .types import DTYPES, F32, F64, DType, TensorType, element_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -34,8 +34,8 @@ _BY_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
 
 @cache
-def _extended() -> dict[str, np.dtype[Any]]:
-    """What numpy has not by itself; few models need it, and all would wait for it."""
+def _ml_dtypes() -> dict[str, np.dtype[Any]]:
+    """Return the storage dtypes that only ml_dtypes has. Few models need them, and the import takes time."""
     import ml_dtypes
 
     return {
@@ -56,26 +56,26 @@ def _extended() -> dict[str, np.dtype[Any]]:
 
 
 @cache
-def _by_extended() -> dict[np.dtype[Any], DType]:
-    """The types that only ml_dtypes stores, by what stores them."""
-    return {storage: DTYPES[name] for name, storage in _extended().items()}
+def _from_ml_dtypes() -> dict[np.dtype[Any], DType]:
+    """Return the element type of each storage dtype of ml_dtypes."""
+    return {storage: DTYPES[name] for name, storage in _ml_dtypes().items()}
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy (or ml_dtypes) dtype that stores `dtype`; strings are stored as objects."""
+    """Return the numpy or ml_dtypes dtype that stores `dtype`; strings are stored as objects."""
     found = _NUMPY.get(dtype.name)
-    return found if found is not None else _extended()[dtype.name]
+    return found if found is not None else _ml_dtypes()[dtype.name]
 
 
-def dtype_stored(storage: np.dtype[Any]) -> DType:
-    """The element type that a numpy (or ml_dtypes) dtype stores. Raises KeyError where there is none."""
+def dtype_from_numpy(storage: np.dtype[Any]) -> DType:
+    """Return the element type that a numpy or ml_dtypes dtype stores. Raises KeyError if there is none."""
     found = _BY_NUMPY.get(storage)
-    return found if found is not None else _by_extended()[storage]
+    return found if found is not None else _from_ml_dtypes()[storage]
 
 
 @cache
 def finfo(dtype: DType) -> Any:
-    """What numpy's, or ml_dtypes', finfo says of a floating type."""
+    """Return the `finfo` of numpy or ml_dtypes for a floating type."""
     if dtype.name in _NUMPY:
         return np.finfo(numpy_dtype(dtype))
     import ml_dtypes
@@ -84,8 +84,9 @@ def finfo(dtype: DType) -> Any:
 
 
 class Tensor:
-    """A constant's payload. `shape` is always concrete; `numpy()`, which every subclass has, reads the elements, and
-    `digest()` names them. No ABC: `isinstance` asks one of those in Python, and passes ask all the time.
+    """The payload of a constant. Its shape is concrete; subclasses implement `numpy`, which reads the elements.
+
+    This is not an ABC: `isinstance` on one runs in Python, and passes call it very often.
     """
 
     __slots__ = ()
@@ -93,12 +94,12 @@ class Tensor:
     shape: tuple[int, ...]
 
     def numpy(self) -> Array:
-        """The elements as a read-only array of `shape`."""
+        """Return the elements as a read-only array of `shape`."""
         raise NotImplementedError
 
     @property
     def in_memory(self) -> bool:
-        """Whether `numpy` costs neither reading nor computing."""
+        """Whether `numpy` neither reads a file nor computes."""
         return True
 
     @property
@@ -108,16 +109,16 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements when packed, strings counted as zero."""
+        """Bytes of the packed elements; strings count as zero."""
         return (self.size * self.dtype.bits + 7) // 8
 
     @property
     def rows_per_block(self) -> int:
-        """How far `blocks` goes along the first axis at a time."""
+        """Extent of a block of `blocks` along the first axis."""
         return max(1, 8 * BLOCK // max(1, element_count(self.shape[1:]) * self.dtype.bits))
 
     def blocks(self) -> Iterator[Array]:
-        """The elements in order, in pieces of `rows_per_block` along the first axis; a scalar as it is."""
+        """Yield the elements in order, `rows_per_block` along the first axis at a time; a scalar as one block."""
         array = self.numpy()
         if not array.ndim:
             yield array
@@ -131,7 +132,7 @@ class Tensor:
         return TensorType(self.dtype, self.shape)
 
     def digest(self) -> str:
-        """A short hexadecimal name for dtype, shape and elements; equal for equal payloads however they are stored."""
+        """Return a hexadecimal digest of dtype, shape and elements, independent of how they are stored."""
         from hashlib import sha256
 
         hasher = sha256(f"{self.dtype}{self.shape}".encode())
@@ -141,22 +142,22 @@ class Tensor:
                 data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
                 hasher.update(len(data).to_bytes(8, "little") + data)
         else:
-            hasher.update(raw(array))
+            hasher.update(byte_view(array))
         return hasher.hexdigest()[:16]
 
 
 class ArrayTensor(Tensor):
-    """A payload that is a numpy array."""
+    """A payload in a numpy array."""
 
     __slots__ = ("_array", "dtype", "shape")
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        """Hold `array` (made read-only), or a number of numpy; `dtype` is derived from it unless given.
+        """Refer to `array`, or a numpy scalar, through a read-only view; `dtype` is derived from it by default.
 
-        Raises KeyError where the array's dtype has no IR counterpart.
+        Raises KeyError if the dtype of the array has no element type.
         """
         array = np.asarray(array)
-        self.dtype = dtype if dtype is not None else dtype_stored(array.dtype)
+        self.dtype = dtype if dtype is not None else dtype_from_numpy(array.dtype)
         self.shape = array.shape
         self._array = array.view()
         self._array.flags.writeable = False
@@ -169,16 +170,16 @@ class ArrayTensor(Tensor):
 
 
 class ScaledTensor(Tensor):
-    """`base` times `factor` (float64, broadcast against it), computed in float64 and rounded once to the base's dtype.
+    """The product of `base` and a float64 `factor`, which is broadcast.
 
-    Nothing is computed before somebody asks, and nothing is kept.
+    It is computed in float64 on demand, rounded once to the dtype of `base`, and not cached.
     """
 
     __slots__ = ("__weakref__", "base", "dtype", "factor", "shape")
 
     def __init__(self, base: Tensor, factor: Array) -> None:
         self.base, self.dtype, self.shape = base, base.dtype, base.shape
-        self.factor = aligned(factor, len(base.shape))
+        self.factor = expand_rank(factor, len(base.shape))
 
     @property
     def in_memory(self) -> bool:
@@ -205,7 +206,7 @@ class ScaledTensor(Tensor):
             yield block
 
     def pairs(self) -> Iterator[tuple[Array, Array]]:
-        """The blocks of `base`, each with what becomes of it."""
+        """Yield each block of `base` with its product."""
         start = 0
         varies = self.factor.ndim > 0 and self.factor.shape[0] > 1
         for block in self.base.blocks():
@@ -215,7 +216,7 @@ class ScaledTensor(Tensor):
 
 
 class OpaqueTensor(Tensor):
-    """A payload known by its type and digest only, as IR text without its side file leaves it."""
+    """A payload of which only type and digest are known, because IR text was read without its payloads."""
 
     __slots__ = ("_digest", "dtype", "shape")
 
@@ -223,7 +224,7 @@ class OpaqueTensor(Tensor):
         self.dtype, self.shape, self._digest = dtype, shape, digest
 
     def numpy(self) -> Array:
-        """Raises ValueError: there are no elements."""
+        """Raise ValueError: there are no elements."""
         raise ValueError(f"the elements of {self.type} #{self._digest} were not given")
 
     def digest(self) -> str:
@@ -233,8 +234,8 @@ class OpaqueTensor(Tensor):
 def round_to(array: Array, dtype: DType) -> Array:
     """Round a float64 array once, to nearest even, to the floating type `dtype`.
 
-    ml_dtypes converts float64 to bfloat16 through float32, which rounds twice; the detour is made safe by rounding the
-    first step to odd (Boldo and Melquiond, "When double rounding is odd", 2005).
+    ml_dtypes converts float64 to bfloat16 through float32, which rounds twice. Rounding the first step to odd makes the
+    second step exact (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if dtype is not DTYPES["bf16"]:
@@ -249,44 +250,44 @@ def round_to(array: Array, dtype: DType) -> Array:
         return odd.astype(numpy_dtype(dtype))
 
 
-def aligned(factor: Array, rank: int) -> Array:
-    """`factor` with as many axes as what it is broadcast against has."""
+def expand_rank(factor: Array, rank: int) -> Array:
+    """Return a view of `factor` with leading axes of extent 1 up to `rank`."""
     return factor.reshape((1,) * (rank - factor.ndim) + factor.shape)
 
 
 def scaled(array: Array, factor: Array, dtype: DType) -> Array:
-    """`array` times the float64 `factor`, computed in float64 and rounded once to `dtype`."""
+    """Return `array` times the float64 `factor`, computed in float64 and rounded once to `dtype`."""
     if dtype is not F32 or array.dtype != np.float32:
         with np.errstate(all="ignore"):
             return round_to(array.astype(np.float64) * factor, dtype)
-    result = scratch(array.shape, array.dtype)  # numpy casts piece by piece: there is no copy in float64
+    result = scratch(array.shape, array.dtype)  # numpy casts in chunks: no float64 copy of the array is made
     with np.errstate(all="ignore"):
         np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 
 
 def float64(tensor: Tensor) -> Array:
-    """The elements of a floating or integer tensor as float64 (exact but for 64-bit integers above 2**53)."""
+    """Return the elements of a floating or integer tensor as float64, exact except 64-bit integers above 2**53."""
     array = tensor.numpy()
     return array if tensor.dtype is F64 else array.astype(np.float64)
 
 
 def to_float64(array: Array) -> Array:
-    """`array` in float64."""
+    """Return `array` in float64."""
     wide: Array = array.astype(np.float64, copy=False)
     return wide
 
 
 def all_finite(array: Array) -> bool:
-    """Whether every number of a floating array is finite."""
-    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # sooner than `all` where there are few
+    """Return whether every number of a floating array is finite."""
+    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # faster than `all` on small arrays
 
 
 def fits(array: Array, dtype: DType) -> bool:
-    """Whether every number of a float64 array is finite once it is rounded to the floating type `dtype`."""
+    """Return whether every number of a float64 array stays finite when it is rounded to `dtype`."""
     if np.count_nonzero(np.abs(array) <= _greatest(dtype)) == array.size:
         return True
-    return all_finite(to_float64(round_to(array, dtype)))  # a little beyond the greatest is rounded to it
+    return all_finite(to_float64(round_to(array, dtype)))  # numbers just above the greatest are rounded down to it
 
 
 @cache
@@ -296,7 +297,7 @@ def _greatest(dtype: DType) -> float:
 
 @cache
 def smallest_normal(dtype: DType) -> float:
-    """The smallest positive normal number of a floating type."""
+    """Return the smallest positive normal number of a floating type."""
     if dtype.name == "bf16":
         return float(np.finfo(np.float32).tiny)
     return float(np.finfo(numpy_dtype(dtype)).tiny)

@@ -1,4 +1,4 @@
-"""Types of IR values: element types, tensor shapes and ONNX's container types."""
+"""Types of values: element types, tensor shapes, and the containers of ONNX."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from math import prod
 
 Dim = int | str | None
-"""One extent: a number, a symbol that stands for the same number wherever it occurs, or None where nothing is known."""
+"""An extent: a number, a symbol that is the same number wherever it occurs, or None if it is unknown."""
 
 Shape = tuple[Dim, ...] | None
-"""Extents from the outermost axis on; None where even the rank is unknown."""
+"""Extents from the outermost axis on, None if the rank is unknown."""
 
 ELEMENT_COUNT_LIMIT = 1 << 63
 """No tensor has this many elements: ONNX stores extents in 64 bits with a sign."""
 
 MAX_RANK = 64
-"""The greatest rank that numpy has arrays of."""
+"""The greatest rank of a numpy array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether affines are folded in this type: f16, bf16, f32 or f64."""
+        """Whether affines can be folded in this type: f16, bf16, f32 or f64."""
         return self.name in ("f16", "bf16", "f32", "f64")
 
 
@@ -64,7 +64,7 @@ I64, BOOL = DTYPES["i64"], DTYPES["bool"]
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Base of all value types; on its own it says that nothing is known (`?` in text)."""
+    """Base of all value types; an instance of it is the unknown type (`?` in text)."""
 
     def __str__(self) -> str:
         return "?"
@@ -76,7 +76,7 @@ _plain = re.compile(r"[ !#-\[\]-~]*").fullmatch
 
 
 def dim_text(dim: Dim) -> str:
-    """A dimension as IR text: `8`, `N`, `"odd symbol"` or `?`."""
+    """Return an extent as IR text: `8`, `N`, `"odd symbol"` or `?`."""
     if dim is None:
         return "?"
     if isinstance(dim, int):
@@ -113,7 +113,7 @@ class TensorType(Type):
 
     @property
     def rank(self) -> int | None:
-        """Number of axes, or None where it is unknown."""
+        """Number of axes, None if it is unknown."""
         return None if self.shape is None else len(self.shape)
 
 
@@ -161,7 +161,7 @@ class MapType(Type):
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType(Type):
-    """A type known by name only: `opaque<"domain","name">`."""
+    """A type of which only the name is known: `opaque<"domain","name">`."""
 
     domain: str = ""
     name: str = ""
@@ -171,7 +171,10 @@ class OpaqueType(Type):
 
 
 def element_count(extents: Iterable[int]) -> int:
-    """The product of extents, ELEMENT_COUNT_LIMIT where it is not below that: a model may say any number of them."""
+    """Return the product of extents, at most ELEMENT_COUNT_LIMIT.
+
+    It is computed in bounded time and memory for any list of extents that a hostile model declares.
+    """
     dims = tuple(extents)
     if len(dims) <= MAX_RANK:
         return min(prod(dims), ELEMENT_COUNT_LIMIT)
@@ -186,17 +189,17 @@ def element_count(extents: Iterable[int]) -> int:
 
 
 def dtype_of(type_: Type) -> DType | None:
-    """The element type of a tensor type, None for anything else."""
+    """Return the element type of a tensor type, None for other types."""
     return type_.dtype if isinstance(type_, TensorType) else None
 
 
 def has_unknown_dtype(type_: Type) -> bool:
-    """Whether the elements are of a type that ONNX may have and irc does not know."""
+    """Return whether the elements are of a type of ONNX that irc does not know."""
     dtype = dtype_of(type_)
     return dtype is not None and dtype.kind == "unknown"
 
 
 def shape_of(type_: Type) -> Shape:
-    """The shape of a tensor type, None where the rank is unknown, or more than arrays have, or it is no tensor."""
+    """Return the shape of a tensor type, None for other types and if the rank is unknown or above MAX_RANK."""
     shape = type_.shape if isinstance(type_, TensorType) else None
     return shape if shape is None or len(shape) <= MAX_RANK else None

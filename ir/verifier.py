@@ -1,4 +1,4 @@
-"""Structural verification: every invariant of the IR, one message for each breach."""
+"""Structural verification: one message for each broken invariant of the IR."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def verify(module: Module) -> None:
 
 
 def check(module: Module) -> Iterator[str]:
-    """The broken invariants of `module`, one sentence each."""
+    """Yield a sentence for each broken invariant of `module`."""
     for graph in module.top_graphs():
         if graph.parent is not None:
             yield f"graph {graph.name!r} is a region and a top-level graph"
@@ -33,7 +33,7 @@ def check(module: Module) -> Iterator[str]:
 
 
 def _check_graph(top: Graph) -> Iterator[str]:
-    """Links, inputs, returns, definitions before uses, and every node, of a graph and everything inside."""
+    """Check links, inputs, returns, definitions before uses, and every node of a graph and its regions."""
     for graph in top.graphs():
         yield from _check_links(graph)
         if len(graph.output_names) != len(graph.return_.inputs):
@@ -49,14 +49,13 @@ def _check_graph(top: Graph) -> Iterator[str]:
     for node in top.walk():
         for i, value in enumerate(node.inputs):
             if value is not None and not _visible(value, node, visited):
-                what = "before it is defined, or from outside its scope"
-                yield f"{node.label} reads %{value.name} as input {i} {what}"
+                yield f"{node.label} reads %{value.name} as input {i} before its definition, or outside its scope"
         yield from _check_node(node)
         visited.add(node)
 
 
 def _visible(value: Value, node: Node, visited: set[Node]) -> bool:
-    """Whether `value` is defined before `node`, in its graph or one around it, and not by a node that holds `node`."""
+    """Return whether `value` is defined before `node`, in its graph or one around it, not by a node around `node`."""
     if value.node is not None and value.node not in visited:
         return False
     scope = value.owner if value.node is None else value.node.graph
@@ -74,7 +73,7 @@ def _check_links(graph: Graph) -> Iterator[str]:
     count, previous = 0, None
     for node in graph:
         if node.prev is not previous:
-            yield f"the list of graph {graph.name!r} is broken in front of {node.label}"
+            yield f"the list of graph {graph.name!r} is broken before {node.label}"
         previous = node
         count += 1
     if graph.return_.prev is not previous or graph.return_.graph is not graph:
@@ -110,7 +109,7 @@ def _check_node(node: Node) -> Iterator[str]:
 
 
 def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
-    """A float64 operand beside narrower data is legal only where the op table says so, and only for constants."""
+    """Check that float64 operands of narrower data are parameters, at the inputs that the operator table allows."""
     parameter = None if wide is None else node.input(wide)
     data = node.input(0)
     if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
@@ -118,14 +117,14 @@ def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
     if dtype_of(data.type) in (F64, None):
         return
     if parameter.node is None or op_info(parameter.node.op) is None:
-        what = f"beside {dtype_of(data.type)} that is no parameter"
-        yield f"{node.label} has a float64 operand %{parameter.name} {what}"
+        narrow = dtype_of(data.type)
+        yield f"{node.label} has {narrow} data and a float64 operand %{parameter.name} that is not a parameter"
 
 
 def _check_functions(module: Module) -> Iterator[str]:
     for key, function in module.functions.items():
         if function.key != key:
-            yield f"function {_function_name(function)} is filed under {key}"
+            yield f"function {_function_name(function)} is registered as {key}"
 
 
 def _function_name(function: Function) -> str:
@@ -133,7 +132,7 @@ def _function_name(function: Function) -> str:
 
 
 def _check_uses(module: Module) -> Iterator[str]:
-    """Users are exactly the nodes that read a value, with their counts."""
+    """Check that the users of a value are the nodes that read it, with their counts."""
     found: dict[Value, dict[Node, int]] = {}
     for node in module.walk():
         for value in node.inputs:
@@ -154,4 +153,4 @@ def _users(users: dict[Node, int]) -> str:
 def _check_origins(module: Module) -> Iterator[str]:
     for node in module.walk():
         if any(isinstance(origin, int) and not 0 <= origin < module.next_origin for origin in node.origins):
-            yield f"{node.label} comes from an origin that was never given out"
+            yield f"{node.label} has an origin that does not exist"

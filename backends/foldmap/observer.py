@@ -10,7 +10,7 @@ from xxhash import xxh3_128
 
 from ...codec.protos import TensorProto
 from ...codec.tensors import OnnxTensor
-from ...ir.payload import Block, Payload, raw
+from ...ir.payload import Block, Payload, byte_view
 from ...ir.tensor import ScaledTensor
 from .arrays import ArrayStore
 from .residual import ResidualEncoder
@@ -40,7 +40,7 @@ class PayloadObserver:
             hasher = xxh3_128()
             for block in payload.blocks():
                 yield block
-                hasher.update(raw(block))
+                hasher.update(byte_view(block))
             self._hashers[payload] = hasher
 
     def _observe_scaled(self, payload: ScaledTensor, base: OnnxTensor) -> Iterator[Block]:
@@ -48,8 +48,8 @@ class PayloadObserver:
         encoder = ResidualEncoder(payload.dtype, len(payload.shape), payload.factor)
         for original, made in payload.pairs():
             yield made
-            before.update(raw(original))
-            after.update(raw(made))
+            before.update(byte_view(original))
+            after.update(byte_view(made))
             encoder.add(original, made)
         self._hashers[payload] = after
         if base.payload is not None:

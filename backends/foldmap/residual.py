@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.payload import scratch
-from ...ir.tensor import Array, aligned, scaled
+from ...ir.tensor import Array, expand_rank, scaled
 from ...ir.types import DType
 
 
@@ -19,7 +19,7 @@ class ResidualEncoder:
 
     def __init__(self, dtype: DType, rank: int, factor: Array) -> None:
         """Prepare for a tensor of `rank` axes; `factor` is a float64 array that is broadcast against it."""
-        self.dtype, self.factor = dtype, aligned(factor, rank)
+        self.dtype, self.factor = dtype, expand_rank(factor, rank)
         self.inverse = reciprocal(self.factor)
         self._start = self._seen = 0
         self._packed: list[Array] = []

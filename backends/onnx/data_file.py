@@ -17,7 +17,7 @@ from ...codec.protos import ModelProto, TensorProto
 from ...codec.streaming import extract_payloads, payload_of
 from ...codec.tensors import ELEMENT_FIELDS, raw_elements
 from ...codec.traversal import all_graphs, external_tensors
-from ...ir.payload import Block, Payload, SourceFile, raw
+from ...ir.payload import Block, Payload, SourceFile, byte_view
 from ...ir.tensor import ArrayTensor
 from ...support.errors import ModelError
 from ...support.files import FileTransaction, writing
@@ -65,7 +65,7 @@ def with_data_file(
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (tap or read_blocks)(payload):
-            hasher.update(raw(block))
+            hasher.update(byte_view(block))
             yield block
 
     with writing(path.with_name(f"{path.name}.data")), file.temporary.open("wb") as stream:

@@ -85,7 +85,7 @@ class _Legalizer:
 
     @lazy
     def evaluator(self) -> ConstantEvaluator:
-        """The evaluator of float64 parameters, whose size has no limit but that of the largest payload."""
+        """Return the evaluator of float64 parameters, whose size only the largest payload limits."""
         payloads = (node.attrs.get("value") for node in self.module.walk() if node.op == "constant")
         largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
         return ConstantEvaluator(max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest))

@@ -10,7 +10,7 @@ from queue import Queue
 from types import TracebackType
 from typing import BinaryIO
 
-from ...ir.payload import BLOCK, Block, FilePart, Payload, raw
+from ...ir.payload import BLOCK, Block, FilePart, Payload, byte_view
 
 Pieces = Sequence[bytes | Payload]
 Tap = Callable[[Payload], Iterator[Block]]
@@ -114,7 +114,7 @@ def write_pieces(stream: BinaryIO, pieces: Pieces, tap: Tap | None) -> None:
                 _copy(piece, stream)
             else:
                 for block in (tap or read_blocks)(piece):
-                    background.write(raw(block))
+                    background.write(byte_view(block))
 
 
 def _copy(part: FilePart, stream: BinaryIO) -> None:
@@ -130,4 +130,4 @@ def _copy(part: FilePart, stream: BinaryIO) -> None:
     except OSError:  # not supported by these file systems
         pass
     for block in FilePart(part.file, part.offset + done, part.nbytes - done).blocks():
-        stream.write(raw(block))
+        stream.write(byte_view(block))

@@ -14,7 +14,7 @@ from ...codec.protos import ModelProto, TensorProto
 from ...codec.streaming import insert_payloads
 from ...codec.tensors import OnnxTensor
 from ...codec.traversal import external_tensors
-from ...ir.payload import Payload, raw
+from ...ir.payload import Payload, byte_view
 from ...ir.tensor import ScaledTensor
 from ...support.errors import EmitError
 from ...support.files import FileTransaction, replacing, writing
@@ -110,7 +110,7 @@ def _write_checked(stream: BinaryIO, pieces: Pieces, tap: Tap | None, check: Che
 
 def _raw_blocks(pieces: Pieces, tap: Tap | None) -> Iterator[Any]:
     for piece in pieces:
-        yield from [piece] if isinstance(piece, bytes) else map(raw, (tap or read_blocks)(piece))
+        yield from [piece] if isinstance(piece, bytes) else map(byte_view, (tap or read_blocks)(piece))
 
 
 def _parsed(data: bytes, name: object) -> ModelProto:

@@ -121,11 +121,11 @@ BREAKAGES: dict[str, tuple[Callable[[Module], object], str]] = {
     "region": (lambda m: list(m.graph)[1].regions[0].__setattr__("parent", None), "does not know its node"),
     "input": (lambda m: m.graph.inputs.reverse(), "input 0 of graph 'main' is not its own"),
     "output": (lambda m: first(m).output.__setattr__("index", 3), "output 0 of nn.relu %a is not its own"),
-    "origin": (lambda m: first(m).__setattr__("origins", (99,)), "an origin that was never given out"),
+    "origin": (lambda m: first(m).__setattr__("origins", (99,)), "an origin that does not exist"),
     "links": (lambda m: first(m).__setattr__("prev", first(m)), "is broken in front of"),
-    "function": (lambda m: m.functions.update({("a", "b", ""): function()}), "is filed under"),
-    "scope": (lambda m: escape(m), "from outside its scope"),
-    "width": (lambda m: widen(m), "that is no parameter"),
+    "function": (lambda m: m.functions.update({("a", "b", ""): function()}), "is registered as"),
+    "scope": (lambda m: escape(m), "outside its scope"),
+    "width": (lambda m: widen(m), "that is not a parameter"),
 }
 
 
