@@ -113,7 +113,7 @@ def test_rewriter_keeps_names_origins_and_the_dead() -> None:
 
 BREAKAGES: dict[str, tuple[Callable[[Module], object], str]] = {
     "users": (lambda m: m.graph.inputs[1].users.clear(), "the users of %x"),
-    "order": (lambda m: m.graph.inputs[1].users.clear() or swap(m), "before it is defined"),
+    "order": (lambda m: m.graph.inputs[1].users.clear() or swap(m), "before its definition"),
     "arity": (lambda m: first(m).set_inputs([]), "has 0 inputs, 1 to 1 are allowed"),
     "absent": (lambda m: first(m).set_inputs([None]), "lacks a required input"),
     "payload": (lambda m: first(m).__setattr__("op", "constant"), "has no payload"),
@@ -122,7 +122,7 @@ BREAKAGES: dict[str, tuple[Callable[[Module], object], str]] = {
     "input": (lambda m: m.graph.inputs.reverse(), "input 0 of graph 'main' is not its own"),
     "output": (lambda m: first(m).output.__setattr__("index", 3), "output 0 of nn.relu %a is not its own"),
     "origin": (lambda m: first(m).__setattr__("origins", (99,)), "an origin that does not exist"),
-    "links": (lambda m: first(m).__setattr__("prev", first(m)), "is broken in front of"),
+    "links": (lambda m: first(m).__setattr__("prev", first(m)), "is broken before"),
     "function": (lambda m: m.functions.update({("a", "b", ""): function()}), "is registered as"),
     "scope": (lambda m: escape(m), "outside its scope"),
     "width": (lambda m: widen(m), "that is not a parameter"),
