@@ -39,9 +39,7 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Block:
     if size not in _SCRATCH:
         return np.empty(shape, dtype)
     memory = _spare.pop() if _spare else bytearray(BLOCK)
-    array = np.frombuffer(
-        memory, dtype, prod(shape)
-    )  # views of it keep it alive
+    array = np.frombuffer(memory, dtype, prod(shape))  # views of it keep it alive
     weakref.finalize(array, _give_back, memory).atexit = False
     return array.reshape(shape)
 

@@ -139,6 +139,21 @@ class _Importer:
             inputs = {info.name for info in proto.input}
             declared = {name: type_ for name, type_ in types.items() if name not in inputs}
             types = {name: type_ for name, type_ in types.items() if name in inputs}
+        self.inputs(graph, proto, scope, types)
+        self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
+        for name, type_ in declared.items():
+            if name not in scope.values or not refines(scope.values[name].type, type_):
+                raise _InferenceNeeded
+        names = [info.name for info in proto.output]
+        graph.set_outputs([self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names], names)
+        self.depth -= 1
+        return graph
+
+    def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
+        """Add the inputs of a graph, and its initializers as constants.
+
+        From IR version 4 on, an initializer that is an input is its default, which callers may override.
+        """
         payloads = self.payloads(proto)
         for info in proto.input:
             payload = payloads.get(info.name)
@@ -151,14 +166,6 @@ class _Importer:
         for name, (tensor, source) in payloads.items():
             if name not in scope.values:
                 self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
-        self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
-        for name, type_ in declared.items():
-            if name not in scope.values or not refines(scope.values[name].type, type_):
-                raise _InferenceNeeded
-        names = [info.name for info in proto.output]
-        graph.set_outputs([self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names], names)
-        self.depth -= 1
-        return graph
 
     def nodes(
         self,
@@ -185,9 +192,7 @@ class _Importer:
         self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
     ) -> None:
         name, op_type, domain, overload = proto.name, proto.op_type, proto.domain, proto.overload
-        if not (
-            isinstance(name, str) and isinstance(op_type, str) and isinstance(domain, str) and isinstance(overload, str)
-        ):
+        if not type(name) is type(op_type) is type(domain) is type(overload) is str:
             raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
         known = scope.values
         inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input])

@@ -201,11 +201,7 @@ class _Parser(AttributeParser):
         origins = self.module.new_origin()
         refs: list[tuple[int, Mark]] = []
         self.region_refs = refs
-        opened = self.skip("{")
-        attrs: dict[str, Attribute] = {}
-        if opened and self.token != "graph":
-            self.listed("}", lambda: self.entry(attrs))
-            opened = False
+        attrs, opened = self.attributes()
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []
@@ -220,6 +216,15 @@ class _Parser(AttributeParser):
                 infer_types(node, self.evaluator)
             self.check_dtypes(node, info, at)
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
+
+    def attributes(self) -> tuple[dict[str, Attribute], bool]:
+        """Read the attributes of a node; return them, and whether the brace of its regions was read instead."""
+        attrs: dict[str, Attribute] = {}
+        opened = self.skip("{")
+        if opened and self.token != "graph":
+            self.listed("}", lambda: self.entry(attrs))
+            opened = False
+        return attrs, opened
 
     def check_arity(self, op: str, count: int, info: OpInfo, at: Mark) -> None:
         low, high = info.inputs
