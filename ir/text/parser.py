@@ -36,7 +36,7 @@ from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
 from ..ops import BY_ONNX_NAME, OPS
-from ..ops.row import OpInfo
+from ..ops.row import OpInfo, invalid_attribute
 from ..rewriter import infer_types
 from ..tensor import Tensor
 from ..types import UNKNOWN, Type, has_unknown_dtype
@@ -201,7 +201,7 @@ class _Parser(AttributeParser):
         origins = self.module.new_origin()
         refs: list[tuple[int, Mark]] = []
         self.region_refs = refs
-        attrs, opened = self.attributes()
+        attrs, opened = self.attributes(info, at)
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
         regions = self.regions(graph) if opened or self.skip("{") else []
@@ -217,13 +217,16 @@ class _Parser(AttributeParser):
             self.check_dtypes(node, info, at)
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
 
-    def attributes(self) -> tuple[dict[str, Attribute], bool]:
+    def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
         """Read the attributes of a node; return them, and whether the brace of its regions was read instead."""
         attrs: dict[str, Attribute] = {}
         opened = self.skip("{")
         if opened and self.token != "graph":
             self.listed("}", lambda: self.entry(attrs))
             opened = False
+        invalid = None if info is None else invalid_attribute(info, attrs)
+        if invalid is not None:
+            self.fail(f"another kind of value for {invalid}", at, str(attrs[invalid]))
         return attrs, opened
 
     def check_arity(self, op: str, count: int, info: OpInfo, at: Mark) -> None:

@@ -285,6 +285,7 @@ CASES = r"""
   ^Relu(%x) | an operator (perhaps nn.relu), in quotes if it is foreign, found 'Relu'
   %y = ^nn.conv(%x) | at least 2 inputs of nn.conv, found 1
   %y = ^nn.relu(%x, %x) | at most 1 inputs of nn.relu, found 2
+  %y = ^nn.conv(%x, %x) {group=1, strides="2"} | another kind of value for strides, found 2
   %y = nn.relu(%x) ^! f32 | a node or 'return', found '!'
   %y = nn.relu(%x ^%x) | ',' or ')', found '%x'
   %y ^nn.relu(%x) | '=', found 'nn.relu'
