@@ -30,7 +30,16 @@ _FIELDS = {
     _KINDS.TYPE_PROTOS: "type_protos",
 }
 _KIND_OF_FIELD = {field: kind for kind, field in _FIELDS.items()}
-_LISTS = {"floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"}
+_PLURAL = {
+    "f": "floats",
+    "i": "ints",
+    "s": "strings",
+    "t": "tensors",
+    "g": "graphs",
+    "sparse_tensor": "sparse_tensors",
+    "tp": "type_protos",
+}
+_SINGULAR = {plural: single for single, plural in _PLURAL.items()}
 
 NUMERIC_KINDS: frozenset[int] = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.FLOATS, _KINDS.INTS))
 """Kinds of attributes whose field is their value in the IR, too."""
@@ -55,10 +64,9 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
     if proto.type in NUMERIC_KINDS:
         found = getattr(proto, field)
         return found if field in ("f", "i") else tuple(found) or EmptyList(field)
-    if field not in _LISTS:
+    if field not in _SINGULAR:
         return _import_scalar(field, getattr(proto, field), base_dir, region)
-    single = {"floats": "f", "ints": "i", "strings": "s", "tensors": "t", "graphs": "g"}.get(field, field[:-1])
-    items = tuple([_import_scalar(single, item, base_dir, region) for item in getattr(proto, field)])
+    items = tuple([_import_scalar(_SINGULAR[field], item, base_dir, region) for item in getattr(proto, field)])
     return items if items else EmptyList(field)
 
 
@@ -138,9 +146,7 @@ def export_attribute(name: str, value: Attribute, regions: Sequence[GraphProto])
     exported = [_export_scalar(item, regions) for item in value]
     if not exported:
         raise ValueError(f"the attribute {name} is an empty list of unknown kind")
-    single = exported[0][0]
-    plural = {"f": "floats", "i": "ints", "s": "strings", "t": "tensors", "g": "graphs", "tp": "type_protos"}
-    field = plural.get(single, single + "s")
+    field = _PLURAL[exported[0][0]]
     proto.type = _KIND_OF_FIELD[field]
     getattr(proto, field).extend(item for _, item in exported)
     return proto

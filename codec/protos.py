@@ -47,17 +47,10 @@ else:
         return module
 
     _found = _messages()
-    IR_VERSION = _found.IR_VERSION
-    AttributeProto = _found.AttributeProto
-    FunctionProto = _found.FunctionProto
-    GraphProto = _found.GraphProto
-    ModelProto = _found.ModelProto
-    NodeProto = _found.NodeProto
-    OperatorSetIdProto = _found.OperatorSetIdProto
-    SparseTensorProto = _found.SparseTensorProto
-    TensorProto = _found.TensorProto
-    TypeProto = _found.TypeProto
-    ValueInfoProto = _found.ValueInfoProto
+
+    def __getattr__(name: str) -> object:
+        return getattr(_found, name)
+
 
 __all__ = [
     "FOLD_MAP_KEY",
