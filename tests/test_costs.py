@@ -194,7 +194,7 @@ def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pyte
     with counted(monkeypatch, importer, "infer_shapes") as runs:
         alone = from_model(model)
     with monkeypatch.context() as patch:
-        patch.setattr(importer, "_may_type_itself", lambda model: False)
+        patch.setattr(importer, "_may_skip_inference", lambda model: False)
         assert to_text(from_model(model)) == to_text(alone)
     assert runs == [0]
     for change in ("Softplus", "Gelu", "NonZero"):

@@ -14,6 +14,7 @@ are irc's own:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 
 from ..graph import Node, Value
@@ -45,13 +46,14 @@ BY_ONNX_NAME: dict[str, OpInfo] = {
 }
 """The rows by the name that the operator has in ONNX's default domain."""
 
+AFFINE_KINDS: dict[str, str] = {row.name: row.affine for row in OPS.values() if row.affine}
+"""The kind of affine that an operator is where its other operands are constant."""
+
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """The names of ONNX's own domain."""
 
-
-def op_info(op: str) -> OpInfo | None:
-    """Return the table's row for `op`, None for a foreign operator."""
-    return OPS.get(op)
+op_info: Callable[[str], OpInfo | None] = OPS.get
+"""Return the table's row for an operator, None for a foreign one. As a bound method it costs no call of its own."""
 
 
 def ops_with(trait: Trait) -> tuple[str, ...]:
@@ -63,12 +65,6 @@ def has_trait(node: Node, trait: Trait) -> bool:
     """Return whether the operator of `node` has `trait`; a foreign operator has none."""
     info = OPS.get(node.op)
     return info is not None and trait in info.traits
-
-
-def affine_kind(node: Node) -> str:
-    """Return the kind of affine that `node` is where its other operands are constant; empty where it is none."""
-    info = OPS.get(node.op)
-    return "" if info is None else info.affine
 
 
 def function_of(node: Node) -> Function | None:

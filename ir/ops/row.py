@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from ...support.lazy import lazy
 from ...support.record import record
 from ..attributes import Attribute, EmptyList
 from ..graph import Node, Value
@@ -88,7 +89,7 @@ MANY = 1 << 30
 """More inputs than any node has."""
 
 
-@record
+@record(slots=False)
 class OpInfo:
     """All that irc knows of one operator.
 
@@ -123,7 +124,7 @@ class OpInfo:
     traits: frozenset[Trait] = frozenset()
     channels: Callable[[Node], object] | None = None
 
-    @property
+    @lazy
     def is_erasable(self) -> bool:
         """Whether rewrites erase the operator where nobody reads its results."""
         return self.pure and Trait.KEPT_UNREAD not in self.traits

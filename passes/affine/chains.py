@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.graph import Graph, Node
 from ...ir.module import Module
-from ...ir.ops import affine_kind, sole_reader
+from ...ir.ops import AFFINE_KINDS, sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to
 from ...ir.types import dtype_of
@@ -59,7 +59,7 @@ class Chain:
             if sole_reader(op.result) is not following.nodes[0]:
                 return False
         reader = sole_reader(self.ops[-1].result)
-        return reader is None or not affine_kind(reader)
+        return reader is None or reader.op not in AFFINE_KINDS
 
 
 class ChainFinder:
@@ -85,7 +85,7 @@ class ChainFinder:
         nodes = graph.nodes()[::-1]
         while nodes:
             node = nodes.pop()
-            if not affine_kind(node) or node.graph is None:
+            if node.op not in AFFINE_KINDS or node.graph is None:
                 continue
             if node in visited:
                 visited.remove(node)

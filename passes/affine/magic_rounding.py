@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
-from ...ir.ops import affine_kind
+from ...ir.ops import AFFINE_KINDS
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, finfo
 from ...ir.types import dtype_of
@@ -42,7 +42,7 @@ def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
     """What a sum adds to its data, in float64; None where it is no sum of data and a constant."""
-    if affine_kind(node) not in SUMS or len(node.inputs) != 2:
+    if AFFINE_KINDS.get(node.op) not in SUMS or len(node.inputs) != 2:
         return None
     left, right = (evaluator.array(value) if value is not None else None for value in node.inputs)
     if (left is None) is (right is None) or (node.op == "subtract" and right is None):

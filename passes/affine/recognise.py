@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
-from ...ir.ops import affine_kind
+from ...ir.ops import AFFINE_KINDS
 from ...ir.ops.normalization import first_of_channel
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, numpy_dtype
@@ -86,7 +86,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
-    if not affine_kind(node) or len(node.outputs) != 1:
+    if node.op not in AFFINE_KINDS or len(node.outputs) != 1:
         return None
     dtype = dtype_of(node.output.type)
     if dtype is not None and not dtype.is_float:
@@ -188,7 +188,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     axis, constant = placed
     with np.errstate(all="ignore"):
         pair = _scale_and_shift(node.op, constant, left=side == 0)
-    if affine_kind(node) in SUMS:
+    if AFFINE_KINDS.get(node.op) in SUMS:
         check_not_rounding(node, constant, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
 

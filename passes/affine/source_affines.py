@@ -10,7 +10,7 @@ from ...ir.attributes import RegionRef
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import OPS, affine_kind
+from ...ir.ops import AFFINE_KINDS, OPS
 from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
@@ -45,7 +45,7 @@ def collect_sources(module: Module) -> None:
         for node in graph.nodes():
             if node.op in BATCH_NORMS and len(node.inputs) >= 5:
                 source = _batch_norm(node, scope, index, evaluator)
-            elif affine_kind(node) and node.origins:
+            elif node.op in AFFINE_KINDS and node.origins:
                 source = _arithmetic(node, scope, index, evaluator)
             else:
                 source = None
@@ -167,7 +167,7 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return _undecided(node, scope, index) if refused.refusal.code in UNDECIDED else None
     if op is None:
         return None
-    kind = affine_kind(node)
+    kind = AFFINE_KINDS.get(node.op, "")
     params: dict[str, Param] = {}
     if op.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
@@ -190,7 +190,7 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
     """An operation that is an affine if only its constant, or the rank of its data, were certain."""
-    kind = affine_kind(node)
+    kind = AFFINE_KINDS.get(node.op, "")
     return SourceAffine(
         origin=_origin(node),
         kind=kind,

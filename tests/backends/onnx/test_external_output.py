@@ -97,7 +97,7 @@ def test_standard_output_has_nothing_beside_it(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compile", str(source), "-o", "-", "--external-data"]) == 2
-    assert "--external-data takes a file" in capsys.readouterr().err
+    assert "--external-data needs a file" in capsys.readouterr().err
     with pytest.raises(EmitError, match="standard output"):
         irc.compile(source).save("-", external_data=True)
 
