@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .budget import Budget
 from .graph import Node, Value
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
 from .tensor import Array, ArrayTensor, Tensor, round_to
 from .types import F64, dtype_of, shape_of
-
-PRODUCTS_PER_BYTE = 16
-"""Products of a matrix product that take about as long as reading a byte."""
-
-WORK = 16
-"""All evaluations together may read so many times the bound on one; what they keep in memory costs more."""
-
-KEEPING = 8
-"""What a byte costs that is kept, where one that is read costs 1."""
-
-READINGS = 256
-"""Each payload of the model pays for so many readings of itself; what rewrites made of one does not."""
-
-AFFINE = 256
-"""What each number of an affine costs, which is kept in float64 with what is computed from it."""
-
-FREE = 1024
-"""Numbers of an affine that are not counted: nodes are."""
-
 
 SMALL = 1024
 """Bytes of a payload with which numpy takes less time than Python does to call it."""
@@ -50,16 +31,29 @@ UNREADABLE = (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryEr
 class ConstantEvaluator:
     """Evaluates constant values on demand and remembers the results.
 
-    `max_bytes` bounds every single result, and `WORK` times that what all evaluations read and keep, beyond `READINGS`
-    times the payloads: neither one Expand nor a thousand operators behind it can exhaust memory or time. A value keeps
-    its meaning through every rewrite, so one evaluator may live as long as its module.
+    A value keeps its meaning through every rewrite of a pass, so all that a pass asks goes to the one evaluator of its
+    module (`Module.constants`), which begins anew with each pass. `budget` bounds what it reads and keeps.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, known: Mapping[Value, Array] | None = None) -> None:
-        """Begin with what is `known`, as `Module.computed`."""
-        self._max_bytes = max_bytes
-        self._left = WORK * max_bytes
-        self._known: dict[Value, Array | None] = dict(known or {})
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """Bound every single result by `max_bytes`."""
+        self.budget = Budget(max_bytes)
+        self._known: dict[Value, Array | None] = {}
+        self._remembered: dict[Value, Array] = {}
+
+    def reset(self) -> None:
+        """Forget all but what a pass told it to remember, and renew the budget."""
+        self._known = dict(self._remembered)
+        self.budget.renew()
+
+    def remember(self, value: Value, array: Array) -> None:
+        """Take `array`, computed elsewhere, for the elements of a constant value, as long as its node stands."""
+        self._known[value] = self._remembered[value] = array
+
+    def forget(self, value: Value) -> None:
+        """Forget the elements of a value that is gone."""
+        self._known.pop(value, None)
+        self._remembered.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""
@@ -154,7 +148,8 @@ class ConstantEvaluator:
             except UNREADABLE:
                 found = None
             else:
-                self._left += found.nbytes * READINGS if node.source is not None else 0
+                if node.source is not None:
+                    self.budget.add_payload(found)
         self._known[value] = found
         return found
 
@@ -167,39 +162,18 @@ class ConstantEvaluator:
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
         self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout is not evaluated
-        if not self._afford(node, arrays):
+        if not self.budget.pay_evaluation(node.op, arrays):
             return
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
             array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
             if array is None:
                 continue
-            self._known[output] = array if array.nbytes <= self._max_bytes else None
-            self._left -= KEEPING * _kept(array, arrays)
+            self._known[output] = array if array.nbytes <= self.budget.max_bytes else None
+            self.budget.pay_result(array, arrays)
 
     def affords(self, count: int) -> bool:
-        """Whether an affine of `count` numbers may be computed with; if so it is paid for.
-
-        Many may read one payload, which pays for a few of them; a parameter of its own pays for itself.
-        """
-        if count <= FREE:
-            return True
-        if AFFINE * count > self._left:
-            return False
-        self._left -= AFFINE * count
-        return True
-
-    def _afford(self, node: Node, arrays: Sequence[Array | None]) -> bool:
-        """Whether an evaluation that reads `arrays` is still within the bound; if so it is paid for."""
-        given = [array for array in arrays if array is not None]
-        cost = sum(array.nbytes for array in given)
-        if node.op == "matmul" and len(given) == 2 and all(array.ndim for array in given):
-            a, b = given
-            batch = max(min(prod(a.shape[:-2]), prod(b.shape[:-2])), 1)
-            cost += a.size * b.size // max(a.shape[-1], 1) // batch // PRODUCTS_PER_BYTE
-        if cost > self._left:
-            return False
-        self._left -= cost
-        return True
+        """Pay for an affine of `count` numbers, and return whether there was enough left."""
+        return self.budget.pay_affine(count)
 
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
         try:
@@ -211,11 +185,3 @@ class ConstantEvaluator:
 def _is_static(value: Value) -> bool:
     dims = shape_of(value.type)
     return dims is not None and all(isinstance(dim, int) for dim in dims)
-
-
-def _kept(array: Array, inputs: Inputs) -> int:
-    """Bytes that `array` keeps in memory beside `inputs`, of which it may be a view."""
-    if any(given is not None and np.may_share_memory(array, given) for given in inputs):
-        return 0
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return int(high - low)

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .debug_counter import DebugCounter
-from .graph import Function, FunctionKey, Graph, Node, Origins, Value
+from .evaluate import ConstantEvaluator
+from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool
 from .payload import Payload
 from .provenance import Provenance
-from .tensor import Array
 
 
 class Module:
@@ -25,8 +25,8 @@ class Module:
     say.
 
     `changed` tells whether a pass changed anything, and `debug_counter` how many rules were applied. `provenance`
-    records what became of the imported nodes; `computed` has elements of values that a pass computed, for
-    evaluators to begin with. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
+    records what became of the imported nodes; `constants` evaluates constant
+    expressions. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
     written as it came.
     """
 
@@ -41,7 +41,7 @@ class Module:
         self.payloads: list[Payload] = []
         self.provenance = Provenance()
         self.debug_counter = DebugCounter()
-        self.computed: dict[Value, Array] = {}
+        self.constants = ConstantEvaluator(limits.max_constant_bytes)
         self.changed = False
         self.untouchable = ""
         self.limits = limits

@@ -100,7 +100,6 @@ class Rewriter:
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
-        self._evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
 
     def rewriting(self, node: Node | None) -> _Rewriting:
         """Let new nodes descend from `node`, or from none, while this context holds."""
@@ -144,7 +143,7 @@ class Rewriter:
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
         node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
         if Trait.DECIDES_RANK in info.traits or not is_known(type_):
-            infer_types(node, self._evaluator)
+            infer_types(node, self.module.constants)
         return node
 
     def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
@@ -268,9 +267,9 @@ class Rewriter:
         A node that was made while `node` was rewritten shares its tuples, and already has what it would inherit.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
-        if node.op != "constant":  # which is neither computed nor a layer
-            for value in node.outputs:
-                module.computed.pop(value, None)
+        for value in node.outputs:
+            module.constants.forget(value)
+        if node.op != "constant":
             for table in module.provenance.tables.values():
                 table.node_erased(node, heir)
             if origins and not dead:

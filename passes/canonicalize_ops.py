@@ -26,7 +26,7 @@ class CanonicalizeOps(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        driver = RuleDriver(rewriter, RULES, ConstantEvaluator(module.limits.max_constant_bytes))
+        driver = RuleDriver(rewriter, RULES, module.constants)
         for graph in module.graphs() if self.bias_add else ():
             driver.run(graph)
         return rewriter.changed

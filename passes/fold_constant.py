@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node, Value
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
@@ -60,7 +59,7 @@ class _Constants:
     """The constant expressions of a module: those that the op table computes, and those that a runtime computed."""
 
     def __init__(self, module: Module, max_bytes: int) -> None:
-        self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
+        self.evaluator = module.constants
         self.max_bytes = max_bytes
         self.regions = ConstantRegions(module, self.evaluator, max_bytes)
 

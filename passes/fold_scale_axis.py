@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.evaluate import ConstantEvaluator
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..support.errors import UsageError
@@ -77,7 +76,7 @@ class FoldScaleAxis(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator(module.limits.max_constant_bytes, known=module.computed)
+        evaluator = module.constants
         params = Parameters(evaluator, quantized=self.quantized_weights, border=self.border)
         chooser = Chooser(Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth)
         folder = ChainFolder(rewriter, params, chooser)

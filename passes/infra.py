@@ -76,7 +76,9 @@ class Pass:
             instrument.before(self, module)
         with np.errstate(all="ignore"):  # of numbers that a model may hold; results are judged as they are
             module.provenance.running = self.name
+            module.constants.reset()
             changed = self.run(module, ctx)
+            module.constants.reset()
         module.changed |= changed
         module.provenance.passes.append(str(self))
         for instrument in ctx.instruments:

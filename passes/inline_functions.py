@@ -13,7 +13,6 @@ from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
-from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
@@ -95,7 +94,7 @@ class _Inliner:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.rewriter = Rewriter(module)
-        self.evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
+        self.evaluator = module.constants
         self.refused: dict[FunctionKey, str] = {}
         for key in recursive_functions(module):
             self.refused[key] = "it calls itself"

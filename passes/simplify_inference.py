@@ -37,10 +37,9 @@ class SimplifyInference(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
         for graph in module.graphs():
             norms = [node for node in graph.nodes() if node.op == "nn.batch_norm"]
-            RuleDriver(rewriter, RULES, scales_and_shifts(norms, evaluator)).run(graph)
+            RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(graph)
         return rewriter.changed
 
 
@@ -59,7 +58,8 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     hint, type_ = node.output.name, node.output.type
     affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
     affine.source = node.source
-    rewriter.module.computed.update(zip(affine.outputs, found, strict=True))
+    for value, array in zip(affine.outputs, found, strict=True):
+        rewriter.module.constants.remember(value, array)
     scale, shift = affine.outputs
     product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
     result = rewriter.make(

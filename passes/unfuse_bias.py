@@ -30,7 +30,7 @@ class UnfuseBias(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        driver = RuleDriver(rewriter, RULES, ConstantEvaluator(module.limits.max_constant_bytes))
+        driver = RuleDriver(rewriter, RULES, module.constants)
         for graph in module.graphs():
             driver.run(graph)
         return rewriter.changed

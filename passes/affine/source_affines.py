@@ -39,7 +39,7 @@ def collect_sources(module: Module) -> None:
     if records.sources is not None:
         return
     sources: dict[int, SourceAffine] = {}
-    evaluator = ConstantEvaluator(module.limits.max_constant_bytes)
+    evaluator = module.constants
     for graph, scope in scopes(module):
         index = 0
         for node in graph.nodes():
@@ -55,6 +55,7 @@ def collect_sources(module: Module) -> None:
                 note_statistics(node, source, module)
             index += node.op != "constant" or "form" in node.attrs
     records.sources = sources
+    evaluator.reset()
 
 
 def note_statistics(node: Node, source: SourceAffine, module: Module) -> None:

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
 from ...ir.module import Module
 from ...ir.ops import has_trait, sole_reader
@@ -68,7 +67,7 @@ class BiasCorrection(Pass):
             raise UsageError(f"{self.name}: option padding is one of exact, ignore")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes))
+        params = Parameters(module.constants)
         moments = propagate(module)
         corrector = _Corrector(Rewriter(module), params)
         applied = LayerEdits(str(self))

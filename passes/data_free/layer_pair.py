@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.ops import has_trait, sole_reader
@@ -72,7 +71,7 @@ class Linker:
     def __init__(self, module: Module, *, border: str = "keep") -> None:
         self.module = module
         self.rewriter = Rewriter(module)
-        self.params = Parameters(ConstantEvaluator(module.limits.max_constant_bytes), border=border)
+        self.params = Parameters(module.constants, border=border)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
         self.statistics = statistic_refs(module)
