@@ -10,6 +10,8 @@ from typing import ClassVar
 from ..ir.attributes import Attribute, SparseTensor
 from ..ir.graph import Graph, Node
 from ..ir.module import Module
+from ..ir.ops import has_trait
+from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ..ir.tensor import Tensor
@@ -19,9 +21,6 @@ from .foreign import is_deterministic
 from .infra import Pass, PassContext
 
 Key = Hashable
-
-KEPT = ("constant", "nn.batch_norm_to_affine")
-"""Operators that are not merged as such: each of the second is written as the BatchNormalization that it came from."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class _EqualOperators:
 @rule(affine="merges")
 def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bool:
     """f(x), f(x) -> f(x)"""
-    if node.op in KEPT or not is_deterministic(node, rewriter.module):
+    if has_trait(node, Trait.ATOMIC) or not is_deterministic(node, rewriter.module):
         return rewriter.decline("equal operands may give other results")
     known = seen.first.setdefault(_key(node), node)
     if known is node:

@@ -9,16 +9,13 @@ from typing import ClassVar
 from ..ir.graph import Node, Value
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
-from ..ir.ops.row import OpInfo
+from ..ir.ops.row import OpInfo, Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
 from ..ir.types import F64, dtype_of
 from .constant_regions import ConstantRegions, dying_bytes
 from .infra import Pass, PassContext
-
-KEPT = ("constant", "nn.batch_norm_to_affine")
-"""Operators that stay though they are constant: the second is how an unfolded BatchNormalization is remembered."""
 
 LAZY = 1 << 13
 """Folded weights of so many bytes are computed when they are written."""
@@ -75,7 +72,7 @@ class _Constants:
         if node in self.regions.computed:
             return True
         info = op_info(node.op)
-        if info is None or info.evaluate is None or node.op in KEPT:
+        if info is None or info.evaluate is None or Trait.ATOMIC in info.traits:
             return False
         return all(self.evaluator.array(value) is not None for value in node.outputs)
 
@@ -105,7 +102,7 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
 def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that the op table computes"""
     info = op_info(node.op)
-    if info is None or info.evaluate is None or node.op in KEPT or len(node.outputs) != 1:
+    if info is None or info.evaluate is None or Trait.ATOMIC in info.traits or len(node.outputs) != 1:
         return rewriter.decline("the op table does not compute it")
     if node in constants.regions.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions or results of the graph read it")

@@ -1,4 +1,4 @@
-"""What may be assumed of operators: of those in the op table, and of foreign ones that ONNX specifies."""
+"""Purity of operators: of those in the operator table, and of foreign ones that ONNX specifies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANDOM = frozenset(
 
 
 def standard_type(node: Node, module: Module) -> str | None:
-    """The operator type of a foreign node that is an operator of ONNX's default domain in its opset, else None."""
+    """Return the type of a foreign node that ONNX's default domain has in the node's opset, None for any other."""
     domain, _, op_type = node.op.partition("::")
     if domain not in DEFAULT_DOMAINS or not op_type or node.overload or node.graph is None:
         return None
@@ -35,7 +35,7 @@ def standard_type(node: Node, module: Module) -> str | None:
 
 
 def is_deterministic(node: Node, module: Module) -> bool:
-    """Whether equal operands certainly give equal results and nothing else happens; control flow is not looked into."""
+    """Return whether equal operands give equal results without side effects; False for control flow."""
     if node.regions or any(isinstance(value, AttributeRef) for value in node.attrs.values()):
         return False
     info = op_info(node.op)
@@ -46,7 +46,7 @@ def is_deterministic(node: Node, module: Module) -> bool:
 
 
 def is_erasable(node: Node, module: Module) -> bool:
-    """Whether nobody notices that `node` is gone, once nobody reads its results. O(nodes in its regions)."""
+    """Return whether `node` may be erased once nobody reads its results. O(nodes in its regions)."""
     if not node.regions:
         return is_deterministic(node, module)
     if standard_type(node, module) is None:
@@ -55,7 +55,7 @@ def is_erasable(node: Node, module: Module) -> bool:
 
 
 def _is_erasable_inside(node: Node, module: Module) -> bool:
-    """`is_erasable` of a node whose own regions are looked into anyway."""
+    """Return `is_erasable` of a node whose own regions are walked by the caller."""
     if node.op == "return":
         return True
     return standard_type(node, module) is not None if node.regions else is_deterministic(node, module)

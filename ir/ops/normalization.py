@@ -126,6 +126,7 @@ ROWS = (
         evaluate_batch_norm_to_affine,
         attrs={"epsilon": real},
         outputs=2,
+        traits=frozenset({Trait.ATOMIC}),
     ),
     OpInfo(
         "nn.dropout",

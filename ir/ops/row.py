@@ -79,6 +79,7 @@ class Trait(Enum):
 
     EXACT_AT_RUNTIME = "a runtime computes it to the same bits as irc"
     EVALUATED_FOR_INTEGERS = "irc evaluates it for integers only"
+    ATOMIC = "neither folded nor merged with an equal one: a payload, or a BatchNormalization that may come back"
     KEPT_UNREAD = "rewrites leave it to DeadCodeElimination where nobody reads it"
     GROWS = "its result is larger than its operands"
 

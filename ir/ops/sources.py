@@ -99,7 +99,7 @@ def evaluate_ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 ROWS = (
-    OpInfo("constant", (0, 0), infer_constant, evaluate_constant),
+    OpInfo("constant", (0, 0), infer_constant, evaluate_constant, traits=frozenset({Trait.ATOMIC})),
     OpInfo("variable", (0, 0), infer_constant, pure=False),
     OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape", since=9),
     OpInfo(
