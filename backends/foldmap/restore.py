@@ -232,12 +232,14 @@ def _is_extracted(tensor: TensorProto, payload: Payload | None, base_dir: Path) 
     """Return whether a digest replaces the elements of a tensor: not if they are few or have no raw bytes."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return payload is not None and payload.nbytes > 0
-    if tensor.external_data:
-        return False
     if payload is not None:
-        return payload.nbytes > KEPT_BYTES
-    try:
-        elements = tensor.raw_data if tensor.HasField("raw_data") else raw_elements(tensor, base_dir)
-    except ValueError:
-        return False
-    return len(elements) > KEPT_BYTES
+        size = payload.nbytes
+    elif tensor.HasField("raw_data"):
+        size = len(tensor.raw_data)
+    else:
+        try:
+            size = len(raw_elements(tensor, base_dir))
+        except ValueError:
+            return False
+    # The size comes first: protobuf keeps memory for every message whose empty list was looked at.
+    return size > KEPT_BYTES and not tensor.external_data
