@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,11 @@ class ConstantEvaluator:
         """Take `array`, computed elsewhere, for the elements of a constant value, as long as its node stands."""
         self._known[value] = self._remembered[value] = array
 
-    def forget(self, value: Value) -> None:
-        """Forget the elements of a value that is gone."""
-        self._known.pop(value, None)
-        self._remembered.pop(value, None)
+    def forget(self, values: Iterable[Value]) -> None:
+        """Forget the elements of values that are gone."""
+        for value in values:
+            if self._known.pop(value, None) is not None:
+                self._remembered.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""

@@ -63,6 +63,7 @@ class Provenance:
     - `refusals` says by origin why an affine stays.
     - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, with its name.
     - `dropped` lists the origins that nothing in the module descends from any more.
+    - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
     - `passes` are those that ran, and `running` is the name of the one that runs.
     """
 
@@ -74,12 +75,18 @@ class Provenance:
         self.passes: list[str] = []
         self.running = "a rewrite"
         self.tables: dict[type[SideTable], SideTable] = {}
+        self.node_tables: list[SideTable] = []
+        self.value_tables: list[SideTable] = []
 
     def table(self, kind: type[Table]) -> Table:
         """Return the module's table of that kind, which is made when it is first asked for."""
         found = self.tables.get(kind)
         if found is None:
             found = self.tables[kind] = kind()
+            if kind.node_erased is not SideTable.node_erased:
+                self.node_tables.append(found)
+            if kind.value_replaced is not SideTable.value_replaced:
+                self.value_tables.append(found)
         assert isinstance(found, kind)
         return found
 

@@ -162,7 +162,7 @@ class Rewriter:
         if take_name:
             assert new.node is not None, "a graph input keeps its name"
             new.name = old.name
-            for table in self.module.provenance.tables.values():
+            for table in self.module.provenance.value_tables:
                 table.value_replaced(old, new)
         node = old.node
         if node is not None and not node.is_read:
@@ -189,7 +189,7 @@ class Rewriter:
             if producer.op in ("constant", "variable") or new.is_returned:
                 return self.decline("a result of the graph may not be a constant or another result")
         if not returned:
-            for table in self.module.provenance.tables.values():
+            for table in self.module.provenance.value_tables:
                 table.value_forwarded(old, new)
         self.replace(old, new, take_name=returned)
         return True
@@ -267,10 +267,9 @@ class Rewriter:
         A node that was made while `node` was rewritten shares its tuples, and already has what it would inherit.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
-        for value in node.outputs:
-            module.constants.forget(value)
+        module.constants.forget(node.outputs)
         if node.op != "constant":
-            for table in module.provenance.tables.values():
+            for table in module.provenance.node_tables:
                 table.node_erased(node, heir)
             if origins and not dead:
                 module.provenance.consume(node, heir, self.rule)
