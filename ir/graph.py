@@ -87,6 +87,10 @@ class Value:
         return f"<Value {self.name!r}: {self.type}>"
 
 
+ONNX_NAMES: dict[str, str] = {}
+"""The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
+
+
 class Node:
     """One operation.
 
@@ -178,6 +182,13 @@ class Node:
         """The node in a sentence: its operator, and its name or that of its first result."""
         name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
         return f"{self.op.removeprefix('::')} {name}"
+
+    @property
+    def description(self) -> str:
+        """The node in a message to users: its ONNX operator, and its name or the name of its first result."""
+        operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
+        name = self.name or (self.outputs[0].name if self.outputs else "")
+        return f"{operator} {name!r}"
 
     def _drop_uses(self) -> None:
         for value in self.inputs:

@@ -14,7 +14,7 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "FoldScaleAxis": (
         "fold_scale_axis",
-        "Fold constant per-channel affines into the layers in front of and behind them.",
+        "Fold constant per-channel affines into the layers before and after them.",
         {"forward": True, "partial": "pays", "border": "keep", "quantized_weights": False, "max_growth": 16 << 20},
     ),
     "CanonicalizeOps": (
@@ -43,7 +43,7 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "HighBiasAbsorption": (
         "data_free.high_bias_absorption",
-        "Absorb high biases of layers into the layers behind them.",
+        "Absorb high biases of layers into the layers after them.",
         {"sigmas": 3.0, "padding": "exact", "spread": "std"},
     ),
     "InlineFunctions": (

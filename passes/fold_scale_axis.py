@@ -1,7 +1,7 @@
 """FoldScaleAxis: per-channel scales and shifts move into the weights and biases of the layers around them.
 
 Invariant, backward: for a value v and an affine A along an axis, a plan is a way to make the graph compute A(v)
-wherever it computed v, without an operator for A. It exists if v has no other reader and
+wherever it computed v, with no operator for A. It exists if v has no other reader and
 
 - v is the result of a layer whose weight and bias are constant and can take A, or
 - v is the result of an operator that A passes through, and there are plans for its operands.
@@ -34,7 +34,7 @@ PARTIAL = ("never", "pays", "always")
 
 @dataclass(frozen=True)
 class FoldScaleAxis(Pass):
-    """Fold constant per-channel affines into the layers in front of and behind them.
+    """Fold constant per-channel affines into the layers before and after them.
 
     1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or sum or mean of two with a constant that
        varies along at most one axis and does not change the data's shape, or the two nodes of a lowered
@@ -52,8 +52,8 @@ class FoldScaleAxis(Pass):
        would vanish. Scales are never moved through an operator that needs their sign without testing every one.
     7. The number of operators never rises: a layer without a bias may leave one `add` in the place of an affine that
        scales. Constants grow by at most `max_growth` bytes in one fold. No layer is ever duplicated.
-    8. A shift in front of a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
-       same in all channels (`pad`), or a constant behind the layer, as large as its result (`map`).
+    8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
+       same in all channels (`pad`), or a constant after the layer, as large as its result (`map`).
     9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
        positive scales, and the integers stay.
     10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.

@@ -108,7 +108,7 @@ def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     shape = arrays[0].shape
     if len(shape) != 1 or any([array.shape != shape for array in arrays]):
         shapes = ", ".join(str(list(array.shape)) for array in arrays)
-        raise Refused("channel_mismatch", f"{_label(node)}: parameters of shapes {shapes}")
+        raise Refused("channel_mismatch", f"{node.description}: parameters of shapes {shapes}")
     return arrays
 
 
@@ -125,19 +125,15 @@ def _computed(group: Sequence[tuple[Node, list[Array]]]) -> Iterator[tuple[Node,
         if finite[i] and positive[i] and fits[i]:
             yield node, (scales[i], shifts[i])
         elif not finite[i]:
-            yield node, Refusal("nonfinite", f"{_label(node)}: a parameter is infinite or not a number")
+            yield node, Refusal("nonfinite", f"{node.description}: a parameter is infinite or not a number")
         elif not positive[i]:
-            why = f"{_label(node)}: var + epsilon is not positive in every channel"
+            why = f"{node.description}: var + epsilon is not positive in every channel"
             yield node, Refusal("non_positive_variance", why)
         else:
-            why = f"{_label(node)}: gamma / sqrt(var + epsilon) is not finite in every channel"
+            why = f"{node.description}: gamma / sqrt(var + epsilon) is not finite in every channel"
             yield node, Refusal("overflow", why)
 
 
 def _rows(mask: Array) -> list[bool]:
     """Which rows are true in every channel."""
     return list(np.logical_and.reduce(mask, axis=1).tolist())
-
-
-def _label(node: Node) -> str:
-    return node.name or f"%{node.output.name}"

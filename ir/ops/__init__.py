@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from ..graph import Node, Value
+from ..graph import ONNX_NAMES, Node, Value
 from . import (
     indexing,
     logic,
@@ -40,6 +40,9 @@ FAMILIES = (
 
 OPS: dict[str, OpInfo] = {row.name: row for row in chain.from_iterable(family.ROWS for family in FAMILIES)}
 """The operator table by name."""
+
+ONNX_NAMES.update((row.name, row.onnx) for row in OPS.values() if row.onnx is not None)
+ONNX_NAMES["nn.batch_norm_to_affine"] = "BatchNormalization"
 
 BY_ONNX_NAME: dict[str, OpInfo] = {
     row.onnx: row for row in OPS.values() if row.onnx is not None and Trait.MADE_BY_PASSES not in row.traits

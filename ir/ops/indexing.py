@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Node
+from ..graph import Node, Value
+from ..provenance import Refusal, Refused
 from ..tensor import Array
 from ..types import TensorType, shape_of
+from .channel_map import MAX_EXTENT, ChannelAxis, ChannelMap, Limit, block_channels, unknown_shape
 from .evaluation import NotEvaluable, check_size, listed_operand, operand
-from .inference import Types, dtype_only, input_dtype, input_shape, integer_of, is_given, listed, normal_axes
-from .row import MANY, Constants, Inputs, OpInfo, Trait, integer, integers
+from .inference import (
+    Types,
+    dtype_only,
+    input_dtype,
+    input_shape,
+    integer_of,
+    integers_of,
+    is_given,
+    listed,
+    normal_axes,
+    number_of,
+)
+from .row import MANY, Constants, Inputs, OpInfo, Trait, integer, integers, text_of
 
 
 def infer_take(node: Node, constants: Constants) -> Types:
@@ -133,11 +146,243 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, tuple(dim if scale == 1 else None for dim, scale in zip(shape, scales, strict=True))),)
 
 
+def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Slice: along a sliced axis, the channels that it reads."""
+    if at.axis is None:
+        return ChannelMap()
+    before = input_shape(node)
+    starts, ends = integers_of(node, "starts", 1, constants), integers_of(node, "ends", 2, constants)
+    axes, steps = integers_of(node, "axes", 3, constants), integers_of(node, "steps", 4, constants)
+    if axes is None or (starts is None and not axes) or before is None:
+        raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
+    sliced = [axis % len(before) for axis in axes] if axes else list(range(len(starts or ())))
+    if at.axis not in sliced:
+        return ChannelMap(at.axis)
+    extent = before[at.axis]
+    if starts is None or ends is None or steps is None or not isinstance(extent, int):
+        raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
+    if not len(starts) == len(ends) == len(sliced) or len(steps) not in (0, len(sliced)) or extent > MAX_EXTENT:
+        raise Refused("axis_mismatch", f"{node.description}: its bounds are not those of its axes")
+    i = sliced.index(at.axis)
+    step = steps[i] if steps else 1
+    end: int | None = ends[i]
+    if step < 0 and end is not None and end < -extent:
+        end = None
+    return ChannelMap(at.axis, np.arange(extent)[slice(starts[i], end, step)], extent)
+
+
+def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Gather: along its axis, the channels that it reads; indices of rank r stand in the place of that axis."""
+    if at.axis is None:
+        return ChannelMap()
+    before, wanted = input_shape(node), input_shape(node, 1)
+    if not before or wanted is None:
+        raise unknown_shape(node)
+    axis, rank = integer_of(node, "axis", 0) % len(before), len(wanted)
+    indices, extent = constants.array(node.inputs[1]), before[axis]
+    if indices is None or indices.dtype.kind == "i":
+        if at.axis < axis:
+            return ChannelMap(at.axis)
+        if at.of_data and at.axis > axis:
+            return ChannelMap(at.axis + rank - 1)
+        if not at.of_data and at.axis >= axis + rank:
+            return ChannelMap(at.axis - rank + 1)
+        count = extent if at.of_data else None if indices is None else len(indices.ravel())
+        if rank == 1 and indices is not None and isinstance(extent, int) and 0 < extent <= MAX_EXTENT:
+            if count == at.count:
+                return ChannelMap(axis, indices % extent, extent)
+    raise Refused("axis_mismatch", f"{node.description}: the channels are not a list of constant indices")
+
+
+def split_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Split: along its axis, each result has its part of the channels; along another, all of them."""
+    before, count = input_shape(node), len(node.outputs)
+    others = not at.of_data and any(value.users for i, value in enumerate(node.outputs) if i != at.result)
+    if at.axis is None and not others:
+        return ChannelMap(results=count)
+    if before is None:
+        raise unknown_shape(node)
+    axis = integer_of(node, "axis", 0) % len(before)
+    if at.axis not in (axis, None):
+        if others:
+            raise Refused("multi_consumer", f"{node.description}: its other results would be scaled, too")
+        return ChannelMap(at.axis, results=count)
+    extents = [_extent(value, axis) for value in node.outputs]
+    known = [extent for extent in extents if extent is not None]
+    total = sum(known)
+    if len(known) < count or (not at.of_data and before[axis] != total):
+        raise unknown_shape(node)
+    if at.count not in (None, total if at.of_data else known[at.result]):
+        raise unknown_shape(node)
+    start = sum(known[: at.result])
+    return ChannelMap(axis, np.arange(start, start + known[at.result]), total, results=count)
+
+
+def _extent(value: Value, axis: int) -> int | None:
+    shape = shape_of(value.type)
+    extent = shape[axis] if shape is not None and axis < len(shape) else None
+    return extent if isinstance(extent, int) else None
+
+
+MAX_REPEATS = 1 << 16
+"""Copies of its data that a Tile may make for channels to pass it."""
+
+
+def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Tile: the channels are repeated as a whole."""
+    if at.axis is None:
+        return ChannelMap()
+    repeats = integers_of(node, "repeats", 1, constants)
+    if repeats is None or len(node.inputs) != 2 or at.axis >= len(repeats):
+        raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
+    copies, count = repeats[at.axis], at.count
+    if copies == 1:
+        return ChannelMap(at.axis)
+    if at.of_data and copies < 1:
+        raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
+    if count is None or copies < 1 or (at.of_data and copies > MAX_REPEATS) or (not at.of_data and count % copies):
+        raise unknown_shape(node)
+    return ChannelMap(at.axis, block_channels(copies, count if at.of_data else count // copies, by_block=True))
+
+
+MAX_BLOCKS = 1 << 12
+"""Blocks of DepthToSpace and SpaceToDepth, which are 4 as a rule."""
+
+
+def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data, B blocks in all."""
+    if at.axis is None or at.axis == 0:
+        return ChannelMap(at.axis)
+    blocks, count = integer_of(node, "blocksize", 1) ** 2, at.count
+    if at.axis != 1 or count is None or (at.of_data and count % blocks):
+        raise Refused("axis_mismatch", f"{node.description} moves channels into axis {at.axis}")
+    if not at.of_data and blocks > MAX_BLOCKS:
+        raise unknown_shape(node)
+    by_block = text_of(node, "mode", "DCR") == "DCR"
+    channels = block_channels(blocks, count // blocks if at.of_data else count, by_block=by_block)
+    return ChannelMap(1, result_of_data=channels)
+
+
+def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """SpaceToDepth: every block of the result has the channels of the data."""
+    if at.axis is None or at.axis == 0:
+        return ChannelMap(at.axis)
+    blocks, count = integer_of(node, "blocksize", 1) ** 2, at.count
+    if at.axis != 1 or count is None or (not at.of_data and count % blocks):
+        raise Refused("axis_mismatch", f"{node.description} moves axis {at.axis} into the channels")
+    if at.of_data and blocks > MAX_BLOCKS:
+        raise unknown_shape(node)
+    return ChannelMap(1, block_channels(blocks, count if at.of_data else count // blocks, by_block=True))
+
+
+def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Pad: a constant takes the affine, too; the other modes repeat data.
+
+    Where the channels are padded with a constant, those in the middle are the channels of the data.
+    """
+    is_constant = text_of(node, "mode", "constant") == "constant"
+    value = number_of(node, "value", 2, constants, 0.0) if is_constant else None
+    if is_constant and value is None:
+        raise Refused("non_constant_params", f"{node.description}: its value is not constant")
+    if at.axis is None:
+        return ChannelMap(fill=value)
+    begin, end = _pads_along(node, at.axis, constants)
+    if not begin and not end:
+        return ChannelMap(at.axis, fill=value)
+    if at.of_data:
+        raise Refused("axis_mismatch", f"{node.description} pads or crops the channels")
+    if value is None or begin < 0 or end < 0:
+        raise Refused("axis_mismatch", f"{node.description} pads the channels with data, or crops them")
+    assert at.count is not None
+    return ChannelMap(at.axis, result_of_data=np.arange(at.count)[begin : at.count - end], fill=value)
+
+
+def _pads_along(node: Node, axis: int, constants: Constants) -> tuple[int, int]:
+    """Return the numbers of elements that a Pad adds along `axis`, at the beginning and at the end."""
+    pads = integers_of(node, "pads" if "pads" in node.attrs else "paddings", 1, constants)
+    axes = integers_of(node, "axes", 3, constants)
+    if pads is None or axes is None:
+        raise Refused("non_constant_params", f"{node.description}: its pads are not constant")
+    count = len(pads) // 2
+    padded = list(range(count))
+    if axes or node.input(3) is not None:
+        before = input_shape(node)
+        if before is None:
+            raise unknown_shape(node)
+        padded = [each % len(before) for each in axes]
+    if axis not in padded:
+        return 0, 0
+    i = padded.index(axis)
+    return pads[i], pads[count + i]
+
+
+def resized_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Resize, Upsample: every result is a mean of data with weights that add up to one.
+
+    Not so where tf_crop_and_resize extrapolates a constant, and not along the axis that is resized.
+    """
+    if at.axis is not None and not _keeps_axis(node, at.axis, constants):
+        raise Refused("axis_mismatch", f"{node.description} resizes axis {at.axis}, or may")
+    if not _crops(node):
+        return ChannelMap(at.axis)
+    reason = Refusal("nonzero_padding", f"{node.description} extrapolates a constant")
+    if node.attrs.get("extrapolation_value", 0.0):
+        raise Refused.of(reason)
+    return ChannelMap(at.axis, limits=((Limit.NO_SHIFT, reason),))
+
+
+def _crops(node: Node) -> bool:
+    return text_of(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+
+
+def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
+    """Return whether a Resize is known to leave the elements along `axis` as they are."""
+    before, after = input_shape(node), shape_of(node.output.type)
+    if before is None:
+        return False
+    axes = integers_of(node, "axes", MANY, constants)
+    if axes and axis not in [a % len(before) for a in axes]:
+        return True
+    if axes or (_crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants))):
+        return False
+    if node.input(3) is not None:
+        if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+            return False  # one scale for all axes, whatever extents it rounds to
+        return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
+    # An extent that stays does not prove a scale of one: 3 * 1.3 is rounded to 3, too.
+    scales = _scales(node, constants)
+    return scales is not None and len(scales) == len(before) and scales[axis] == 1
+
+
+def _scales(node: Node, constants: Constants) -> tuple[float, ...] | None:
+    """Return the scales of a Resize or Upsample, None where they are unknown."""
+    found = node.attrs.get("scales")
+    if isinstance(found, tuple):
+        return tuple(float(item) for item in found if isinstance(item, float | int))
+    array = constants.array(node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2))
+    return None if array is None else tuple(float(item) for item in array.ravel())
+
+
+def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:
+    """Return whether the region of interest has the whole of `axis`."""
+    roi = constants.array(node.input(1))
+    return roi is not None and roi.size == 2 * rank and roi.ravel()[axis] == 0 and roi.ravel()[rank + axis] == 1
+
+
 _MOVES = frozenset({Trait.MOVES})
 _AVERAGES = frozenset({Trait.AVERAGES})
 
 ROWS = (
-    OpInfo("take", (2, 2), infer_take, evaluate_take, onnx="Gather", attrs={"axis": integer}, traits=_MOVES),
+    OpInfo(
+        "take",
+        (2, 2),
+        infer_take,
+        evaluate_take,
+        onnx="Gather",
+        attrs={"axis": integer},
+        traits=_MOVES,
+        channels=taken_channels,
+    ),
     OpInfo(
         "concatenate",
         (1, MANY),
@@ -155,6 +400,7 @@ ROWS = (
         onnx="Slice",
         attrs={"axes": integers, "ends": integers, "starts": integers},
         traits=_MOVES,
+        channels=sliced_channels,
     ),
     OpInfo(
         "split",
@@ -164,9 +410,10 @@ ROWS = (
         attrs={"axis": integer, "num_outputs": integer},
         max_results=1 << 31,
         traits=_MOVES,
+        channels=split_channels,
     ),
-    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", traits=_MOVES),
-    OpInfo("nn.pad", (1, 4), infer_pad, onnx="Pad", attrs={"pads": integers}),
+    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", traits=_MOVES, channels=tiled_channels),
+    OpInfo("nn.pad", (1, 4), infer_pad, onnx="Pad", attrs={"pads": integers}, channels=padded_channels),
     OpInfo(
         "image.resize",
         (1, 4),
@@ -175,8 +422,25 @@ ROWS = (
         since=10,
         attrs={"axes": integers, "exclude_outside": integer},
         traits=_AVERAGES | {Trait.HEAVY},
+        channels=resized_channels,
     ),
-    OpInfo("nn.upsampling", (1, 2), infer_resize, onnx="Upsample", traits=_AVERAGES),
-    OpInfo("nn.depth_to_space", (1, 1), dtype_only, onnx="DepthToSpace", attrs={"blocksize": integer}, traits=_MOVES),
-    OpInfo("nn.space_to_depth", (1, 1), dtype_only, onnx="SpaceToDepth", attrs={"blocksize": integer}, traits=_MOVES),
+    OpInfo("nn.upsampling", (1, 2), infer_resize, onnx="Upsample", traits=_AVERAGES, channels=resized_channels),
+    OpInfo(
+        "nn.depth_to_space",
+        (1, 1),
+        dtype_only,
+        onnx="DepthToSpace",
+        attrs={"blocksize": integer},
+        traits=_MOVES,
+        channels=depth_to_space_channels,
+    ),
+    OpInfo(
+        "nn.space_to_depth",
+        (1, 1),
+        dtype_only,
+        onnx="SpaceToDepth",
+        attrs={"blocksize": integer},
+        traits=_MOVES,
+        channels=space_to_depth_channels,
+    ),
 )

@@ -47,6 +47,23 @@ def is_given(node: Node, name: str, index: int) -> bool:
     return name in node.attrs or node.input(index) is not None
 
 
+def integers_of(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...] | None:
+    """Return the integers of attribute `name` or input `index`, none where they are not given, None where unknown."""
+    return listed(node, name, index, constants) if is_given(node, name, index) else ()
+
+
+def number_of(node: Node, name: str, index: int, constants: Constants, default: float) -> float | None:
+    """Return the number of attribute `name` or input `index` in float64, None where it is unknown."""
+    found = node.attrs.get(name)
+    if found is not None:
+        return float(found) if isinstance(found, float | int) else None
+    value = node.input(index)
+    if value is None:
+        return default
+    array = constants.array(value)
+    return None if array is None or array.size != 1 else float(array.ravel()[0])
+
+
 def integer_of(node: Node, name: str, default: int) -> int:
     """Return an integer attribute."""
     found = node.attrs.get(name, default)

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..graph import Node
 from ..tensor import Array
+from .channel_map import rectified_channels
 from .evaluation import NotEvaluable, operand
 from .inference import same
-from .row import Check, Function, Inputs, MakeFunction, OpInfo, Trait, integer, number, text_of
+from .row import Channels, Check, Function, Inputs, MakeFunction, OpInfo, Trait, integer, number, text_of
 
 SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 """ONNX's defaults for alpha and gamma."""
@@ -76,7 +77,7 @@ def _hard_sigmoid(node: Node) -> Function:
 
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
 _KEPT = frozenset({Trait.KEPT_UNREAD})
-_RECTIFIER = frozenset({Trait.ELEMENTWISE, Trait.RECTIFIER})
+_RECTIFIER = frozenset({Trait.ELEMENTWISE, Trait.RECTIFIER, Trait.SEVERAL_AXES})
 _POSITIVE = frozenset({Trait.ELEMENTWISE, Trait.NOT_NEGATIVE})
 
 
@@ -87,10 +88,13 @@ def _row(
     *numbers: str,
     since: int = 1,
     traits: frozenset[Trait] = _ELEMENTWISE | _KEPT,
+    channels: Channels | None = None,
 ) -> OpInfo:
     """Make the row of an operator with one operand, whose attributes are `numbers`."""
     attrs: dict[str, Check] = dict.fromkeys(numbers, number)
-    return OpInfo(name, (1, 1), same, onnx=onnx, since=since, attrs=attrs, function=function, traits=traits)
+    return OpInfo(
+        name, (1, 1), same, onnx=onnx, since=since, attrs=attrs, function=function, traits=traits, channels=channels
+    )
 
 
 def _along_axis(name: str, onnx: str, *integers: str, since: int = 1) -> OpInfo:
@@ -98,10 +102,25 @@ def _along_axis(name: str, onnx: str, *integers: str, since: int = 1) -> OpInfo:
 
 
 ROWS = (
-    _row("nn.relu", "Relu", traits=_RECTIFIER | {Trait.NOT_NEGATIVE}),
-    _row("nn.leaky_relu", "LeakyRelu", None, "alpha", traits=_RECTIFIER),
-    OpInfo("nn.prelu", (2, 2), same, onnx="PRelu", traits=frozenset({Trait.BROADCASTS, Trait.RECTIFIER})),
-    OpInfo("abs", (1, 1), same, evaluate_abs, onnx="Abs", traits=_POSITIVE),
+    _row("nn.relu", "Relu", traits=_RECTIFIER | {Trait.NOT_NEGATIVE}, channels=rectified_channels),
+    _row("nn.leaky_relu", "LeakyRelu", None, "alpha", traits=_RECTIFIER, channels=rectified_channels),
+    OpInfo(
+        "nn.prelu",
+        (2, 2),
+        same,
+        onnx="PRelu",
+        traits=frozenset({Trait.BROADCASTS, Trait.RECTIFIER, Trait.SEVERAL_AXES}),
+        channels=rectified_channels,
+    ),
+    OpInfo(
+        "abs",
+        (1, 1),
+        same,
+        evaluate_abs,
+        onnx="Abs",
+        traits=_POSITIVE | {Trait.SEVERAL_AXES},
+        channels=rectified_channels,
+    ),
     OpInfo("clip", (1, 3), same, onnx="Clip", traits=_ELEMENTWISE),
     _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_POSITIVE),
     _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_POSITIVE | _KEPT),

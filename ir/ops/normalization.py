@@ -6,9 +6,10 @@ import numpy as np
 
 from ...support.errors import ModelError
 from ..graph import Node, Value
-from ..provenance import Refusal
+from ..provenance import Refusal, Refused
 from ..tensor import Array, Tensor, to_float64
 from ..types import F64, TensorType, shape_of
+from .channel_map import ChannelAxis, ChannelMap, same_channels
 from .evaluation import NotEvaluable, identity, operand
 from .inference import Types, input_shape, same
 from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, real
@@ -110,6 +111,14 @@ def is_inference_dropout(node: NodeView) -> Refusal | None:
 
 _LAYER = frozenset({Trait.ABSORBS})
 
+
+def dropout_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Dropout in inference: op(x) = x; the mask, if it is read, belongs to the data."""
+    if at.of_data and any(value.users for value in node.outputs[1:]):
+        raise Refused("unsupported_op", f"{node.description}: its mask is read")
+    return same_channels(node, at, constants)
+
+
 ROWS = (
     OpInfo(
         "nn.batch_norm",
@@ -137,7 +146,8 @@ ROWS = (
         when=is_inference_dropout,
         attrs={"is_test": integer},
         max_results=2,
-        traits=frozenset({Trait.ELEMENTWISE, Trait.MOVES}),
+        traits=frozenset({Trait.ELEMENTWISE, Trait.MOVES, Trait.SEVERAL_AXES}),
+        channels=dropout_channels,
     ),
     OpInfo("nn.instance_norm", (3, 3), same, onnx="InstanceNormalization", attrs={"epsilon": real}, traits=_LAYER),
     OpInfo(

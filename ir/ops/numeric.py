@@ -11,9 +11,10 @@ import numpy as np
 from ..graph import Node
 from ..provenance import Refusal
 from ..tensor import Array
+from .channel_map import ChannelAxis, ChannelMap
 from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
 from .inference import broadcast, elementwise, same
-from .row import MANY, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
+from .row import MANY, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
 
 LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 """Attributes that operators with two operands have before opset 7."""
@@ -104,12 +105,26 @@ def _arithmetic(
     )
 
 
+def negated_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Neg: -(s x + t) = s (-x) - t."""
+    return ChannelMap(at.axis, factor=-1.0)
+
+
 ROWS = (
     _arithmetic("multiply", "Mul", binary(np.multiply, wide=True), "mul", *_EXACT, wide=1),
     _arithmetic("add", "Add", binary(np.add, wide=True), "add", *_EXACT, Trait.COMBINES, Trait.SUM, wide=1),
     _arithmetic("subtract", "Sub", binary(np.subtract), "sub", *_EXACT, Trait.COMBINES, Trait.SUM),
     _arithmetic("divide", "Div", evaluate_divide, "div"),
-    OpInfo("negative", (1, 1), same, unary(np.negative), onnx="Neg", affine="neg", traits=_ELEMENTWISE),
+    OpInfo(
+        "negative",
+        (1, 1),
+        same,
+        unary(np.negative),
+        onnx="Neg",
+        affine="neg",
+        traits=_ELEMENTWISE,
+        channels=negated_channels,
+    ),
     OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt", traits=_ELEMENTWISE),
     OpInfo("reciprocal", (1, 1), same, unary(_reciprocal), onnx="Reciprocal", traits=_ELEMENTWISE),
     OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor", traits=_ELEMENTWISE),

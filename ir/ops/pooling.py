@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ..graph import Node
+from ..provenance import Refusal, Refused
 from ..types import Dim, TensorType
+from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .inference import Types, input_dtype, input_shape, listed
 from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
-from .views import window_of
+from .views import may_read_padding, window_of
 
 _WINDOW = {
     "ceil_mode": integer,
@@ -37,11 +39,58 @@ def infer_global_pool(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, None if shape is None else (*shape[:2], *(1,) * (len(shape) - 2))),)
 
 
+def _pooled(node: Node, at: ChannelAxis, *limits: tuple[Limit, Refusal | None]) -> ChannelMap:
+    if at.axis is not None and at.axis > 1:
+        raise Refused("axis_mismatch", f"{node.description} pools along axis {at.axis}")
+    return ChannelMap(at.axis, limits=limits)
+
+
+def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """MaxPool: max(s x + t) = s max(x) + t for s >= 0, and s > 0 keeps the indices, too.
+
+    The padding never wins, so a shift passes.
+    """
+    found = _pooled(node, at, NO_NEGATIVE_SCALE)
+    if at.result != 0:
+        raise Refused("unsupported_op", f"{node.description}: its indices are integers")
+    if any(value.users for value in node.outputs[1:]):
+        reason = Refusal("negative_scale", f"{node.description}: its indices are read, and a scale is zero")
+        return found.limited(NO_NEGATIVE_SCALE, (Limit.NO_ZERO_SCALE, reason))
+    return found
+
+
+def average_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """AveragePool: any scale passes; a shift where the weights of every window add up to one."""
+    if averages_data_only(node):
+        return _pooled(node, at)
+    reason = Refusal("nonzero_padding", f"{node.description}: zeros in the padding count, which a shift is not")
+    return _pooled(node, at, (Limit.NO_SHIFT, reason))
+
+
+def norm_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """LpPool: the norm of s x is s times the norm of x for s >= 0."""
+    return _pooled(node, at, NO_SHIFT, NO_NEGATIVE_SCALE)
+
+
+def averages_data_only(node: Node) -> bool:
+    """Return whether an average pool divides each window by the number of elements that it has.
+
+    Where padding counts, so does the padding that `ceil_mode` adds at the end; runtimes disagree on the divisor there.
+    """
+    if node.op == "nn.global_avg_pool" or not node.attrs.get("count_include_pad", 0):
+        return True
+    kernel = node.attrs.get("kernel_shape")
+    window = kernel if isinstance(kernel, tuple) else None
+    return not may_read_padding(node, window) and not node.attrs.get("ceil_mode", 0)  # type: ignore[arg-type]
+
+
 _AVERAGE = frozenset({Trait.AVERAGES})
 _EXTREMUM = frozenset({Trait.EXTREMUM})
 
 ROWS = (
-    OpInfo("nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW, traits=_EXTREMUM),
+    OpInfo(
+        "nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW, traits=_EXTREMUM, channels=max_pool_channels
+    ),
     OpInfo(
         "nn.avg_pool",
         (1, 1),
@@ -49,9 +98,33 @@ ROWS = (
         onnx="AveragePool",
         attrs={**_WINDOW, "count_include_pad": integer},
         traits=_AVERAGE,
+        channels=average_pool_channels,
     ),
-    OpInfo("nn.lp_pool", (1, 1), infer_pool, onnx="LpPool", attrs={**_WINDOW, "p": integer}),
-    OpInfo("nn.global_max_pool", (1, 1), infer_global_pool, onnx="GlobalMaxPool", traits=_EXTREMUM),
-    OpInfo("nn.global_avg_pool", (1, 1), infer_global_pool, onnx="GlobalAveragePool", traits=_AVERAGE),
-    OpInfo("nn.global_lp_pool", (1, 1), infer_global_pool, onnx="GlobalLpPool", attrs={"p": integer}),
+    OpInfo(
+        "nn.lp_pool", (1, 1), infer_pool, onnx="LpPool", attrs={**_WINDOW, "p": integer}, channels=norm_pool_channels
+    ),
+    OpInfo(
+        "nn.global_max_pool",
+        (1, 1),
+        infer_global_pool,
+        onnx="GlobalMaxPool",
+        traits=_EXTREMUM,
+        channels=max_pool_channels,
+    ),
+    OpInfo(
+        "nn.global_avg_pool",
+        (1, 1),
+        infer_global_pool,
+        onnx="GlobalAveragePool",
+        traits=_AVERAGE,
+        channels=average_pool_channels,
+    ),
+    OpInfo(
+        "nn.global_lp_pool",
+        (1, 1),
+        infer_global_pool,
+        onnx="GlobalLpPool",
+        attrs={"p": integer},
+        channels=norm_pool_channels,
+    ),
 )

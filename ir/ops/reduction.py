@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...support.record import replaced
 from ..graph import Node
+from ..provenance import Refusal, Refused
 from ..tensor import Array, round_to
-from ..types import TensorType, dtype_of
+from ..types import ELEMENT_COUNT_LIMIT, TensorType, dtype_of, element_count
+from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .evaluation import NotEvaluable, listed_operand, operand
-from .inference import Types, input_dtype, input_shape, integer_of, is_given, listed, normal_axes
-from .row import Constants, Evaluate, Inputs, OpInfo, Trait, integer, integers
+from .inference import Types, input_dtype, input_shape, integer_of, integers_of, is_given, listed, normal_axes
+from .row import Channels, Constants, Evaluate, Inputs, OpInfo, Trait, integer, integers
 
 
 def infer_reduction(node: Node, constants: Constants) -> Types:
@@ -59,19 +62,88 @@ def _norm(order: int) -> Callable[..., Array]:
     return norm
 
 
-def _row(name: str, onnx: str, function: Callable[..., Array], *traits: Trait, of_integers: bool = False) -> OpInfo:
+def _row(
+    name: str, onnx: str, function: Callable[..., Array], channels: Channels, *traits: Trait, of_integers: bool = False
+) -> OpInfo:
     evaluate = _reduction(function, of_integers=of_integers)
     attrs = {"axes": integers, "keepdims": integer, "noop_with_empty_axes": integer}
     return OpInfo(
-        name, (1, 2), infer_reduction, evaluate, onnx=onnx, attrs=attrs, traits=frozenset({Trait.REDUCES, *traits})
+        name,
+        (1, 2),
+        infer_reduction,
+        evaluate,
+        onnx=onnx,
+        attrs=attrs,
+        channels=channels,
+        traits=frozenset({Trait.REDUCES, *traits}),
     )
 
 
+def reduced_axes(node: Node, constants: Constants) -> tuple[tuple[int, ...], int]:
+    """Return the axes that a reduction reduces, counted from the left, and the rank of its data."""
+    before = input_shape(node)
+    axes = integers_of(node, "axes", 1, constants)
+    if before is None:
+        raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
+    if axes is None:
+        raise Refused("non_constant_params", f"{node.description}: its axes are not constant")
+    rank = len(before)
+    if not axes and not node.attrs.get("noop_with_empty_axes", 0):
+        axes = tuple(range(rank))
+    if not all(-rank <= axis < rank for axis in axes):
+        raise Refused("non_constant_params", f"{node.description}: its data has no such axes")
+    return tuple(sorted(axis % rank for axis in axes)), rank
+
+
+def _reduced(node: Node, at: ChannelAxis, constants: Constants, *limits: tuple[Limit, Refusal | None]) -> ChannelMap:
+    reduced, rank = reduced_axes(node, constants)
+    axis = None
+    if at.axis is not None:
+        axes = [None if axis in reduced else axis for axis in range(rank)]
+        if not node.attrs.get("keepdims", 1):
+            axes = [axis for axis in axes if axis is not None]
+        axis = at.on_other_side(axes, node)
+        if axis is None:
+            raise Refused("axis_mismatch", f"{node.description} reduces the channels")
+    return ChannelMap(axis, limits=limits)
+
+
+def extremum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """ReduceMax, ReduceMin: max(s x + t) = s max(x) + t for s >= 0."""
+    return _reduced(node, at, constants, NO_NEGATIVE_SCALE)
+
+
+def mean_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """ReduceMean: the mean of s x + t is s times the mean of x, plus t."""
+    return _reduced(node, at, constants)
+
+
+def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """ReduceSum: the sum of s x + t over n terms is s times the sum of x, plus n t."""
+    found = _reduced(node, at, constants)
+    shape = input_shape(node)
+    assert shape is not None
+    axes, _ = reduced_axes(node, constants)
+    terms = [shape[axis] for axis in axes]
+    numbers = [dim for dim in terms if isinstance(dim, int)]
+    count = element_count(numbers)
+    if len(numbers) < len(terms) or not 0 < count < ELEMENT_COUNT_LIMIT:
+        return found.limited(
+            (Limit.NO_SHIFT, Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"))
+        )
+    return replaced(found, factor=float(count))
+
+
+def norm_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """ReduceL1, ReduceL2: the norm of s x is s times the norm of x for s >= 0."""
+    return _reduced(node, at, constants, NO_NEGATIVE_SCALE, NO_SHIFT)
+
+
 ROWS = (
-    _row("max", "ReduceMax", np.max, Trait.EXTREMUM, of_integers=True),
-    _row("min", "ReduceMin", np.min, Trait.EXTREMUM, of_integers=True),
-    _row("mean", "ReduceMean", np.mean, Trait.AVERAGES),
-    _row("sum", "ReduceSum", np.sum, of_integers=True),
-    _row("reduce_l1", "ReduceL1", _norm(1)),
-    _row("reduce_l2", "ReduceL2", _norm(2)),
+    _row("max", "ReduceMax", np.max, extremum_channels, Trait.EXTREMUM, of_integers=True),
+    _row("min", "ReduceMin", np.min, extremum_channels, Trait.EXTREMUM, of_integers=True),
+    _row("mean", "ReduceMean", np.mean, mean_channels, Trait.AVERAGES),
+    _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True),
+    _row("reduce_l1", "ReduceL1", _norm(1), norm_channels),
+    _row("reduce_l2", "ReduceL2", _norm(2), norm_channels),
 )

@@ -7,9 +7,10 @@ from math import prod
 import numpy as np
 
 from ..graph import Node
-from ..provenance import Refusal
+from ..provenance import Refusal, Refused
 from ..tensor import Array, numpy_dtype, round_to
-from ..types import DTYPES, ELEMENT_COUNT_LIMIT, Dim, DType, Shape, TensorType, dtype_of, element_count
+from ..types import DTYPES, ELEMENT_COUNT_LIMIT, Dim, DType, Shape, TensorType, dtype_of, element_count, shape_of
+from .channel_map import ChannelAxis, ChannelMap, is_extent, same_channels, unknown_shape
 from .evaluation import NotEvaluable, identity, listed_operand, operand
 from .inference import (
     Types,
@@ -141,6 +142,16 @@ def evaluate_flatten(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (data.reshape(prod(data.shape[:axis]), prod(data.shape[axis:])),)
 
 
+def reshaped_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Reshape, Flatten, Squeeze, Unsqueeze: the row-major order of the elements stays."""
+    if at.axis is None:
+        return ChannelMap()
+    before, after = input_shape(node), shape_of(node.output.type)
+    if before is None or after is None:
+        raise unknown_shape(node)
+    return ChannelMap(shapes=(before, after))
+
+
 def infer_transpose(node: Node, constants: Constants) -> Types:
     """Infer the permuted shape; without `perm` the axes are reversed."""
     dtype, shape, perm = input_dtype(node), input_shape(node), node.attrs.get("perm")
@@ -172,6 +183,33 @@ def permutation(node: Node) -> tuple[int, ...] | None:
 def has_numeric_target(node: NodeView) -> Refusal | None:
     """Refuse opsets below 6, where `to` is a name."""
     return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
+
+
+def transposed_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Transpose: axis a of the result is axis perm[a] of the data."""
+    if at.axis is None:
+        return ChannelMap()
+    perm = permutation(node)
+    if perm is None:
+        raise unknown_shape(node)
+    return ChannelMap(permutation=perm)
+
+
+def expanded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
+    """Expand: channels of the data are channels of the result; copies of one channel are none of the data."""
+    if at.axis is None:
+        return ChannelMap()
+    before, after = input_shape(node), shape_of(node.output.type)
+    if before is None or after is None:
+        raise unknown_shape(node)
+    added = len(after) - len(before)
+    if at.of_data:
+        if not is_extent(after, at.axis + added, at.count):
+            raise unknown_shape(node)
+        return ChannelMap(at.axis + added)
+    if not is_extent(before, at.axis - added, at.count):
+        raise Refused("axis_mismatch", f"{node.description}: the channels are copies")
+    return ChannelMap(at.axis - added)
 
 
 def infer_cast(node: Node, constants: Constants) -> Types:
@@ -236,11 +274,20 @@ def evaluate_broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
 _EXACT_MOVE = frozenset({Trait.EXACT_AT_RUNTIME, Trait.MOVES})
-_RESHAPES = _EXACT_MOVE | {Trait.RESHAPES}
+_SEVERAL_AXES = frozenset({Trait.SEVERAL_AXES})
+_RESHAPES = _EXACT_MOVE | {Trait.RESHAPES, Trait.SEVERAL_AXES}
 _AXES = {"axes": integers}
 
 ROWS = (
-    OpInfo("identity", (1, 1), same, identity, onnx="Identity", traits=_EXACT_MOVE | _ELEMENTWISE),
+    OpInfo(
+        "identity",
+        (1, 1),
+        same,
+        identity,
+        onnx="Identity",
+        traits=_EXACT_MOVE | _ELEMENTWISE | _SEVERAL_AXES,
+        channels=same_channels,
+    ),
     OpInfo("cast", (1, 1), infer_cast, evaluate_cast, onnx="Cast", when=has_numeric_target, traits=_ELEMENTWISE),
     OpInfo(
         "cast_like",
@@ -260,6 +307,7 @@ ROWS = (
         onnx="Reshape",
         attrs={"allowzero": integer},
         traits=_RESHAPES,
+        channels=reshaped_channels,
     ),
     OpInfo(
         "expand_dims",
@@ -269,8 +317,18 @@ ROWS = (
         onnx="Unsqueeze",
         attrs=_AXES,
         traits=_RESHAPES,
+        channels=reshaped_channels,
     ),
-    OpInfo("squeeze", (1, 2), infer_squeeze, evaluate_squeeze, onnx="Squeeze", attrs=_AXES, traits=_RESHAPES),
+    OpInfo(
+        "squeeze",
+        (1, 2),
+        infer_squeeze,
+        evaluate_squeeze,
+        onnx="Squeeze",
+        attrs=_AXES,
+        traits=_RESHAPES,
+        channels=reshaped_channels,
+    ),
     OpInfo(
         "nn.batch_flatten",
         (1, 1),
@@ -279,6 +337,7 @@ ROWS = (
         onnx="Flatten",
         attrs={"axis": integer},
         traits=_RESHAPES,
+        channels=reshaped_channels,
     ),
     OpInfo(
         "transpose",
@@ -287,9 +346,17 @@ ROWS = (
         evaluate_transpose,
         onnx="Transpose",
         attrs={"perm": integers},
-        traits=_EXACT_MOVE,
+        traits=_EXACT_MOVE | _SEVERAL_AXES,
+        channels=transposed_channels,
     ),
     OpInfo(
-        "broadcast_to", (2, 2), infer_broadcast_to, evaluate_broadcast_to, onnx="Expand", since=8, traits=_EXACT_MOVE
+        "broadcast_to",
+        (2, 2),
+        infer_broadcast_to,
+        evaluate_broadcast_to,
+        onnx="Expand",
+        since=8,
+        traits=_EXACT_MOVE,
+        channels=expanded_channels,
     ),
 )

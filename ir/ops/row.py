@@ -14,6 +14,7 @@ from ..graph import Node, Value
 from ..provenance import Refusal
 from ..tensor import Array
 from ..types import Type
+from .channel_map import ChannelAxis, ChannelMap
 
 
 class Constants(Protocol):
@@ -49,6 +50,12 @@ MakeFunction = Callable[[Node], Function]
 Condition = Callable[[NodeView], Refusal | None]
 """Return why an ONNX node is not the in-house operator, None where it is."""
 
+Channels = Callable[[Node, ChannelAxis, Constants], ChannelMap]
+"""Return where the channels of the data or of a result are on the other side of a node.
+
+Raises Refused where that is unknown, or the channels are none there.
+"""
+
 Check = Callable[[Attribute], bool]
 """Return whether an attribute has a value of the right kind and range."""
 
@@ -77,6 +84,8 @@ class Trait(Enum):
     AVERAGES = "each element of its result is a weighted mean of elements of its data"
     EXTREMUM = "each element of its result is the greatest or least of some elements of its data"
 
+    SEVERAL_AXES = "the channels of its data may lie on several axes"
+
     EXACT_AT_RUNTIME = "a runtime computes it to the same bits as irc"
     EVALUATED_FOR_INTEGERS = "irc evaluates it for integers only"
     ATOMIC = "neither folded nor merged with an equal one: a payload, or a BatchNormalization that may come back"
@@ -104,7 +113,7 @@ class OpInfo:
     - `function` makes the real function that the operator computes on each element, up to rounding.
     - `affine` is the kind under which fold maps list the operator where it is an affine: mul, add, sub, div, ...
     - A `pure` operator may be erased where nobody reads its results.
-    - `channels` is reserved for how a channel passes from input to output.
+    - `channels` states how channels pass from the first operand to the results.
     """
 
     name: str
@@ -123,7 +132,7 @@ class OpInfo:
     affine: str = ""
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
-    channels: Callable[[Node], object] | None = None
+    channels: Channels | None = None
 
     @lazy
     def is_erasable(self) -> bool:

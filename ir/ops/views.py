@@ -91,9 +91,14 @@ class Window:
         return (padded - self.reach(axis, 1, kernel)) // self.strides[axis] + 1
 
 
+def auto_pad_of(node: Node) -> str:
+    """Return the attribute `auto_pad`: NOTSET, VALID, SAME_UPPER or SAME_LOWER."""
+    return text_of(node, "auto_pad", "NOTSET") or "NOTSET"
+
+
 def window_of(node: Node, rank: int) -> Window | None:
     """Return the window of a convolution or pool over `rank` spatial axes, None where its attributes do not fit."""
-    auto_pad = text_of(node, "auto_pad", "NOTSET") or "NOTSET"
+    auto_pad = auto_pad_of(node)
     zeros = (0,) * (2 * rank)
     pads = _integers(node, "pads", zeros) if auto_pad == "NOTSET" else zeros if auto_pad == "VALID" else None
     strides, dilations = (_integers(node, name, (1,) * rank) for name in ("strides", "dilations"))
@@ -119,3 +124,36 @@ def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
     dims: tuple[Dim, ...] = () if shape is None else shape[2:]
     numbers = tuple(dim for dim in dims if isinstance(dim, int))
     return numbers if len(numbers) == rank == len(dims) else None
+
+
+def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the pads of a convolution, all beginnings and then all ends; None where they depend on unknown extents."""
+    window = window_of(node, len(kernel))
+    return None if window is None else window.padding(spatial_extents(node, len(kernel)), kernel)
+
+
+def may_read_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
+    """Return whether windows of `kernel` elements may reach beyond the border of the data.
+
+    `auto_pad` SAME pads as much as ceil(extent / stride) windows need, which is nothing for windows of one element.
+    """
+    mode = auto_pad_of(node)
+    if mode == "VALID":
+        return False
+    if mode == "NOTSET":
+        pads = node.attrs.get("pads", ())
+        return not isinstance(pads, tuple) or any(pads)
+    window = None if kernel is None else window_of(node, len(kernel))
+    if kernel is None or window is None:
+        return True
+    data = node.input(0)
+    shape = None if data is None else shape_of(data.type)
+    sizes = shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
+    for i, (size, extent) in enumerate(zip(sizes, kernel, strict=True)):
+        if extent == 1:
+            continue
+        if not (isinstance(size, int) and isinstance(extent, int)):
+            return True
+        if window.reach(i, -(-size // window.strides[i]), extent) > size:
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""What a channel affine is, and what can be done to it on the way through a graph."""
+"""Channel affines, and the operations on them that rules need."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ONE, _ZERO = np.ones(()), np.zeros(())
 
 
 def _is_constant(vector: Array) -> bool:
-    """Whether all numbers of a vector are the same, and there are some."""
+    """Return whether a vector has elements and all of them are equal."""
     return bool(vector.size and vector[0] == vector[-1] and (vector == vector[0]).all())
 
 
 @record
 class Stage:
-    """One link of a chain of affines: float64 `scale` and `shift`, [C] or [].
+    """One affine of a chain: float64 `scale` and `shift`, [C] or [].
 
-    A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not cancel where
-    scale * x + shift would. `origins` are the imported nodes that the link comes from.
+    A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not cancel where scale * x
+    + shift would. `origins` are the imported nodes that the stage comes from.
     """
 
     scale: Array
@@ -41,18 +41,18 @@ class Stage:
     origins: tuple[int, ...] = ()
 
     def apply(self, x: Array) -> Array:
-        """The affine of float64 `x`, whose last axis has the channels."""
+        """Return the affine of float64 `x`, whose last axis has the channels."""
         with np.errstate(all="ignore"):
             if self.mean is not None and self.beta is not None:
                 return np.asarray((x - self.mean) * self.scale + self.beta)
             return np.asarray(x * self.scale + self.shift)
 
     def arrays(self) -> tuple[Array, ...]:
-        """All numbers of the stage."""
+        """Return all numbers of the stage."""
         return tuple([part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None])
 
     def map(self, function: Callable[[Array], Array]) -> Stage:
-        """The stage with `function` applied to every vector of it; scalars stand for any channel and stay."""
+        """Return the stage with `function` applied to every vector of it. Scalars stand for any channel and stay."""
 
         def mapped(array: Array | None) -> Array | None:
             return array if array is None or array.ndim == 0 else function(array)
@@ -62,11 +62,11 @@ class Stage:
         return Stage(scale, shift, mapped(self.mean), mapped(self.beta), self.origins)
 
     def unshifted(self) -> Stage:
-        """The scale alone."""
+        """Return the scale alone."""
         return Stage(self.scale, np.zeros_like(self.scale), origins=self.origins)
 
     def rescaled_data(self, factor: float) -> Stage:
-        """The stage that acts on x where this one acts on factor * x, so that factor * A'(x) = A(factor * x)."""
+        """Return the stage A' with factor * A'(x) = A(factor * x), where A is this one."""
         mean = None if self.mean is None else self.mean / factor
         beta = None if self.beta is None else self.beta / factor
         return Stage(self.scale, self.shift / factor, mean, beta, self.origins)
@@ -87,12 +87,12 @@ class Affine:
 
     @lazy
     def scale(self) -> Array:
-        """What the data are multiplied by."""
+        """The scale of the whole chain."""
         return self._numbers[0]
 
     @lazy
     def shift(self) -> Array:
-        """What becomes of zero."""
+        """The shift of the whole chain, which is its value at zero."""
         return self._numbers[1]
 
     @lazy
@@ -111,7 +111,7 @@ class Affine:
 
     @staticmethod
     def of(axis: int | None, stages: Sequence[Stage], extents: tuple[int, ...] = ()) -> Affine:
-        """The affine of these stages, uniform where all its vectors are constant."""
+        """Return the affine of these stages, uniform where all its vectors are constant."""
         vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
         if all(map(_is_constant, vectors)):
             return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))
@@ -122,9 +122,7 @@ class Affine:
 
     @staticmethod
     def of_each(stages: Sequence[tuple[int | None, Stage]]) -> list[Affine]:
-        """`of`, for stages that each are an affine of their own. What is asked of every affine is found together for
-        those with as many channels.
-        """
+        """Return `of` for each stage alone. Affines with the same number of channels are computed together."""
         alike: dict[tuple[int, bool], list[int]] = {}
         for i, (axis, stage) in enumerate(stages):
             shapes = {array.shape for array in stage.arrays()}
@@ -132,18 +130,22 @@ class Affine:
             if axis is not None and not shapes and len(shape) == 1 and shape[0]:
                 alike.setdefault((shape[0], stage.mean is not None), []).append(i)
         found: dict[int, Affine] = {}
-        for places in alike.values():
-            found.update(zip(places, _together([stages[i] for i in places]), strict=True))
+        for positions in alike.values():
+            found.update(zip(positions, _together([stages[i] for i in positions]), strict=True))
         return [found[i] if i in found else Affine.of(axis, [stage]) for i, (axis, stage) in enumerate(stages)]
 
     @staticmethod
     def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:
-        """The affine of these numbers, in one stage."""
+        """Return the affine of these numbers, in one stage."""
         return Affine.of(axis, [Stage(scale, shift, origins=tuple(origins))])
+
+    def vectors(self) -> list[Array]:
+        """Return all numbers per channel, which are the vectors of its stages."""
+        return [array for stage in self.stages for array in stage.arrays() if array.ndim]
 
     @property
     def channels(self) -> int | None:
-        """Number of channels, None of a uniform affine."""
+        """Number of channels, None for a uniform affine."""
         return None if self.axis is None else int(self.scale.shape[0])
 
     @lazy
@@ -167,47 +169,50 @@ class Affine:
         return all_finite(self.scale) and all_finite(self.shift)
 
     def apply(self, x: Array) -> Array:
-        """The affine of float64 `x`, whose last axis has the channels, stage by stage."""
+        """Return the affine of float64 `x`, whose last axis has the channels, stage by stage."""
         for stage in self.stages:
             x = stage.apply(x)
         return x
 
     def apply_along(self, x: Array) -> Array:
-        """The affine of `x` along its axis `axis`, an extent of 1 there being stretched; in float64."""
+        """Return the affine of `x` along its axis `axis` in float64. An extent of 1 there is broadcast."""
         x = x.astype(np.float64)
         if self.axis is None:
             return self.apply(x)
         return np.ascontiguousarray(np.moveaxis(self.apply(np.moveaxis(x, self.axis, -1)), -1, self.axis))
 
     def at(self, axis: int) -> Affine:
-        """The same numbers along another axis."""
+        """Return the same numbers along another axis."""
         return self if self.axis is None else Affine(axis, self.stages, self.extents)
 
     def map(self, axis: int, function: Callable[[Array], Array], extents: tuple[int, ...] = ()) -> Affine:
-        """The affine along `axis`, or from it on, whose vectors are `function` of the vectors of this one."""
+        """Return the affine along `axis` whose vectors are `function` of the vectors of this one."""
         if self.axis is None:
             return self
         return Affine.of(axis, [stage.map(function) for stage in self.stages], extents)
 
     def permuted(self, perm: Sequence[int]) -> Affine | None:
-        """The affine of x that this one is of y, axis i of y being axis perm[i] of x; None where axes part."""
+        """Return the affine of x for this affine of y, where axis i of y is axis perm[i] of x.
+
+        Returns None where the axes of the channels are no longer beside each other.
+        """
         if self.axis is None:
             return self
         count = len(self.extents) or 1
         if self.axis + count > len(perm):
             return None
-        places = [perm[self.axis + i] for i in range(count)]
-        first = min(places)
-        if max(places) - first + 1 != count:
+        positions = [perm[self.axis + i] for i in range(count)]
+        first = min(positions)
+        if max(positions) - first + 1 != count:
             return None
-        order = sorted(range(count), key=places.__getitem__)
+        order = sorted(range(count), key=positions.__getitem__)
         if not self.extents:
             return Affine(first, self.stages)
         extents = tuple(self.extents[i] for i in order)
         return self.map(first, lambda array: array.reshape(self.extents).transpose(order).reshape(-1), extents)
 
     def scattered(self, axis: int, extent: int, index: Array) -> Affine:
-        """Along `axis` of `extent` channels: this affine's channels at `index`, the identity elsewhere."""
+        """Return the affine along `axis` with `extent` channels: this one at `index`, the identity elsewhere."""
 
         def scatter(array: Array, neutral: float) -> Array:
             full = np.full(extent, neutral)
@@ -222,7 +227,7 @@ class Affine:
         return Affine.of(axis, [stage(old) for old in self.stages])
 
     def only_scale(self) -> Affine:
-        """Without the shift."""
+        """Return the affine without its shift."""
         return self._only_scale if self.has_shift else self
 
     @lazy
@@ -230,30 +235,30 @@ class Affine:
         return Affine.of(self.axis, [stage.unshifted() for stage in self.stages], self.extents)
 
     def only_shift(self) -> Affine:
-        """Without the scale: what remains to be added behind it."""
+        """Return the shift as an affine, to be applied after `only_scale`."""
         return self.shifting(self.shift)
 
     def shift_before(self) -> Affine:
-        """What remains to be added in front of the scale: shift / scale, 0 where the shift is 0."""
+        """Return shift / scale as an affine, to be applied before `only_scale`; 0 where the shift is 0."""
         with np.errstate(all="ignore"):
             return self.shifting(np.where(self.shift == 0, 0.0, self.shift / self.scale))
 
     def shifting(self, shift: Array) -> Affine:
-        """The addition of `shift`, in the place of this affine."""
+        """Return the addition of `shift` with the axis and origins of this affine."""
         return Affine.joined(self.axis, np.ones_like(shift), shift, self.origins)
 
     def rescaled_data(self, factor: float) -> Affine:
-        """The affine of x that this one is of factor * x: the shift is divided by `factor`."""
+        """Return the affine A' with factor * A'(x) = A(factor * x), where A is this one."""
         return Affine(self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages), self.extents)
 
     def equals(self, other: Affine) -> bool:
-        """Whether both are the same function."""
+        """Return whether both are the same function."""
         same = self.axis == other.axis and self.scale.shape == other.scale.shape
         return same and bool((self.scale == other.scale).all() and (self.shift == other.shift).all())
 
 
 def _together(stages: Sequence[tuple[int | None, Stage]]) -> Iterator[Affine]:
-    """The affines of stages whose vectors are all equally long."""
+    """Yield the affines of stages whose vectors all have the same length."""
     every = zip(*(stage.arrays() for _, stage in stages), strict=True)
     scale, *others = (np.array(arrays) for arrays in every)
     constant = np.logical_and.reduce([(array == array[:, :1]).all(axis=1) for array in (scale, *others)])

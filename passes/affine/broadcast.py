@@ -1,7 +1,7 @@
 """How an affine passes operators that combine several operands element by element, with broadcasting.
 
-Constant operands that are no affine themselves, because they vary along several axes or stand beside two dynamic
-ones, become the affine of what they were; that may make them grow to the shape of the channels.
+A constant operand that is no affine itself varies along several axes or stands beside two dynamic ones. It is replaced
+by its affine, and may grow to the shape of the channels.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from itertools import islice
 
 import numpy as np
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
+from ...ir.ops.channel_map import is_extent, unknown_shape
 from ...ir.ops.evaluation import align
 from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
@@ -21,100 +22,115 @@ from ...ir.types import shape_of
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
 from .operands import Parameters, parameter_axis
-from .transfer import Transfer, check_no_shift, check_scale_sign, is_extent, unknown_shape
+from .transfer import Transfer, check_no_shift, check_scale_sign
 
-Parts = tuple[list[tuple[int, int]], list[tuple[int, Array]]]
+Dynamic = list[tuple[int, int]]
+"""Operands by number that are computed at run time, each with its axis of channels."""
+
+Constants = list[tuple[int, Array]]
+"""Operands by number that are constant."""
 
 
-def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Parts:
-    """The dynamic operands from number `first` on, each with its axis of channels, and the constant ones.
+def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> tuple[Dynamic, Constants]:
+    """Return the dynamic operands from number `first` on, each with its axis of channels, and the constant ones.
 
-    Constants are float64 and have the rank of the result. An operand that is broadcast along the channels has none.
+    Constants are float64 and have the rank of the result. The axis is -1 for an operand that is broadcast along the
+    channels.
     """
     shape = shape_of(node.output.type)
     if shape is None and affine.axis is not None:
         raise unknown_shape(node)
-    dynamic: list[tuple[int, int]] = []
-    constants: list[tuple[int, Array]] = []
-    axis = parameter_axis(node)
+    rank = None if shape is None else len(shape)
+    dynamic: Dynamic = []
+    constants: Constants = []
     for i, value in enumerate(node.inputs[first:], start=first):
         if value is None:
-            raise Refused("unsupported_op", f"{node.label}: operand {i} is absent")
+            raise Refused("unsupported_op", f"{node.description}: operand {i} is absent")
         array = params.evaluator.exact(value)
-        rank = None if shape is None else len(shape)
         if array is not None:
-            array = array.astype(np.float64)
-            if node.op == "nn.bias_add" and affine.axis not in (None, axis):
-                raise Refused("axis_mismatch", f"{node.label}: its parameter is a vector along another axis")
-            if node.opset < 7 and has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis)):
-                raise Refused("unsupported_op", f"{node.label}: constants do not broadcast before opset 7")
-            if axis is not None and i == 1:
-                if rank is None or axis + array.ndim > rank:
-                    raise unknown_shape(node)
-                if not 0 <= axis <= rank - array.ndim:
-                    raise Refused("channel_mismatch", f"{node.label}: its parameter does not fit at axis {axis}")
-                array = align(array, axis, rank)
-            array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
-            extents = (1, affine.channels)
-            if affine.axis is not None and not any(is_extent(array.shape, affine.axis, extent) for extent in extents):
-                raise unknown_shape(node)
-            constants.append((i, array))
-            continue
-        if axis is not None and i == 1:
-            raise Refused("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
-        inner = shape_of(value.type)
-        if affine.axis is None:
-            dynamic.append((i, 0))
-            continue
-        if inner is None:
-            raise unknown_shape(node)
-        assert rank is not None
-        place = affine.axis - (rank - len(inner))
-        dynamic.append((i, place if is_extent(inner, place, affine.channels) else -1))
+            constants.append((i, _at_rank(node, affine, array.astype(np.float64), rank, is_second=i == 1)))
+        elif i == 1 and parameter_axis(node) is not None:
+            raise Refused("unsupported_attr", f"{node.description}: an operand at an axis is not constant")
+        else:
+            dynamic.append((i, _channel_axis(node, affine, value, rank)))
     return dynamic, constants
 
 
-def _check_not_stretched(node: Node, parts: Parts) -> None:
+def _at_rank(node: Node, affine: Affine, array: Array, rank: int | None, *, is_second: bool) -> Array:
+    """Return a constant operand with the rank of the result, whose channels the affine can act on."""
+    axis = parameter_axis(node)
+    if node.op == "nn.bias_add" and affine.axis not in (None, axis):
+        raise Refused("axis_mismatch", f"{node.description}: its parameter is a vector along another axis")
+    if node.opset < 7 and has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis)):
+        raise Refused("unsupported_op", f"{node.description}: constants do not broadcast before opset 7")
+    if axis is not None and is_second:
+        if rank is None or axis + array.ndim > rank:
+            raise unknown_shape(node)
+        if not 0 <= axis <= rank - array.ndim:
+            raise Refused("channel_mismatch", f"{node.description}: its parameter does not fit at axis {axis}")
+        array = align(array, axis, rank)
+    array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
+    extents = (1, affine.channels)
+    if affine.axis is not None and not any(is_extent(array.shape, affine.axis, extent) for extent in extents):
+        raise unknown_shape(node)
+    return array
+
+
+def _channel_axis(node: Node, affine: Affine, value: Value, rank: int | None) -> int:
+    """Return the axis of a dynamic operand that has the channels, -1 where it is broadcast along them."""
+    if affine.axis is None:
+        return 0
+    inner = shape_of(value.type)
+    if inner is None:
+        raise unknown_shape(node)
+    assert rank is not None
+    axis = affine.axis - (rank - len(inner))
+    return axis if is_extent(inner, axis, affine.channels) else -1
+
+
+def _check_not_stretched(node: Node, dynamic: Dynamic) -> None:
     """Refuse an operand that is broadcast along the channels: it cannot be scaled per channel."""
-    for i, axis in parts[0]:
+    for i, axis in dynamic:
         if axis < 0:
             value = node.inputs[i]
             assert value is not None
-            raise Refused("axis_mismatch", f"{node.label}: %{value.name} is, or may be, broadcast along the channels")
+            raise Refused(
+                "axis_mismatch",
+                f"{node.description}: operand {value.name!r} is, or may be, broadcast along the channels",
+            )
 
 
-def _check_not_rounding(node: Node, parts: Parts, params: Parameters) -> None:
+def _check_not_rounding(node: Node, constants: Constants, params: Parameters) -> None:
     """Refuse a sum that, with its neighbour, rounds the data to integers."""
-    for _, array in parts[1]:
+    for _, array in constants:
         check_not_rounding(node, array, params.evaluator)
 
 
 def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y; every operand takes the scale, one of them the shift, a constant
-    if there is one.
+    """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y.
+
+    Every operand takes the scale, and one of them the shift: a constant if there is one.
     """
-    parts = _parts(node, affine, params)
-    dynamic, constants = parts
+    dynamic, constants = _parts(node, affine, params)
     if affine.has_scale:
-        _check_not_stretched(node, parts)
-    _check_not_rounding(node, parts, params)
+        _check_not_stretched(node, dynamic)
+    _check_not_rounding(node, constants, params)
     scale = affine.only_scale()
     ways = []
-    places = [i for i, _ in constants] + [i for i, axis in dynamic if axis >= 0]
-    for place in places if affine.has_shift else places[:1]:
-        whole = _negated(affine) if node.op == "subtract" and place == 1 else affine
-        operands = [(i, (whole if i == place else scale).at(axis)) for i, axis in dynamic]
-        scaled = [(i, (whole if i == place else scale).apply_along(array)) for i, array in constants]
-        operands = [(i, given) for i, given in operands if given.has_scale or given.has_shift]
-        scaled = [(i, array) for i, array in scaled if i == place or affine.has_scale]
+    takers = [i for i, _ in constants] + [i for i, axis in dynamic if axis >= 0]
+    for taker in takers if affine.has_shift else takers[:1]:
+        whole = _negated(affine) if node.op == "subtract" and taker == 1 else affine
+        parts = {i: whole if i == taker else scale for i in range(len(node.inputs))}
+        operands = [(i, parts[i].at(axis)) for i, axis in dynamic if parts[i].has_scale or parts[i].has_shift]
+        scaled = [(i, parts[i].apply_along(array)) for i, array in constants if i == taker or affine.has_scale]
         ways.append(Transfer(operands=tuple(operands), constants=tuple(scaled)))
     if not ways:
-        raise Refused("axis_mismatch", f"{node.label}: no operand has the channels")
+        raise Refused("axis_mismatch", f"{node.description}: no operand has the channels")
     return ways
 
 
 def _negated(affine: Affine) -> Affine:
-    """The affine A' with -A'(y) = A(-y): the same scale, the opposite shift."""
+    """Return the affine A' with -A'(y) = A(-y): the same scale, the opposite shift."""
     return affine.rescaled_data(-1.0)
 
 
@@ -135,27 +151,29 @@ def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -
 
 
 def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Transfer]:
-    """Every operand takes the affine whole."""
-    parts = _parts(node, affine, params, first)
-    dynamic, constants = parts
-    _check_not_stretched(node, parts)
+    """Return the way in which every operand takes the whole affine."""
+    dynamic, constants = _parts(node, affine, params, first)
+    _check_not_stretched(node, dynamic)
     operands = tuple((i, affine.at(axis)) for i, axis in dynamic)
     return [Transfer(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
 
 
 def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Mul: s (x y) = (s x) y = x (s y): exactly one operand takes the scale, and has the channels; no shift passes."""
+    """Mul: s (x y) = (s x) y = x (s y); one operand that has the channels takes the scale, and no shift passes."""
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
     ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants]
     if not ways:
-        raise Refused("axis_mismatch", f"{node.label}: no operand has the channels")
+        raise Refused("axis_mismatch", f"{node.description}: no operand has the channels")
     return ways
 
 
 def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Div: s (x / y) = (s x) / y = x / (y / s); a constant denominator takes a scale without zeros. No shift passes."""
+    """Div: s (x / y) = (s x) / y = x / (y / s).
+
+    A constant denominator takes a scale without zeros. No shift passes.
+    """
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
@@ -164,12 +182,12 @@ def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
         ways += [Transfer(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
     if not ways:
-        raise Refused("axis_mismatch", f"{node.label}: the numerator has not the channels")
+        raise Refused("axis_mismatch", f"{node.description}: the numerator has not the channels")
     return ways
 
 
 def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
-    """The affine of operand `i` along the axis of the result that its channels are on."""
+    """Return the affine of an operand along the axis of the result that its channels are on."""
     (i, affine), *_ = given.items()
     value = node.inputs[i]
     assert value is not None
@@ -179,7 +197,7 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     if inner is None or shape is None:
         raise unknown_shape(node)
     if parameter_axis(node) is not None and i == 1:
-        raise Refused("unsupported_attr", f"{node.label}: an operand at an axis is not constant")
+        raise Refused("unsupported_attr", f"{node.description}: an operand at an axis is not constant")
     axis = affine.axis + len(shape) - len(inner)
     if not is_extent(shape, axis, affine.channels):
         raise unknown_shape(node)
@@ -187,33 +205,32 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
 
 
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Add, Sub, Sum: (x + t) + y = (x + y) + t; a constant y takes the shift, and lets a scale pass: (s x + t) + y =
-    s (x + (y + t) / s).
-    """
+    """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y + t) / s)."""
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.label} reads the affine on more than one path")
+        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
     moved = _pushed(node, given)
     if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
-            raise Refused("activation_between", f"{node.label}: a scale passes a sum only if all operands have it")
-    parts = _parts(node, moved, params)
-    dynamic, constants = parts
-    (place,) = given
+            raise Refused(
+                "activation_between", f"{node.description}: a scale passes a sum only if all operands have it"
+            )
+    dynamic, constants = _parts(node, moved, params)
+    (index,) = given
     if not constants or len(dynamic) > 1:
-        return Transfer(results=((0, _negated(moved) if node.op == "subtract" and place == 1 else moved),))
-    _check_not_rounding(node, parts, params)
+        return Transfer(results=((0, _negated(moved) if node.op == "subtract" and index == 1 else moved),))
+    _check_not_rounding(node, constants, params)
     if not moved.scale.all():
-        raise Refused("zero_scale", f"{node.label}: a scale is zero")
+        raise Refused("zero_scale", f"{node.description}: a scale is zero")
     takes = _shift_of_constant(moved, negated=node.op == "subtract")
     new = [(i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array)) for i, array in constants]
     if not all(np.isfinite(array).all() for _, array in new):
-        raise Refused("nonfinite", f"{node.label}: a constant divided by the scale is not finite")
+        raise Refused("nonfinite", f"{node.description}: a constant divided by the scale is not finite")
     return Transfer(results=((0, moved.only_scale()),), constants=tuple(new))
 
 
 def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
-    """What a constant y becomes: (y + shift) / scale, or (y - shift) / scale."""
+    """Return the affine of a constant y: (y + shift) / scale, or (y - shift) / scale where the sum subtracts it."""
     with np.errstate(all="ignore"):
         shift = -affine.shift if negated else affine.shift
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)
@@ -231,10 +248,10 @@ def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters
 
 def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer:
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.label} reads the affine on more than one path")
-    (place,) = given
-    check_no_shift(node, given[place])
-    if place not in allowed:
-        raise Refused("activation_between", f"{node.label}: nothing passes a denominator")
+        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+    (index,) = given
+    check_no_shift(node, given[index])
+    if index not in allowed:
+        raise Refused("activation_between", f"{node.description}: nothing passes a denominator")
     moved = _pushed(node, given)
     return Transfer(results=((0, moved),))

@@ -24,7 +24,7 @@ MAX_REMEMBERED = 1 << 22
 """Channels of the affines of one round beyond which no more are remembered for the next round."""
 
 BATCH = 1 << 10
-"""Chains that are recognised before they are tried: enough to compute together what they have in common."""
+"""Chains that are recognised before they are tried: enough to compute their common numbers together."""
 
 MIN_CHAIN = 8
 """Affines that are a chain whatever they hold."""
@@ -118,7 +118,7 @@ class ChainFinder:
         return None if first is None else Chain(self._following(first))
 
     def _prepare(self, ops: Sequence[AffineOp]) -> None:
-        """Compute together what every affine, and the layer before it, will be asked for."""
+        """Compute the numbers that every affine, and the layer before it, will be asked for, all at once."""
         affines = Affine.of_each([(op.axis, op.stage) for op in ops])
         for op, affine in zip(ops, affines, strict=True):
             op.__dict__["affine"] = affine

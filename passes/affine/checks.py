@@ -7,41 +7,47 @@ from itertools import islice
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.ops import op_info, sole_reader
+from ...ir.ops import sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to, to_float64
 from ...ir.types import dtype_of, shape_of
 from .algebra import MAX_EXTENT, Affine
-from .table import affine_rule
+from .table import NO_RULE, affine_rule
 from .transfer import Transfer
+
+
+def _described(value: Value) -> str:
+    return f"input {value.name!r}" if value.node is None else f"the result of {value.node.description}"
 
 
 def check_sole_reader(value: Value, reader: Node) -> None:
     """Refuse to change `value` for `reader` where anything else sees it."""
     if value.is_returned:
-        raise Refused("graph_output", f"%{value.name} is a result of the graph")
+        raise Refused("graph_output", f"{value.name!r} is an output of the graph")
     if sole_reader(value) is None:
         # A value may have any number of readers, each of which may ask: a few of them make a good enough sentence.
         some = list(islice(value.users, 16))
         inner = next((user for user in some if user.graph is not reader.graph), None)
         if inner is not None:
-            raise Refused("subgraph_boundary", f"%{value.name} is read inside a subgraph by {inner.label}")
-        raise Refused("multi_consumer", f"%{value.name} is read by {', '.join(user.label for user in some[:3])}")
+            raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {inner.description}")
+        raise Refused(
+            "multi_consumer", f"{_described(value)} is read by {', '.join(user.description for user in some[:3])}"
+        )
     if value.graph is not reader.graph:
-        raise Refused("subgraph_boundary", f"%{value.name} is computed outside the subgraph that reads it")
+        raise Refused("subgraph_boundary", f"{_described(value)} is computed outside the subgraph that reads it")
 
 
 def check_reader(value: Value, source: Value, node: Node) -> None:
     """Refuse a reader `node` of `value` that cannot read anything else; the affine is removed from `source`."""
     if node.op == "return":
-        raise Refused("graph_output", f"%{value.name} is a result of the graph")
+        raise Refused("graph_output", f"{value.name!r} is an output of the graph")
     if node.graph is not source.graph:
-        raise Refused("subgraph_boundary", f"%{value.name} is read inside a subgraph by {node.label}")
+        raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {node.description}")
     rule = affine_rule(node.op)
     if rule.forward is None and rule.absorb_data is None:
-        raise Refused("no_foldable_neighbour", f"{node.label} behind it absorbs nothing")
+        raise Refused("no_foldable_neighbour", f"{node.description} after it does not take it in")
     if batch_norm_parameters(node) is not None:
-        raise Refused("no_foldable_neighbour", f"{node.label} behind it is a BatchNormalization that stays")
+        raise Refused("no_foldable_neighbour", f"{node.description} after it is a BatchNormalization that stays")
 
 
 def batch_norm_parameters(node: Node) -> Node | None:
@@ -58,7 +64,7 @@ def check_axis_exists(value: Value | None, affine: Affine) -> None:
     if value is None or shape is None or affine.axis is None:
         return
     if affine.axis + max(len(affine.extents), 1) > len(shape):
-        raise Refused("channel_mismatch", f"%{value.name} is {value.type}, which has no such channels")
+        raise Refused("channel_mismatch", f"{_described(value)} has the type {value.type}, which has no such channels")
 
 
 def check_extents(node: Node) -> None:
@@ -66,14 +72,17 @@ def check_extents(node: Node) -> None:
     for value in (*node.inputs, *node.outputs):
         for dim in (None if value is None else shape_of(value.type)) or ():
             if isinstance(dim, int) and dim > MAX_EXTENT:
-                raise Refused("no_foldable_neighbour", f"{node.label} has an axis of more than {MAX_EXTENT} elements")
+                raise Refused(
+                    "no_foldable_neighbour", f"{node.description} has an axis of more than {MAX_EXTENT} elements"
+                )
 
 
 def check_one_axis(node: Node, affine: Affine) -> None:
     """Refuse channels that lie on several axes where the operator cannot take them."""
-    if not affine.extents or op_info(node.op) is None or affine_rule(node.op).several_axes:
+    rule = affine_rule(node.op)
+    if not affine.extents or rule.several_axes or rule is NO_RULE:
         return
-    raise Refused("axis_mismatch", f"{node.label}: the channels lie on several axes in front of it")
+    raise Refused("axis_mismatch", f"{node.description}: the channels lie on several axes before it")
 
 
 def check_constants(node: Node, transfer: Transfer) -> None:
@@ -85,6 +94,6 @@ def check_constants(node: Node, transfer: Transfer) -> None:
     for _, array in transfer.constants:
         rounded = array if dtype is None else to_float64(round_to(array, dtype))
         if (np.isnan(rounded) | (np.isinf(rounded) & np.isfinite(array))).any():
-            raise Refused("overflow", f"{node.label}: a constant would exceed {dtype}")
+            raise Refused("overflow", f"{node.description}: a constant would exceed {dtype}")
         if node.op in ("multiply", "divide") and ((rounded == 0) & (array != 0)).any():
-            raise Refused("underflow", f"{node.label}: a constant would vanish in {dtype}")
+            raise Refused("underflow", f"{node.description}: a constant would vanish in {dtype}")

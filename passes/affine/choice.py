@@ -97,7 +97,9 @@ class Chooser:
     def _whole(self, ops: Sequence[AffineOp], affine: Affine) -> Iterator[Attempt]:
         """Yield the ways in which nothing of the chain stays."""
         if not affine.is_finite:
-            yield lambda: _refused("nonfinite", f"%{ops[0].result.name}: a scale or shift is infinite or not a number")
+            yield lambda: _refused(
+                "nonfinite", f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number"
+            )
             return
         yield lambda: self._backward(ops, affine)
         if not self.goes_forward:
@@ -116,7 +118,7 @@ class Chooser:
 
     @staticmethod
     def _plan_or_none(attempt: Attempt) -> Choice | None:
-        """Return half of a way; why there is none is what the whole chain was refused for already."""
+        """Return half of a way, None where there is none: the refusal of the whole chain already says why."""
         try:
             return attempt()
         except Refused:
@@ -162,9 +164,9 @@ class Chooser:
         """Return the chain as one BatchNormalization if there is one in it, else as one product and one sum.
 
         An affine that shifts the data before they are scaled goes on doing so: the sum of two large numbers that
-        nearly cancel is exact, that of their products is not, and may overflow.
+        nearly cancel is exact; the sum of their products is not, and may overflow.
         """
-        late = Refused("bias_slot", f"%{ops[0].result.name}: it shifts the data before they are scaled")
+        late = Refused("bias_slot", f"{ops[0].nodes[0].description}: it shifts the data before they are scaled")
         position = next((i for i, op in enumerate(ops) if op.mean is not None), None)
         if position is not None:
             part = ops if not affine_of(ops[:position]).has_shift else ops[position:]
@@ -177,7 +179,7 @@ class Chooser:
         shift: Leftovers = (("add", affine.only_shift()),) if affine.has_shift else ()
         data = ops[0].data
         if shape_of(data.type) is None and affine.axis is not None:
-            raise Refused("unknown_rank", f"%{data.name}: the rank is unknown")
+            raise Refused("unknown_rank", f"{ops[0].nodes[0].description}: the rank of its data is unknown")
         return Choice(Plan(), ops, (*scale, *shift), forward=not scale and not shift)
 
     def _into_batch_norm(self, ops: Sequence[AffineOp], kept: AffineOp) -> Choice:
@@ -195,7 +197,7 @@ class Chooser:
     def _check_cost(self, choice: Choice) -> None:
         """Refuse more operators than before, and constants beyond the bound."""
         growth, removed = choice.plan.growth(), len(choice.ops)
-        label = choice.ops[0].nodes[0].label
+        label = choice.ops[0].nodes[0].description
         if not choice.plan.is_sound:
             raise Refused("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
         if growth > self.max_growth:
@@ -207,7 +209,7 @@ class Chooser:
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
         if choice.added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
             return
-        raise Refused("bias_slot", f"{label}: {choice.added} operators would stand in the place of {removed}")
+        raise Refused("bias_slot", f"{label}: {choice.added} operators would replace {removed}")
 
 
 def _refused(code: str, detail: str) -> Choice:

@@ -1,4 +1,4 @@
-"""Writing plans into the graph. Nothing here can fail."""
+"""Writing plans into the graph. Nothing here can fail: every question was asked when the plan was made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .statistics import statistic_refs
 
 
 class Committer:
-    """Writes plans with a Rewriter, and what they did into the provenance."""
+    """Writes plans with a Rewriter, and records which affines went into which layer."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
@@ -46,7 +46,7 @@ class Committer:
         return recorded
 
     def rename(self, value: Value) -> None:
-        """Give a value that means something else from now on a name of its own, unless it is nobody's business."""
+        """Give a new name to a value that holds other numbers from now on, and drop its statistics."""
         statistic_refs(self.module).pop(value, None)
         if value.node is not None and not value.is_returned:
             value.name = self.module.fresh_name(f"{value.name}.scaled")
@@ -79,7 +79,7 @@ class Committer:
         self.rewriter.set_inputs(node, inputs)
 
     def constant(self, array: Array, dtype: DType | None, before: Node, hint: str) -> Value:
-        """A constant, rounded to `dtype` if that is known."""
+        """Make a constant, rounded to `dtype` if that is known."""
         array = np.ascontiguousarray(array).reshape(array.shape)
         tensor = ArrayTensor(array) if dtype is None else ArrayTensor(round_to(array, dtype), dtype)
         return self.rewriter.constant(tensor, before=before, hint=hint)
@@ -110,7 +110,7 @@ class Committer:
         return layer is not None
 
     def _weight(self, fold: Fold) -> None:
-        """Leave the weight as its product with the factor, which FoldConstant computes."""
+        """Replace the weight by its product with the factor, which FoldConstant computes and rounds once."""
         node, weight, factor = fold.node, fold.weight, fold.factor
         assert factor is not None
         base, origins = weight, weight.node
@@ -171,14 +171,16 @@ class Committer:
             self.rewriter.set_attr(node, "broadcast", 1)
 
     def _renew(self, node: Node) -> None:
-        """Replace a node whose operands changed by one like it, since a value keeps its meaning for all who know it."""
+        """Replace a node whose operands changed by one like it: a value never changes its meaning for those who know
+        it.
+        """
         new = self.rewriter.make(node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name)
         new.source = node.source
         for old, value in zip(node.outputs, new.outputs, strict=True):
             self.rewriter.replace(old, value)
 
     def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
-        """Let an explicit Pad do what the convolution did, with another value."""
+        """Give the padding of a convolution to an explicit Pad with another value."""
         data, rank = node.inputs[0], len(pads) // 2
         assert data is not None
         whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
@@ -197,7 +199,7 @@ class Committer:
         self.rewriter.set_attr(node, "pads", (0,) * len(pads))
 
     def _shift(self, change: Change, fold: Fold, layer: Layer | None) -> None:
-        """Add what a layer without a bias could not take, right behind it, under the name that its result had."""
+        """Add the shift that a layer without a bias cannot take after it, under the name that its result had."""
         node, value, shift = change.node, change.value, fold.shift
         assert shift is not None and node.graph is not None
         following = node.next
@@ -219,7 +221,9 @@ class Committer:
             layer.shift_add = add.output
 
     def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
-        """What remains of an affine in front of `tail`: the addition of its shift or the product with its scale."""
+        """Make the operator that stays of an affine before `tail`: the addition of its shift, or the product with its
+        scale.
+        """
         array = affine.shift if op == "add" else affine.scale
         constant = self.rewriter.constant(
             ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)),
@@ -232,7 +236,7 @@ class Committer:
         return node
 
     def _layer(self, fold: Fold) -> Layer | None:
-        """The provenance's record of a layer, which from now on has a node name that no other node has."""
+        """Return the record of a layer, None where nothing of it changes. Its node gets a unique name."""
         node = fold.node
         changes = (fold.factor, fold.bias, fold.shift, fold.rescale, fold.padding)
         if all(change is None for change in changes):
@@ -269,7 +273,7 @@ class Committer:
 
 
 def bias_name(node: Node) -> str:
-    """A name for the bias that a layer is about to get: `conv.bias` beside `conv.weight`, else from the node."""
+    """Return a name for a new bias: `conv.bias` beside `conv.weight`, else a name after the node."""
     weight = node.inputs[1].name if len(node.inputs) > 1 and node.inputs[1] is not None else ""
     weight = weight.removesuffix(".folded")
     if weight.endswith("weight"):

@@ -9,18 +9,19 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ir.ops.inference import integer_of
+from ...ir.ops.views import auto_pad_of, explicit_pads, may_read_padding
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, round_to, to_float64
 from ...support.record import replaced
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands
-from .operands import Parameters, fits_attribute, implicit_padding, text
-from .zero_padding import bias_map, constant_padding, explicit_pads
+from .operands import Parameters, fits_attribute
+from .zero_padding import bias_map, constant_padding
 
 
 def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> None:
     if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
-        raise Refused("channel_mismatch", f"{node.label}: weight {list(shape)} and its bias do not fit")
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit")
 
 
 def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
@@ -41,11 +42,11 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """
     weight, bias = operands(node, params, any_bias=not affine.has_shift)
     if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.label}: the integers have no scale per input channel")
+        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     shape, group = weight.shape, integer_of(node, "group", 1)
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
     if group < 1 or shape[0] % group:
-        raise Refused("channel_mismatch", f"{node.label}: weight {list(shape)} does not fit its groups")
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
     rows, columns = shape[0] // group, shape[1]
     check_channels(node, affine, 1, columns * group)
     array = weight.array
@@ -64,7 +65,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     shift = np.broadcast_to(affine.shift, (columns * group,)).reshape(group, columns)
     taps = np.einsum("grck,gc->grk", grouped, shift).reshape(array.shape[0], -1)
     response = taps.sum(axis=1)
-    if params.border != "ignore" and implicit_padding(node, array.shape[2:]):
+    if params.border != "ignore" and may_read_padding(node, array.shape[2:]):
         if params.border == "map":
             return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
         padding = constant_padding(node, affine) if params.border == "pad" else None
@@ -73,27 +74,27 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         if exact and padding is not None and pads is not None:
             fold = replaced(fold, padding=(pads, padding))
         else:
-            raise Refused("nonzero_padding", f"{node.label} pads its data with zeros, which the shift is not")
+            raise Refused("nonzero_padding", f"{node.description} pads its data with zeros, which the shift is not")
     return of_data(fold, weight, largest, bias, spread, response)
 
 
 def _with_map(
     fold: Fold, weight: Weight, largest: Array, bias: Array | None, spread: Callable[[Array], Array], taps: Array
 ) -> Fold:
-    """The fold of the scale, and what becomes of the shift as a constant to be added behind the layer."""
+    """Return the fold of the scale; the response to the shift at each position is to be added after the layer."""
     shift = bias_map(fold.node, taps)
     scaled = of_data(fold, weight, largest, bias, spread, np.zeros(taps.shape[0]))
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
-        raise Refused("overflow", f"{fold.node.label}: the bias map exceeds {fold.dtype}")
+        raise Refused("overflow", f"{fold.node.description}: the bias map exceeds {fold.dtype}")
     return replaced(scaled, shift=shift)
 
 
 def _transposed(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, int]:
-    """Weight, bias and group of a ConvTranspose that hold together."""
+    """Return the weight, bias and group of a ConvTranspose whose shapes fit each other."""
     weight, bias = operands(node, params, any_bias=any_bias)
     shape, group = weight.shape, integer_of(node, "group", 1)
     if len(shape) < 3 or group < 1 or shape[0] % group:
-        raise Refused("channel_mismatch", f"{node.label}: weight {list(shape)} does not fit its groups")
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
     _check_shapes(node, shape, bias, shape[1] * group)
     return weight, bias, group
 
@@ -113,7 +114,7 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
         return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
 
     if weight.dequantize is not None and group > 1:
-        raise Refused("quantized_weight", f"{node.label}: the integers have no scale per group and column")
+        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per group and column")
     grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
     largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
     return of_result(Fold(node, affine, 1, 1, 1, weight.dtype), weight, largest, bias, spread)
@@ -127,14 +128,14 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """
     weight, bias, group = _transposed(node, params, any_bias=not affine.has_shift)
     if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.label}: the integers have no scale per input channel")
+        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     shape = weight.shape
     check_channels(node, affine, 1, shape[0])
     largest = params.largest_of_rows(weight.value, weight.elements)
     response = np.zeros(shape[1] * group)
     if affine.has_shift:
         if _spreads(node, shape):
-            raise Refused("nonzero_padding", f"{node.label}: not every position is reached by every tap")
+            raise Refused("nonzero_padding", f"{node.description}: not every position is reached by every tap")
         shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
         grouped = weight.array.reshape(group, -1, shape[1])
         response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)
@@ -144,12 +145,8 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
-    """Whether a ConvTranspose does anything but multiply each position by a matrix."""
-    plain = (
-        prod(shape[2:]) == 1
-        and (text(node, "auto_pad", "NOTSET") or "NOTSET") == "NOTSET"
-        and "output_shape" not in node.attrs
-    )
+    """Return whether a ConvTranspose does anything but multiply each position by a matrix."""
+    plain = prod(shape[2:]) == 1 and auto_pad_of(node) == "NOTSET" and "output_shape" not in node.attrs
     strides, pads, extra = (node.attrs.get(name, ()) for name in ("strides", "pads", "output_padding"))
     ones = isinstance(strides, tuple) and all(stride == 1 for stride in strides)
     zeros = all(isinstance(found, tuple) and not any(found) for found in (pads, extra))

@@ -14,10 +14,10 @@ from .operands import Parameters
 
 
 def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, bool, float]:
-    """Weight, what the layer adds (beta * C, its columns on the last axis), transB and the beta of the new bias."""
+    """Return the weight, the term beta * C with its columns on the last axis, transB, and the beta of the new bias."""
     weight, bias = operands(node, params, any_bias=any_bias)
     if weight.array.ndim != 2:
-        raise Refused("channel_mismatch", f"{node.label}: the weight has rank {weight.array.ndim}")
+        raise Refused("channel_mismatch", f"{node.description}: the weight has rank {weight.array.ndim}")
     transposed = bool(node.attrs.get("transB", 0))
     columns = weight.array.shape[0 if transposed else 1]
     beta = node.attrs.get("beta", 1.0)
@@ -25,7 +25,7 @@ def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[W
     if bias is None:
         return weight, None, transposed, 1.0
     if bias.ndim > 2 or (bias.ndim and bias.shape[-1] not in (1, columns)):
-        raise Refused("channel_mismatch", f"{node.label}: C has shape {list(bias.shape)}")
+        raise Refused("channel_mismatch", f"{node.description}: C has shape {list(bias.shape)}")
     bias = bias * float(beta) if beta else np.zeros(columns)
     bias = np.broadcast_to(bias, (*bias.shape[:-1], columns)) if bias.ndim else np.full(columns, float(bias))
     return weight, bias, transposed, float(beta) if beta else 1.0
@@ -47,7 +47,7 @@ def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
     weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
     if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.label}: the integers have no scale per input channel")
+        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     matrix = weight.array.T if transposed else weight.array
     axis = 0 if node.attrs.get("transA", 0) else 1
     check_channels(node, affine, axis, matrix.shape[0])
@@ -65,25 +65,25 @@ def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
-    """The constant operand of a MatMul, and which one it is."""
+    """Return the constant operand of a MatMul, and which one it is."""
     side = 1 if params.evaluator.tensor(node.inputs[1]) is not None else 0
     if side == 0 and params.evaluator.tensor(node.inputs[0]) is None:
         side = 1
     weight = read_weight(node, side, params)
     if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.label}: the weight of a MatMul is not rescaled")
+        raise Refused("quantized_weight", f"{node.description}: the weight of a MatMul is not rescaled")
     shape, ranks = shape_of(node.output.type), [None if v is None else shape_of(v.type) for v in node.inputs]
     if shape is None or ranks[1 - side] is None:
-        raise Refused("unknown_rank", f"{node.label}: the rank of its data or result is unknown")
+        raise Refused("unknown_rank", f"{node.description}: the rank of its data or result is unknown")
     if weight.array.ndim < 2 or weight.array.ndim > len(shape) or len(ranks[1 - side]) < 2:  # type: ignore[arg-type]
-        raise Refused("channel_mismatch", f"{node.label}: an operand is a vector or the weight has more axes")
+        raise Refused("channel_mismatch", f"{node.description}: an operand is a vector or the weight has more axes")
     return weight, side
 
 
 def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the rows of W.
 
-    There is no slot for a bias: a shift stays behind, to be added.
+    There is no slot for a bias: the fold leaves a shift to be added.
     """
     weight, side = _matrix(node, params)
     array, channel, axis = weight.array, _weight_axis(weight), _result_axis(node, side)
@@ -94,8 +94,9 @@ def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """MatMul: (x scale + shift) W takes the scale on the rows of W and leaves shift W to be added; W (scale x + shift)
-    on the columns, and W shift.
+    """MatMul: (scale x + shift) W scales the rows of W and leaves shift W to be added.
+
+    W (scale x + shift) scales the columns of W and leaves W shift.
     """
     weight, side = _matrix(node, params)
     array, data = weight.array, shape_of(node.inputs[1 - side].type)  # type: ignore[union-attr]
@@ -116,12 +117,12 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 def _weight_axis(weight: Weight) -> int:
-    """The axis of the weight of a MatMul that has the channels of the result."""
+    """Return the axis of the weight of a MatMul that has the channels of the result."""
     return weight.array.ndim - 1 if weight.index == 1 else weight.array.ndim - 2
 
 
 def _result_axis(node: Node, side: int) -> int:
-    """The axis of the result of a MatMul that has its channels, the constant being operand number `side`."""
+    """Return the axis of the result of a MatMul that has its channels, with the constant as operand `side`."""
     shape = shape_of(node.output.type)
     assert shape is not None
     return len(shape) - 1 if side else len(shape) - 2

@@ -1,4 +1,4 @@
-"""What became of the affines of a source model: the records from which the fold map is written."""
+"""The records of the affines of a source model, from which the fold map is written."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Layer:
     """A convolution-like node that absorbed affines, and the names that it had before.
 
     `axis` is the channel axis of its result, `weight_axis` that of output channels in the weight, input `weight_index`.
-    `factor`, float64 and broadcast against the weight, is what the weight was multiplied by; None is nothing.
+    `factor`, float64 and broadcast against the weight, is the factor of the weight, None for no factor.
     """
 
     node: Node
@@ -85,9 +85,9 @@ class Layer:
 class LayerEdits:
     """One application of a pass that changes numbers and folds no affine of the source.
 
-    `name` is the pass as the command line takes it. `layers` has for every layer that it touched arrays in float64, of
-    shape [C] or [], by what they are: `rescale_out` is what the result was multiplied by, `rescale_in` the data,
-    `absorbed` is what was taken off the result, `received` off the data, and `correction` what the bias lost.
+    `name` is the pass as the command line takes it. `layers` has arrays in float64, of shape [C] or [], for every layer
+    that it changed: `rescale_out` is the factor of the result and `rescale_in` the factor of the data; `absorbed` was
+    subtracted from the result, `received` from the data, and `correction` from the bias.
     """
 
     name: str

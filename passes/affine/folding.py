@@ -1,10 +1,10 @@
-"""Folding the chains of a graph: choose, write, and record the refusal of what stays."""
+"""Folding the chains of a graph: choose, write, and record why affines stay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph, Node, Value
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter, is_known
 from .chains import Chain, ChainFinder, affine_of, is_identity
@@ -122,12 +122,9 @@ class ChainFolder:
         origins = [origin for op in choice.ops for origin in op.origins]
         partial = fold_records(self.module).partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
-        new, made = data, []
         # An operator that a chain is compacted into computes all of it, and none of its affines.
-        with self.rewriter.rewriting(tail if recorded else None):
-            for operator, affine in choice.leftovers:
-                made.append(self.committer.leftover(operator, affine, new, tail))
-                new = made[-1].output
+        made = self._make_leftovers(choice, data, tail, tail if recorded else None)
+        new = made[-1].output if made else data
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
         heir = next((change.node for change in choice.plan.changes if change.fold is not None), new.node)
@@ -137,6 +134,14 @@ class ChainFolder:
             return made[:1]
         gone = {op.nodes[0] for op in choice.ops}
         return [op.nodes[0] for op in ops if op.nodes[0] not in gone][:1]
+
+    def _make_leftovers(self, choice: Choice, data: Value, tail: Node, origin: Node | None) -> list[Node]:
+        made = []
+        with self.rewriter.rewriting(origin):
+            for operator, affine in choice.leftovers:
+                made.append(self.committer.leftover(operator, affine, data, tail))
+                data = made[-1].output
+        return made
 
     def _commit_into(self, kept: AffineOp, choice: Choice) -> None:
         """Let the BatchNormalization `kept` apply all affines of the choice."""

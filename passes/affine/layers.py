@@ -1,8 +1,8 @@
 """Layers that absorb an affine into their weights and bias.
 
-Of their result, op(x, w, b) being their data: scale * y + shift = op(x, w', b'); and of their data: op(scale * x +
-shift, w, b) = op(x, w', b'). Each function answers every question that can fail, on the actual numbers, and returns
-the `Fold` to write, or raises Refused.
+An affine of the result: scale * op(x, w, b) + shift = op(x, w', b'). An affine of the data: op(scale * x + shift, w, b)
+= op(x, w', b'). Each function checks everything that can fail, on the actual numbers, and returns the `Fold` to write.
+It raises Refused where the layer cannot absorb the affine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .recognise import not_constant
 
 @record
 class Rescale:
-    """A dequantized weight: the DequantizeLinear `node` gets `scale` and `zero_point` along `axis` of its result."""
+    """The new `scale` and `zero_point` of a DequantizeLinear `node`, along `axis` of its result."""
 
     node: Node
     scale: Array
@@ -34,13 +34,13 @@ class Rescale:
 
 @record
 class Fold:
-    """What a fold of `affine` writes to the layer `node`.
+    """The numbers that a fold of `affine` writes to the layer `node`.
 
-    Its weight, input `index`, is multiplied by `factor` (float64, broadcast against it; None leaves it alone) and its
-    bias, input `bias_index`, becomes `bias` (float64; None leaves it alone). A layer without a slot for a bias leaves
-    `shift` behind, to be added to its result, along `axis` where it is a vector. `axis` is the channel axis of
-    the result, `weight_axis` that of output channels in the weight. A dense layer multiplies its bias by `beta`.
-    `padding` are pads that an explicit Pad takes over from a convolution, and its value.
+    - The weight, input `index`, is multiplied by `factor`, float64 and broadcast against it; None leaves it alone.
+    - The bias, input `bias_index`, becomes `bias` in float64; None leaves it alone. Gemm multiplies it by `beta`.
+    - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` where it is a vector.
+    - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the weight.
+    - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
     """
 
     node: Node
@@ -58,7 +58,7 @@ class Fold:
     padding: tuple[tuple[int, ...], float] | None = None
 
     def writing(self, factor: Array | None, bias: Array | None) -> Fold:
-        """The fold of the same affine into the same layer that writes these."""
+        """Return the fold of the same affine into the same layer that writes other numbers."""
         return Fold(
             self.node, self.affine, self.index, self.weight_axis, self.axis, self.dtype, factor, bias,
             beta=self.beta, bias_index=self.bias_index, padding=self.padding,
@@ -66,23 +66,24 @@ class Fold:
 
     @property
     def weight(self) -> Value:
-        """The weight as it is now."""
+        """The weight before the fold."""
         value = self.node.inputs[self.index]
         assert value is not None
         return value
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weight in its dtype."""
+        """Size of the weight in its dtype."""
         shape = shape_of(self.weight.type) or ()
         return element_count(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
 
 
 @record
 class Weight:
-    """The weight of a layer, input `index`: its value, dtype and exact elements, or where those are to be read.
+    """The weight of a layer, input `index`: its value, its dtype, and its elements or the tensor they are read from.
 
-    Where a DequantizeLinear makes it, that node with its scale and zero point; the elements are then what it makes.
+    Where a DequantizeLinear makes it, `dequantize` is that node with its scale and zero point, and the elements are its
+    result.
     """
 
     index: int
@@ -95,17 +96,17 @@ class Weight:
 
     @property
     def array(self) -> Array:
-        """The elements; what is not in memory is read again each time."""
+        """The elements. A tensor that is not in memory is read each time."""
         return self.elements.numpy() if isinstance(self.elements, Tensor) else self.elements
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape, for which nothing is read."""
+        """The shape. Nothing is read for it."""
         return self.elements.shape
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight:
-    """The constant floating weight of a layer, or why there is none."""
+    """Return the constant floating weight of a layer. Raises Refused where it has none."""
     value = node.inputs[index]
     assert value is not None
     tensor = params.evaluator.tensor(value)
@@ -118,18 +119,18 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
             return _dequantized(node, index, producer, params)
         reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code
-        raise Refused(code, f"{node.label}: the weight {reason.detail}")
+        raise Refused(code, f"{node.description}: the weight {reason.detail}")
     if not tensor.dtype.is_float:
-        raise Refused("dtype_mismatch", f"{node.label}: the weight is {tensor.dtype}")
+        raise Refused("dtype_mismatch", f"{node.description}: the weight is {tensor.dtype}")
     if not tensor.size:
-        raise Refused("channel_mismatch", f"{node.label}: the weight is empty")
+        raise Refused("channel_mismatch", f"{node.description}: the weight is empty")
     return Weight(index, value, tensor.dtype, elements)
 
 
 def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> Weight:
-    """(q - zero_point) * scale with constant integers, per tensor or along one axis."""
+    """Return the weight (q - zero_point) * scale with constant integers q, per tensor or along one axis."""
     values = [params.evaluator.tensor(value) for value in producer.inputs]
-    label = producer.label
+    label = producer.description
     if len(values) < 2 or any(tensor is None for tensor in values) or producer.output.sole_user() is not node:
         raise Refused("quantized_weight", f"{label}: its operands are not constant, or others read it")
     arrays = [float64(tensor) for tensor in values if tensor is not None]
@@ -147,7 +148,7 @@ def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> 
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
-    """The constant bias of a layer in float64, None where it has none, or why it is not constant."""
+    """Return the bias of a layer in float64, None where it has none. Raises Refused where it is not constant."""
     value = node.input(index)
     if value is None:
         return None
@@ -155,14 +156,12 @@ def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
     if array is None:
         reason = not_constant(value).refusal
         code = "dynamic_bias" if reason.code == "non_constant_params" else reason.code
-        raise Refused(code, f"{node.label}: the bias {reason.detail}")
+        raise Refused(code, f"{node.description}: the bias {reason.detail}")
     return to_float64(array)
 
 
 def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None]:
-    """The weight, and the bias in float64, of a layer with a slot for it; with `any_bias` the bias stays, and need not
-    be known.
-    """
+    """Return the weight, and the bias in float64. With `any_bias` the bias stays as it is, and is not read."""
     weight = read_weight(node, 1, params)
     bias = None if any_bias else read_bias(node, params)
     return (weight, bias)
@@ -173,27 +172,27 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
     if affine.axis is None:
         return
     if affine.axis != axis:
-        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis {axis} of {node.label}")
+        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis {axis} of {node.description}")
     if affine.channels != channels:
-        raise Refused("channel_mismatch", f"{node.label} has {channels} channels, not {affine.channels}")
+        raise Refused("channel_mismatch", f"{node.description} has {channels} channels, not {affine.channels}")
 
 
 def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, dtype: DType) -> None:
-    """Refuse folded numbers that are not finite, and to leave a channel that had normal numbers with none.
+    """Refuse a fold of numbers that are not finite, or one that leaves a channel of normal numbers with none.
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
     """
     top = largest * np.abs(scale)
     fine = fits(top, dtype)  # which it is with finite factors only
     if not (fine or (all_finite(scale) and all_finite(largest))):
-        raise Refused("nonfinite", f"{node.label}: a scale or weight is infinite or not a number")
+        raise Refused("nonfinite", f"{node.description}: a scale or weight is infinite or not a number")
     if not fine:
-        raise Refused("overflow", f"{node.label}: a folded weight exceeds {dtype}")
+        raise Refused("overflow", f"{node.description}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
-        raise Refused("overflow", f"{node.label}: the folded bias exceeds {dtype}")
+        raise Refused("overflow", f"{node.description}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
     if np.count_nonzero(top < tiny) and ((top < tiny) & (largest >= tiny) & (scale != 0)).any():
-        raise Refused("underflow", f"{node.label}: a channel of folded weights vanishes in {dtype}")
+        raise Refused("underflow", f"{node.description}: a channel of folded weights vanishes in {dtype}")
 
 
 def of_result(
@@ -205,10 +204,10 @@ def of_result(
     *,
     slot: bool = True,
 ) -> Fold:
-    """The fold of an affine of the result: weight times scale, and the affine of the bias.
+    """Return the fold of an affine of the result: weight times scale, and the affine of the bias.
 
-    `largest` is the greatest magnitude in the weight of each channel of the result, `bias` what the layer adds now,
-    its channels on the last axis, and `spread` makes of a vector [channels] a factor of the weight.
+    `largest` is the greatest magnitude in the weight of each channel of the result. `bias` is added by the layer now,
+    its channels on the last axis. `spread` makes a factor of the weight from a vector [channels].
     """
     affine, channels = fold.affine, largest.shape[0]
     check_channels(fold.node, affine, fold.axis, channels)
@@ -226,10 +225,10 @@ def of_data(
     *,
     slot: bool = True,
 ) -> Fold:
-    """The fold of an affine of the data: weight times scale, and the bias plus what the weight makes of the shift.
+    """Return the fold of an affine of the data: weight times scale, and the bias plus the response to the shift.
 
-    `largest` is the greatest magnitude in the weight of each channel of the data; `response` is the result of the
-    layer, without its bias, for data that is the shift, or why it is not the same everywhere.
+    `largest` is the greatest magnitude in the weight of each channel of the data. `response` is the result of the
+    layer, without its bias, for data that is the shift everywhere.
     """
     affine, channels = fold.affine, largest.shape[0]
     new = response if bias is None else np.asarray(bias + response)
@@ -237,7 +236,7 @@ def of_data(
 
 
 def _per_channel(array: Array, channels: int) -> Array:
-    """[C] of [C] or []."""
+    """Broadcast [C] or [] to [C]."""
     return array if array.shape == (channels,) else np.broadcast_to(array, (channels,))
 
 
@@ -252,7 +251,9 @@ def checked(
     *,
     slot: bool,
 ) -> Fold:
-    """The fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, every number checked."""
+    """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, with all numbers
+    checked.
+    """
     written = new
     if fold.beta != 1.0:
         with np.errstate(all="ignore"):
@@ -270,8 +271,8 @@ def checked(
 
 
 def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Rescale:
-    """The integers stay, and their scale per output channel is multiplied by positive numbers; from opset 13 on."""
-    label = dequantize.label
+    """Return new scales for a dequantized weight: the integers stay, so every factor must be positive."""
+    label = dequantize.description
     old, zero_point = weight.scale, weight.zero_point
     assert old is not None
     if not (scale > 0).all():

@@ -1,7 +1,7 @@
-"""Two sums in a row that round: what dwarfs the data is added, and taken away again.
+"""Two sums in a row that round: a number that dwarfs the data is added, and subtracted again.
 
-x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to a whole number in float32, as code without an instruction for that has it.
-To real numbers it is x, and it would be gone.
+x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to an integer in float32. Exporters write that where an operator for rounding
+is missing. As an affine it would be the identity, and the rounding would be lost.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator
         theirs = None if other is None else _summand(other, evaluator)
         if theirs is not None and theirs.shape == own.shape and (np.abs(own + theirs) <= np.abs(own) / 2).any():
             assert other is not None
-            raise Refused("unsupported_op", f"{node.label}: with {other.label} it rounds the data to whole numbers")
+            raise Refused(
+                "unsupported_op", f"{node.description}: with {other.description} it rounds the data to whole numbers"
+            )
 
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
-    """What a sum adds to its data, in float64; None where it is no sum of data and a constant."""
+    """Return the constant that a sum adds to its data in float64, None where it is no sum of data and a constant."""
     if AFFINE_KINDS.get(node.op) not in SUMS or len(node.inputs) != 2:
         return None
     left, right = (evaluator.array(value) if value is not None else None for value in node.inputs)

@@ -1,4 +1,4 @@
-"""Normalizations as layers: the affine behind them goes into gamma and beta, a shift in front of them may be dead."""
+"""Normalizations as layers: gamma and beta absorb an affine of the result; a shift of the data may have no effect."""
 
 from __future__ import annotations
 
@@ -15,60 +15,66 @@ from .operands import Parameters
 
 
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """A BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
+    """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
     if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
-        raise Refused("channel_mismatch", f"{node.label}: its parameters are no vectors of one length")
+        raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
     fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """InstanceNormalization: scale' = scale * gamma and shift' = the affine of beta, along axis 1."""
+    """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = operands(node, params)
     if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
-        raise Refused("channel_mismatch", f"{node.label}: its parameters are no vectors of one length")
+        raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
 def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """GroupNormalization: as InstanceNormalization; before opset 21 the parameters are per group, so the affine must
-    be constant inside every group.
+    """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
+
+    Before opset 21 the parameters are per group, so the affine must be constant inside every group.
     """
     if node.opset >= 21 or affine.axis is None:
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
-        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.label}")
+        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}")
     groups, channels = integer_of(node, "num_groups", 0), affine.channels
     assert channels is not None
     data = shape_of(node.inputs[0].type) if node.inputs[0] is not None else None
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
-        raise Refused("channel_mismatch", f"{node.label}: {channels} channels in {groups} groups")
+        raise Refused("channel_mismatch", f"{node.description}: {channels} channels in {groups} groups")
     view = (groups, channels // groups)
-    for array in (array for stage in affine.stages for array in stage.arrays() if array.ndim):
-        if (array.reshape(view) != array.reshape(view)[:, :1]).any():
-            raise Refused("channel_mismatch", f"{node.label}: its parameters are per group, and the affine is not")
+    if any((array.reshape(view) != array.reshape(view)[:, :1]).any() for array in affine.vectors()):
+        raise Refused("channel_mismatch", f"{node.description}: its parameters are per group, and the affine is not")
     per_group = affine.map(1, lambda array: np.ascontiguousarray(array.reshape(view)[:, 0]))
     return instance_norm_result(node, per_group, params)
 
 
 def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """LayerNormalization: scale and bias have the shape of the data from `axis` on; the affine acts on one of these."""
+    """LayerNormalization: gamma and beta have the shape of the data from `axis` on; the affine acts on one of these
+    axes.
+    """
     weight = read_weight(node, 1, params)
     bias = read_bias(node, params)
     shape = shape_of(node.output.type)
     if shape is None:
-        raise Refused("unknown_rank", f"{node.label}: the rank of the result is unknown")
+        raise Refused("unknown_rank", f"{node.description}: the rank of the result is unknown")
     array = to_float64(weight.array)
     first = len(shape) - array.ndim
     axis = len(shape) - 1 if affine.axis is None else affine.axis
     start = integer_of(node, "axis", -1) % len(shape)
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
-        raise Refused("axis_mismatch", f"{node.label}: the affine acts on axis {axis}, its parameters from {start} on")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the affine acts on axis {axis}, its parameters from {start} on"
+        )
     inner = axis - first
     if affine.axis is not None and array.shape[inner] != affine.channels:
-        raise Refused("channel_mismatch", f"{node.label} has {array.shape[inner]} channels, not {affine.channels}")
+        raise Refused(
+            "channel_mismatch", f"{node.description} has {array.shape[inner]} channels, not {affine.channels}"
+        )
     moved = np.moveaxis(array if bias is None else bias, inner, -1)
     new = np.moveaxis(
         np.broadcast_to(affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape), -1, inner
@@ -83,28 +89,28 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """RMSNormalization: as LayerNormalization without a bias, so that no shift can be taken."""
+    """RMSNormalization: as LayerNormalization, without a slot for a shift."""
     if affine.has_shift:
-        raise Refused("bias_slot", f"{node.label} has no bias")
+        raise Refused("bias_slot", f"{node.description} has no bias")
     return layer_norm_result(node, affine, params)
 
 
 def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """A normalization subtracts the mean over what it normalizes: a shift that is constant there is dead.
+    """Remove a shift that the normalization subtracts again with the mean, which it is part of.
 
-    A scale is not, because of epsilon. InstanceNormalization has statistics per channel, GroupNormalization per group,
-    LayerNormalization over all axes from `axis` on.
+    A scale has an effect, because of epsilon. InstanceNormalization has a mean for each channel, GroupNormalization for
+    each group, LayerNormalization over all axes from `axis` on.
     """
     if affine.has_scale:
-        raise Refused("activation_between", f"{node.label}: epsilon does not scale with the data")
+        raise Refused("activation_between", f"{node.description}: epsilon does not scale with the data")
     if any(value.users for value in node.outputs[1:]):
-        raise Refused("unsupported_op", f"{node.label}: its mean is read, too")
+        raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
     if affine.axis is not None:
         _check_is_removed(node, affine)
     weight = node.inputs[1]
     dtype = None if weight is None else dtype_of(weight.type)
     if dtype is None or not dtype.is_float:
-        raise Refused("dtype_mismatch", f"{node.label}: the type of its parameters is unknown")
+        raise Refused("dtype_mismatch", f"{node.description}: the type of its parameters is unknown")
     return Fold(node, affine, 1, 0, 1, dtype)
 
 
@@ -116,16 +122,16 @@ def _check_is_removed(node: Node, affine: Affine) -> None:
         start += len(shape) if shape is not None and start < 0 else 0
         if start >= 0 and affine.axis is not None and affine.axis < start:
             return
-        raise Refused("axis_mismatch", f"{node.label}: the mean is taken over axis {affine.axis}")
+        raise Refused("axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}")
     if affine.axis == 0:
         return
     if affine.axis != 1:
-        raise Refused("axis_mismatch", f"{node.label}: the mean is taken over axis {affine.axis}")
+        raise Refused("axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}")
     groups, channels = integer_of(node, "num_groups", 0), affine.channels
     if node.op == "nn.instance_norm":
         return
     if groups < 1 or channels is None or channels % groups:
-        raise Refused("channel_mismatch", f"{node.label}: {channels} channels in {groups} groups")
+        raise Refused("channel_mismatch", f"{node.description}: {channels} channels in {groups} groups")
     view = affine.shift.reshape(groups, -1)
     if (view != view[:, :1]).any():
-        raise Refused("channel_mismatch", f"{node.label}: the shift is not constant in every group")
+        raise Refused("channel_mismatch", f"{node.description}: the shift is not constant in every group")

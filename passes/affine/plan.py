@@ -21,7 +21,7 @@ Path = tuple[Node, "Path | None"]
 
 @record
 class Change:
-    """One node of a plan: it becomes what `fold` or `transfer` says, and `value` then means something else.
+    """One node of a plan, which `fold` or `transfer` changes; `value` then holds other numbers.
 
     `lacks` is an affine that the result of a layer had before and that its readers have to add.
     """

@@ -109,7 +109,7 @@ class Planner:
             raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
         rule = affine_rule(node.op).backward
         if rule is None:
-            raise Refused("no_foldable_neighbour", f"{node.label} in front of it absorbs nothing")
+            raise Refused("no_foldable_neighbour", f"{node.description} before it does not take it in")
         first: Refusal | None = None
         for transfer in rule(node, value.index, affine, self.params):
             length = len(self._trail)
@@ -137,9 +137,9 @@ class Planner:
         check_sole_reader(value, reader)
         node = value.node
         if node is None:
-            raise Refused("no_foldable_neighbour", f"%{value.name} is an input of the graph")
+            raise Refused("no_foldable_neighbour", f"{value.name!r} is an input of the graph")
         if self.params.evaluator.tensor(value) is not None:
-            raise Refused("no_foldable_neighbour", f"%{value.name} is a constant")
+            raise Refused("no_foldable_neighbour", f"{value.name!r} is a constant")
         self._spend(node, affine)
         check_one_axis(node, affine)
         check_extents(node)
@@ -162,7 +162,7 @@ class Planner:
         if parameters is None:
             return None
         if batch_norm_of(node) is None or any(output.sole_user() is None for output in parameters.outputs):
-            raise Refused("no_foldable_neighbour", f"{node.label} is half of a BatchNormalization")
+            raise Refused("no_foldable_neighbour", f"{node.description} is half of a BatchNormalization")
         absorb = affine_rule("nn.batch_norm_to_affine").absorb_result
         assert absorb is not None
         return absorb(parameters, affine, self.params)
@@ -183,7 +183,7 @@ class Planner:
         """Count the cost of looking at `node`; many affines may search the same operators."""
         self._left -= OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
         if self._left <= 0:
-            raise Refused("no_foldable_neighbour", f"{node.label} is not looked at: searches cost too much")
+            raise Refused("no_foldable_neighbour", f"{node.description} is not looked at: searches cost too much")
 
     def position(self, node: Node) -> float:
         """Return a number that grows along the graph; a node made since `number` stands between its neighbours."""
@@ -249,7 +249,7 @@ class _ForwardSearch:
         return Plan(self.changes)
 
     def enqueue(self, changed: Value, affine: Affine) -> None:
-        """Queue the readers of a value that is `affine` of what it will be."""
+        """Queue the readers of a value that is `affine` of its new numbers."""
         self.pending[changed] = affine
         for node in changed.users:
             if not reads_elements(node, changed):
@@ -267,7 +267,7 @@ class _ForwardSearch:
         assert absorb is not None
         (index, affine), *others = given.items()
         if others or (index and node.op != "matmul"):
-            raise Refused("unsupported_op", f"{node.label} reads the affine as a parameter")
+            raise Refused("unsupported_op", f"{node.description} reads the affine as a parameter")
         fold = absorb(node, affine, self.planner.params)
         change = Change(node, node.output, "forward", fold=fold)
         shift = fold.shift
@@ -290,7 +290,7 @@ def _with_path(found: Refusal, path: Path | None) -> Refusal:
     """Return the refusal with the operators that the affine passed before it; the innermost search notes them."""
     if found.notes:
         return found
-    return _with_note(found, "backward: " + "".join(f"through {node.label}, " for node in crossed(path)))
+    return _with_note(found, "backward: " + "".join(f"through {node.description}, " for node in crossed(path)))
 
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:

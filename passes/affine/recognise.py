@@ -1,8 +1,8 @@
-"""Recognising affines: operations y = scale * x + shift with constants per channel.
+"""Recognition of affines: operations y = scale * x + shift with constants per channel.
 
-A constant aligned by broadcasting is per channel only if that is certain for every shape the data may have: `[C]`
-against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and a dimension of 1 that the constant stretches makes
-the result larger than the data.
+A constant that is aligned by broadcasting is per channel only if that is certain for every shape the data may have:
+`[C]` against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and an extent of 1 that the constant broadcasts
+makes the result larger than the data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...ir.ops import AFFINE_KINDS
 from ...ir.ops.normalization import first_of_channel
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, numpy_dtype
-from ...ir.types import F16, F32, F64, dtype_of, element_count, shape_of
+from ...ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
 from ...support.lazy import lazy
 from ...support.record import record
 from .algebra import Affine, Stage
@@ -30,7 +30,7 @@ MOST_SEARCHED = 64
 """Operators of such an expression that are searched for the payloads that it is made of."""
 
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", "broadcast_to")
-"""What exporters put between an initializer and the operator that it is a parameter of."""
+"""Operators that exporters put between an initializer and the operator it is a parameter of."""
 
 
 @record(slots=False)
@@ -54,17 +54,17 @@ class AffineOp:
 
     @lazy
     def stage(self) -> Stage:
-        """The step as a link of a chain."""
+        """The affine as a stage of a chain."""
         return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
     @lazy
     def affine(self) -> Affine:
-        """The step as a chain of its own."""
+        """The affine as a chain of its own."""
         return Affine.of(self.axis, [self.stage])
 
     @lazy
     def origins(self) -> list[int]:
-        """The imported nodes that the step comes from."""
+        """The imported nodes that the affine comes from."""
         first = self.nodes[0].origins
         if all(node.origins is first for node in self.nodes):
             return flatten_origins(first)
@@ -123,41 +123,44 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
 
 def made_of_little(value: Value | None) -> bool:
-    """Whether a constant is large, and computed from much smaller ones. O(1).
+    """Return whether a constant is large, and computed from much smaller ones. O(1).
 
-    An affine is computed with many times, in float64, and kept in the fold map: a model of a few bytes may not ask for
-    that, one that holds the numbers may.
+    An affine is computed with many times, in float64, and kept in the fold map. A model of a few bytes may not ask for
+    that; a model that holds the numbers may.
     """
     if value is None or value.node is None or value.node.op == "constant":
         return False
     count = element_count(dim for dim in shape_of(value.type) or () if isinstance(dim, int))
-    if count <= MOST_MADE:
-        return False
+    return count > MOST_MADE and not _holds(value, count / 2)
+
+
+def _holds(value: Value, enough: float) -> bool:
+    """Return whether `enough` elements are found in the payloads that a constant is computed from."""
     held, stack, seen = 0, [value], {value}
-    while stack and len(seen) <= MOST_SEARCHED and 2 * held < count:
+    while stack and len(seen) <= MOST_SEARCHED and held < enough:
         node = stack.pop().node
         if node is None:
-            return False
+            return True
         payload = node.attrs.get("value") if node.op == "constant" else None
         held += payload.size if isinstance(payload, Tensor) else 0
         new = [operand for operand in node.inputs if operand is not None and operand not in seen]
         stack += new
         seen.update(new)
-    return 2 * held < count
+    return held >= enough
 
 
 def too_much_made(value: Value | None) -> Refused:
-    """Why what is `made_of_little` is no parameter."""
+    """Return the refusal of a parameter that is `made_of_little`."""
     assert value is not None
-    detail = f"%{value.name} has more than {MOST_MADE} elements and is made of few: it stays an expression"
+    detail = f"{value.name!r} has more than {MOST_MADE} elements and is computed from few: it stays an expression"
     return Refused("constant_growth", detail)
 
 
 def too_much_shared(value: Value | None) -> Refused:
-    """Why a parameter beyond what `ConstantEvaluator.affords` is none."""
+    """Return the refusal of a parameter beyond `ConstantEvaluator.affords`."""
     assert value is not None
     return Refused(
-        "constant_growth", f"%{value.name}: so many affines of so few numbers cost too much (--max-constant-bytes)"
+        "constant_growth", f"{value.name!r}: its affines would take too much memory; raise --max-constant-bytes"
     )
 
 
@@ -171,26 +174,30 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
         return None
     side = constants[0]
     parameter, data = node.inputs[side], node.inputs[1 - side]
-    if made_of_little(parameter):
-        raise too_much_made(parameter)
-    array = evaluator.array(parameter)
-    if array is None:
-        return None
     assert parameter is not None and data is not None
-    half_of_batch_norm = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"
-    if not (array.dtype in _FLOATS or array.dtype.name == "bfloat16") or half_of_batch_norm:
+    array = _parameter_array(parameter, evaluator)
+    if array is None or (side == 0 and ("axis" in node.attrs or node.op == "divide")):
         return None
-    if not evaluator.affords(array.size):
-        raise too_much_shared(parameter)
-    if side == 0 and ("axis" in node.attrs or node.op == "divide"):
-        return None
-    placed = _channel_axis(node, data, array)
-    axis, constant = placed
+    axis, constant = _channel_axis(node, data, array)
     with np.errstate(all="ignore"):
         pair = _scale_and_shift(node.op, constant, left=side == 0)
     if AFFINE_KINDS.get(node.op) in SUMS:
         check_not_rounding(node, constant, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
+
+
+def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | None:
+    """Return the elements of a constant operand, None where it is not floating or half of a BatchNormalization."""
+    if made_of_little(parameter):
+        raise too_much_made(parameter)
+    array = evaluator.array(parameter)
+    if array is None or not (array.dtype in _FLOATS or array.dtype.name == "bfloat16"):
+        return None
+    if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
+        return None
+    if not evaluator.affords(array.size):
+        raise too_much_shared(parameter)
+    return array
 
 
 def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array]:
@@ -209,36 +216,45 @@ def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Ar
 
 
 def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array]:
-    """The axis of `data` along which `array` varies, and its values there in float64."""
+    """Return the axis of `data` along which `array` varies, and its values there in float64."""
     wide = array.astype(np.float64)
     shape = shape_of(data.type)
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
     if isinstance(axis, int):
-        if array.ndim != 1:
-            raise Refused("axis_mismatch", f"%{node.output.name}: a parameter of rank {array.ndim} at an axis")
-        if axis < 0 and shape is None:
-            raise Refused("unknown_rank", f"%{node.output.name}: axis {axis} of data of unknown rank")
-        return axis + (len(shape or ()) if axis < 0 else 0), wide
+        return _given_axis(node, axis, shape, array), wide
     if array.ndim == 0:
         return None, wide
     if shape is None:
-        raise Refused("unknown_rank", f"%{node.output.name}: the rank of %{data.name} is unknown")
+        raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
     if array.ndim > len(shape):
-        raise Refused("axis_mismatch", f"%{node.output.name}: the constant has a higher rank than %{data.name}")
+        raise Refused("axis_mismatch", f"{node.description}: the constant has a higher rank than the data")
     if array.size == 1:
         return None, wide.reshape(())
     if array.size == 0:
-        raise Refused("axis_mismatch", f"%{node.output.name}: the constant is empty")
+        raise Refused("axis_mismatch", f"{node.description}: the constant is empty")
     first = len(shape) - array.ndim
-    axes = [first + i for i, extent in enumerate(array.shape) if extent != 1]
-    if any(shape[axis] != array.shape[axis - first] for axis in axes):
-        raise Refused("axis_mismatch", f"%{node.output.name}: the constant may stretch %{data.name}")
-    varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis - first)).any()]
-    if len(varying) > 1:
-        raise Refused("axis_mismatch", f"%{node.output.name}: the constant varies along more than one axis")
-    axis = varying[0] if varying else axes[0]
+    axis = first + _varying_axis(node, shape[first:], array)
     keep = tuple(slice(None) if i == axis - first else slice(0, 1) for i in range(array.ndim))
     return axis, wide[keep].reshape(-1)
+
+
+def _given_axis(node: Node, axis: int, shape: Shape, array: Array) -> int:
+    if array.ndim != 1:
+        raise Refused("axis_mismatch", f"{node.description}: a parameter of rank {array.ndim} at an axis")
+    if axis < 0 and shape is None:
+        raise Refused("unknown_rank", f"{node.description}: axis {axis} of data of unknown rank")
+    return axis + (len(shape or ()) if axis < 0 else 0)
+
+
+def _varying_axis(node: Node, shape: tuple[Dim, ...], array: Array) -> int:
+    """Return the only axis along which a constant varies, which is broadcast against `shape` of the same rank."""
+    axes = [axis for axis, extent in enumerate(array.shape) if extent != 1]
+    if any(shape[axis] != array.shape[axis] for axis in axes):
+        raise Refused("axis_mismatch", f"{node.description}: the constant may broadcast the data")
+    varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis)).any()]
+    if len(varying) > 1:
+        raise Refused("axis_mismatch", f"{node.description}: the constant varies along more than one axis")
+    return varying[0] if varying else axes[0]
 
 
 def _check_not_overridable(node: Node) -> None:
@@ -258,11 +274,11 @@ def _overridable_initializer(value: Value | None) -> Value | None:
 
 
 def not_constant(value: Value | None) -> Refused:
-    """Return the refusal of a value that is no constant; the code tells overridable initializers from the rest."""
+    """Return the refusal of a value that is not constant; the code tells overridable initializers from the rest."""
     initializer, name = _overridable_initializer(value), "" if value is None else value.name
     if initializer is not None:
-        return Refused("overridable_initializer", f"%{initializer.name} is an initializer that callers may override")
+        return Refused("overridable_initializer", f"{initializer.name!r} is an initializer that callers may override")
     producer = value.node if value is not None else None
     if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
-        return Refused("quantized_weight", f"%{name} is dequantized at run time")
-    return Refused("non_constant_params", f"%{name} is no constant")
+        return Refused("quantized_weight", f"{name!r} is dequantized at run time")
+    return Refused("non_constant_params", f"{name!r} is not constant")

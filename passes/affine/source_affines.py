@@ -59,7 +59,7 @@ def collect_sources(module: Module) -> None:
 
 
 def note_statistics(node: Node, source: SourceAffine, module: Module) -> None:
-    """A BatchNormalization in inference knows its data and its result; of what two know, the result counts."""
+    """Record the statistics of a BatchNormalization's data and result. For a value with two, the result counts."""
     refs = statistic_refs(module)
     data = node.inputs[0]
     if data is not None:
@@ -86,7 +86,7 @@ def values_of(graph: Graph) -> list[Value]:
 
 
 def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
-    """Every graph of the module with its path, those inside a graph right behind it."""
+    """Yield every graph of the module with its path, each followed by the graphs inside it."""
     stack: list[tuple[Graph, Scope]] = []
     for function in reversed(module.functions.values()):
         name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
@@ -104,7 +104,7 @@ def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
 
 
 def _attribute(node: Node, region: int) -> str:
-    """The attribute that holds a region, with a number behind it where it holds several."""
+    """Return the attribute that holds a region, with a number after it where it holds several."""
     for name, value in node.attrs.items():
         if value == RegionRef(region):
             return name
@@ -152,7 +152,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
-    """A parameter whose elements can be read as numbers; those of the usual types are not read for it."""
+    """Return a parameter whose elements can be read as numbers; those of the usual types are not read for that."""
     tensor = None if made_of_little(value) else evaluator.tensor(value)
     if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
         return None
@@ -190,7 +190,7 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
-    """An operation that is an affine if only its constant, or the rank of its data, were certain."""
+    """Return the record of an operation that is an affine if only its constant or the rank of its data were certain."""
     kind = AFFINE_KINDS.get(node.op, "")
     return SourceAffine(
         origin=_origin(node),

@@ -1,4 +1,4 @@
-"""What BatchNormalization knew of a tensor: the mean and the spread of each channel."""
+"""Statistics of tensors from BatchNormalization: mean and deviation of each channel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Statistic:
 
     They are those of the data that a model was trained on, as its BatchNormalization (origin `source`) kept them:
     of its data, mean and sqrt(var); of its result y = gamma * (x - mean) / sqrt(var + epsilon) + beta, beta and
-    |gamma| * sqrt(var / (var + epsilon)). `gamma` is what the deviation would be with epsilon = 0 for the result,
-    signed: many tools take it for the deviation.
+    |gamma| * sqrt(var / (var + epsilon)). `gamma` is the deviation of the result with epsilon = 0, signed: many
+    tools take it for the deviation.
     """
 
     axis: int
@@ -31,7 +31,7 @@ class Statistic:
     source: int
 
     def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
-        """Of scale * x + shift."""
+        """Return the statistic of scale * x + shift."""
         return replaced(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
 
 
@@ -39,8 +39,8 @@ class Statistic:
 class StatisticRef:
     """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
-    The value is what the affines `steps`, each a scale and a shift of shape [C] or [], make of the data of the
-    BatchNormalization `source`, or of its `result`.
+    The value is the data of the BatchNormalization `source`, or its `result`, after the affines `steps`, each a scale
+    and a shift of shape [C] or [].
     """
 
     source: SourceAffine
@@ -48,18 +48,18 @@ class StatisticRef:
     steps: tuple[tuple[Array | float, Array | float], ...] = ()
 
     def applied(self, scale: Array | float, shift: Array | float) -> StatisticRef:
-        """Of scale * x + shift."""
+        """Return the reference for scale * x + shift."""
         return replaced(self, steps=(*self.steps, (scale, shift)))
 
     def statistic(self) -> Statistic | None:
-        """None where the parameters are not known or make no affine."""
+        """Return the statistic, None where the parameters are unknown or make no affine."""
         return statistics([self])[0]
 
 
 class StatisticTable(SideTable):
-    """What the BatchNormalizations of the source know of the values of one module.
+    """The statistics of the values of one module, from the BatchNormalizations of the source.
 
-    A pass that changes what a value holds must update or drop its entry.
+    A pass that changes a value must update or drop its entry.
     """
 
     def __init__(self) -> None:
@@ -81,25 +81,26 @@ def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
     return module.provenance.table(StatisticTable).refs
 
 
-def statistics(clues: Sequence[StatisticRef]) -> list[Statistic | None]:
-    """What each of the clues leads to, None where the parameters are not known or make no affine.
+def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
+    """Return the statistic of each reference, None where the parameters are unknown or make no affine.
 
-    Sources of as many channels are computed together: an operation on a short vector costs as much as one on many.
+    Sources with the same number of channels are computed together: an operation on a short vector costs as much as one
+    on many.
     """
     alike: dict[int, list[tuple[SourceAffine, list[Array]]]] = {}
-    for source in {id(clue.source): clue.source for clue in clues}.values():
+    for source in {id(reference.source): reference.source for reference in references}.values():
         vectors = _parameters(source)
         if vectors is not None:
             alike.setdefault(vectors[0].size, []).append((source, vectors))
     known: dict[tuple[int, bool], Statistic] = {}
     for group in alike.values():
         known.update(_together(group))
-    return [_through(known.get((id(clue.source), clue.result)), clue) for clue in clues]
+    return [_through(known.get((id(reference.source), reference.result)), reference) for reference in references]
 
 
-def _through(known: Statistic | None, clue: StatisticRef) -> Statistic | None:
-    """What the affines of a clue make of what is known where it begins."""
-    for scale, shift in clue.steps if known is not None else ():
+def _through(known: Statistic | None, reference: StatisticRef) -> Statistic | None:
+    """Return the statistic after the affines of a reference."""
+    for scale, shift in reference.steps if known is not None else ():
         assert known is not None
         if np.size(scale) not in (1, known.mean.size):
             return None  # a GroupNormalization may have a number for each group only
@@ -108,7 +109,7 @@ def _through(known: Statistic | None, clue: StatisticRef) -> Statistic | None:
 
 
 def _together(group: Sequence[tuple[SourceAffine, list[Array]]]) -> Iterator[tuple[tuple[int, bool], Statistic]]:
-    """The statistics of the data (False) and of the result (True) of each source, by its identity."""
+    """Yield the statistics of the data (False) and of the result (True) of each source, by its identity."""
     with np.errstate(all="ignore"):
         gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
         spread = var + np.array([[source.epsilon] for source, _ in group])
@@ -123,7 +124,7 @@ def _together(group: Sequence[tuple[SourceAffine, list[Array]]]) -> Iterator[tup
 
 
 def _parameters(source: SourceAffine) -> list[Array] | None:
-    """Gamma, beta, mean and var, None where they are not known or no vectors of one length."""
+    """Return gamma, beta, mean and var, None where they are unknown or not vectors of one length."""
     if source.kind != "batch_norm" or source.epsilon is None:
         return None
     tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]

@@ -1,29 +1,35 @@
-"""How a channel affine passes each operator: the part of the op table that FoldScaleAxis reads.
+"""How a channel affine passes each operator: the table that FoldScaleAxis reads.
 
-An operator without a row stops every affine. To let one pass, write its rule and add a row.
+The row of an operator in `ir.ops` says how its channels move, and both directions are derived from that. Here stand the
+layers, which take an affine into their weights, and operators that need a rule of their own. An operator that is in
+neither stops every affine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from ...ir.graph import Node
+from ...ir.ops import OPS
 from ...support.record import record
-from . import backward, broadcast, conv, dense, forward, norm
+from . import broadcast, clipping, concatenation, conv, dense, norm
 from .algebra import Affine
+from .derived_rules import derived_backward, derived_forward, takes_several_axes
 from .layers import Fold
 from .operands import Parameters
 from .transfer import Backward, Forward
 
-Absorb = Callable[[Node, Affine, Parameters], "Fold"]
+Absorb = Callable[[Node, Affine, Parameters], Fold]
+"""Return the fold of an affine into a layer, or raise Refused."""
 
 
 @record
 class AffineRule:
-    """What an operator does with an affine: of a result it lets it pass `backward` to the operands or, as a layer,
-    takes it into its weights (`absorb_result`); of its data, `forward` to the results, or `absorb_data`. With
-    `several_axes` the channels may lie on more than one.
+    """The ways of an affine at an operator.
+
+    - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights (`absorb_result`).
+    - An affine of the data passes `forward` to the results or, at a layer, goes into its weights (`absorb_data`).
+    - With `several_axes` the channels may lie on more than one axis.
     """
 
     backward: Backward | None = None
@@ -34,33 +40,21 @@ class AffineRule:
 
 
 NO_RULE = AffineRule()
-"""That of an operator that stops every affine."""
-
-
-def _carrier(back: Backward, forth: Forward | None = None) -> AffineRule:
-    return AffineRule(backward=back, forward=forth)
+"""The rule of an operator that stops every affine."""
 
 
 def _layer(result: Absorb, data: Absorb | None = None) -> AffineRule:
     return AffineRule(absorb_result=result, absorb_data=data)
 
 
-_RECTIFIER = AffineRule(backward.rectifier, forward.rectifier, several_axes=True)
-_RESHAPE = AffineRule(backward.reshape, forward.reshape, several_axes=True)
-_RESIZE = _carrier(backward.resize, forward.resize)
-_SUM = _carrier(broadcast.backward_sum, broadcast.forward_sum)
-_UNCHANGED = AffineRule(backward.unchanged, forward.unchanged, several_axes=True)
+def _derived(op: str) -> AffineRule:
+    return AffineRule(derived_backward, derived_forward, several_axes=takes_several_axes(op))
 
 
-def _pool(kind: str) -> AffineRule:
-    return _carrier(partial(backward.pool, kind=kind), partial(forward.pool, kind=kind))
-
-
-def _reduction(kind: str) -> AffineRule:
-    return _carrier(partial(backward.reduce, kind=kind), partial(forward.reduce, kind=kind))
-
+_SUM = AffineRule(broadcast.backward_sum, broadcast.forward_sum)
 
 AFFINE_RULES: dict[str, AffineRule] = {
+    **{op: _derived(op) for op, info in OPS.items() if info.channels is not None},
     # layers
     "nn.conv": _layer(conv.conv_result, conv.conv_data),
     "nn.conv_transpose": _layer(conv.conv_transpose_result, conv.conv_transpose_data),
@@ -71,57 +65,21 @@ AFFINE_RULES: dict[str, AffineRule] = {
     "nn.group_norm": _layer(norm.group_norm_result, norm.norm_data),
     "nn.layer_norm": _layer(norm.layer_norm_result, norm.norm_data),
     "nn.rms_norm": _layer(norm.rms_norm_result),
-    # activations
-    "nn.relu": _RECTIFIER,
-    "nn.leaky_relu": _RECTIFIER,
-    "nn.prelu": _RECTIFIER,
-    "abs": _RECTIFIER,
-    "clip": _carrier(backward.clip, forward.clip),
-    "hard_sigmoid": AffineRule(forward=forward.hard_sigmoid),
-    # windows and reductions
-    "nn.max_pool": _pool("max"),
-    "nn.global_max_pool": _pool("max"),
-    "nn.avg_pool": _pool("mean"),
-    "nn.global_avg_pool": _pool("mean"),
-    "nn.lp_pool": _pool("lp"),
-    "nn.global_lp_pool": _pool("lp"),
-    "max": _reduction("max"),
-    "min": _reduction("max"),
-    "mean": _reduction("mean"),
-    "sum": _reduction("sum"),
-    "reduce_l1": _reduction("norm"),
-    "reduce_l2": _reduction("norm"),
-    "nn.pad": _carrier(backward.pad, forward.pad),
-    "image.resize": _RESIZE,
-    "nn.upsampling": _RESIZE,
+    # bounds and slopes
+    "clip": AffineRule(clipping.clip_backward, clipping.clip_forward),
+    "hard_sigmoid": AffineRule(forward=clipping.hard_sigmoid_forward),
     # several operands
     "add": _SUM,
     "add_n": _SUM,
     "nn.bias_add": _SUM,
     "subtract": _SUM,
-    "multiply": _carrier(broadcast.backward_product, broadcast.forward_product),
-    "divide": _carrier(broadcast.backward_quotient, broadcast.forward_quotient),
-    "mean_n": _carrier(broadcast.backward_mean),
-    "maximum": _carrier(broadcast.backward_extremum),
-    "minimum": _carrier(broadcast.backward_extremum),
-    "where": _carrier(broadcast.backward_where),
-    # movement
-    "negative": _carrier(backward.negative, forward.negative),
-    "identity": _UNCHANGED,
-    "nn.dropout": _UNCHANGED,
-    "concatenate": _carrier(backward.concatenate, forward.concatenate),
-    "split": _carrier(backward.split, forward.split),
-    "strided_slice": _carrier(backward.strided_slice, forward.strided_slice),
-    "take": _carrier(backward.take, forward.take),
-    "transpose": AffineRule(backward.transpose, forward.transpose, several_axes=True),
-    "reshape": _RESHAPE,
-    "expand_dims": _RESHAPE,
-    "squeeze": _RESHAPE,
-    "nn.batch_flatten": _RESHAPE,
-    "broadcast_to": _carrier(backward.broadcast_to, forward.broadcast_to),
-    "tile": _carrier(backward.tile, forward.tile),
-    "nn.depth_to_space": _carrier(backward.depth_to_space, forward.depth_to_space),
-    "nn.space_to_depth": _carrier(backward.space_to_depth, forward.space_to_depth),
+    "multiply": AffineRule(broadcast.backward_product, broadcast.forward_product),
+    "divide": AffineRule(broadcast.backward_quotient, broadcast.forward_quotient),
+    "mean_n": AffineRule(broadcast.backward_mean),
+    "maximum": AffineRule(broadcast.backward_extremum),
+    "minimum": AffineRule(broadcast.backward_extremum),
+    "where": AffineRule(broadcast.backward_where),
+    "concatenate": AffineRule(concatenation.concatenate_backward, concatenation.concatenate_forward),
 }
 """The rules by operator."""
 

@@ -1,7 +1,7 @@
-"""A shift in front of a convolution that pads its data with zeros: what the padding makes of it.
+"""A shift of the data of a convolution that pads with zeros.
 
-The shift t is the same at every position of the data but zero in the padding, so that what the weight makes of it
-depends on how many taps of a window lie in the padding.
+The shift t is the same at every position of the data but zero in the padding. So the response of the layer depends on
+how many taps of a window lie in the padding.
 """
 
 from __future__ import annotations
@@ -11,31 +11,29 @@ from math import prod
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.ops.views import spatial_extents, window_of
+from ...ir.ops.views import explicit_pads, spatial_extents, window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from .algebra import Affine
 from .operands import common_value
 
 
-def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the pads of a convolution, begins and then ends; None where they depend on unknown extents."""
-    window = window_of(node, len(kernel))
-    return None if window is None else window.padding(spatial_extents(node, len(kernel)), kernel)
-
-
 def constant_padding(node: Node, affine: Affine) -> float:
-    """The number that becomes zero in every channel, with which the data may be padded instead: -shift / scale."""
+    """Return -shift / scale, the number that becomes zero and may pad the data instead. It must be one for all
+    channels.
+    """
     if not affine.scale.all():
-        raise Refused("zero_scale", f"{node.label}: a scale is zero")
+        raise Refused("zero_scale", f"{node.description}: a scale is zero")
     value = common_value(-affine.shift / affine.scale)
     if value is None:
-        raise Refused("nonzero_padding", f"{node.label}: the padding would differ between channels")
+        raise Refused("nonzero_padding", f"{node.description}: the padding would differ between channels")
     return value
 
 
 def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
-    """The share of a convolution's windows in which each tap lies inside the data: float64 [k...], None if unknown."""
+    """Return the share of windows in which each tap of a convolution lies inside the data: float64 [k...], None if
+    unknown.
+    """
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return None
@@ -52,8 +50,9 @@ MAX_POSITIONS = 1 << 24
 
 
 def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array] | None:
-    """For each spatial axis, whether each tap [k] of each window lies inside the data: 0.0 or 1.0, [k, windows]; None
-    where they are too many.
+    """Return for each spatial axis whether each tap of each window lies inside the data: 0.0 or 1.0, [k, windows].
+
+    Returns None where there are too many windows.
     """
     window = window_of(node, len(kernel))
     if window is None:
@@ -65,23 +64,25 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
         count = max((sizes[axis] + begin + end - window.reach(axis, 1, extent)) // stride + 1, 0)
         if count * extent > MAX_POSITIONS:
             return None
-        place = np.arange(count) * stride - begin + np.arange(extent)[:, None] * dilation
-        found.append(((place >= 0) & (place < sizes[axis])).astype(np.float64))
+        position = np.arange(count) * stride - begin + np.arange(extent)[:, None] * dilation
+        found.append(((position >= 0) & (position < sizes[axis])).astype(np.float64))
     return found
 
 
 def bias_map(node: Node, taps: Array) -> Array:
-    """What a convolution makes of the shift at every position: float64 [1, M, spatial...].
+    """Return the response of a convolution to the shift at every position: float64 [1, M, spatial...].
 
     `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times shift.
     """
     kernel = taps.shape[1:]
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
-        raise Refused("nonzero_padding", f"{node.label} pads with zeros, and the extents of its data are unknown")
+        raise Refused("nonzero_padding", f"{node.description} pads with zeros, and the extents of its data are unknown")
     windows = _inside(node, kernel, sizes, pads)
     if windows is None or len(taps) * prod(inside.shape[1] for inside in windows) > MAX_POSITIONS:
-        raise Refused("nonzero_padding", f"{node.label} pads with zeros, and a bias for each position is too large")
+        raise Refused(
+            "nonzero_padding", f"{node.description} pads with zeros, and a bias for each position is too large"
+        )
     result = taps
     for axis, inside in enumerate(windows):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)

@@ -39,7 +39,7 @@ class BiasCorrection(Pass):
     """Correct biases for the quantization of weights that is going to follow.
 
     1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], where eps = Q(W)
-       - W and a convolution's taps are summed. E[x] is that of `moments.propagate`. As published, E[x] stands for the
+       - W and a convolution's taps are summed. `moments.propagate` gives E[x]. As published, E[x] stands for the
        data in zero padding, too; with `padding=exact` a tap counts by the share of windows in which it is inside.
     2. Q rounds to the nearest of 2^bits - 1 numbers, ties to even, as onnxruntime does: `symmetric`, with the scale max
        |W| / (2^(bits - 1) - 1) and zero point 0; else with the scale (max(W, 0) - min(W, 0)) / (2^bits - 1) and an
@@ -48,7 +48,7 @@ class BiasCorrection(Pass):
     3. Layers of whose data nothing is known, and those that have no place for a bias, stay, and a warning counts them.
 
     This is the one pass that does not keep the function: before the weights are quantized, the result of each layer is
-    off by |eps E[x]|. Afterwards its mean is right, as far as E[x] is. What is known of the values describes the
+    off by |eps E[x]|. Afterwards its mean is right, as far as E[x] is. The statistics of the values describe the
     quantized model.
     """
 
@@ -93,7 +93,7 @@ class BiasCorrection(Pass):
         return corrector.rewriter.changed
 
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
-        """Eps E[x], [M], None where E[x] is not known."""
+        """Return eps E[x], [M], None where E[x] is unknown."""
         if data is None or not data.has_mean or not linear.takes(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None
@@ -102,9 +102,9 @@ class BiasCorrection(Pass):
 
 
 def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool) -> Array:
-    """Q(W): the numbers that the integers of a quantized weight stand for, in float64, of W's shape.
+    """Return Q(W), the numbers that the integers of a quantized weight stand for, in float64 and of W's shape.
 
-    With one scale, of `dtype`, for each index on `axis`, or for all of W.
+    There is one scale, of `dtype`, for each index on `axis`, or one for all of W.
     """
     over = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     high = np.maximum(weight.max(axis=over, keepdims=True), 0.0)
@@ -126,7 +126,7 @@ class _Corrector:
         self.committer = Committer(rewriter)
 
     def take_off(self, linear: Linear, correction: Array) -> bool:
-        """Take `correction` [M] off what the layer adds; False where there is no place for it."""
+        """Subtract `correction` [M] from the bias, and return whether there is a place for it."""
         if not correction.any():
             return True
         affine = Affine.joined(linear.axis, np.ones_like(correction), -correction)
@@ -141,7 +141,9 @@ class _Corrector:
         return True
 
     def change(self, node: Node, affine: Affine) -> Change | None:
-        """The change of the layer's bias, or of the constant that the only reader adds to the result of a MatMul."""
+        """Return the change of the layer's bias, or of the constant that the only reader adds to the result of a
+        MatMul.
+        """
         absorb = affine_rule(node.op).absorb_result
         assert absorb is not None
         with suppress(Refused):

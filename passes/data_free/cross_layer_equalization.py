@@ -1,12 +1,12 @@
 """CrossLayerEqualization: the weights of neighbouring layers get one range in every channel between them.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), section 4.1. With
-f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any diagonal S > 0. The S that gives
-both weights the same range in every channel i is s_i = r1_i / sqrt(r1_i r2_i), r being max |W| over a channel.
+f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any diagonal S > 0. The S that gives both
+weights the same range in every channel i is s_i = r1_i / sqrt(r1_i r2_i), where r is max |W| over a channel.
 
-Where in the paper a Relu stands between two convolutions, here anything does that the scale passes in the table
-`passes.affine.table`. Which layers are reached, and where each channel goes, is asked by a probe: a plan for a scale
-that differs in every channel and so names it.
+The paper has a Relu between two convolutions. Here, any operator may stand there that the scale passes in the table
+`passes.affine.table`. A probe tells which layers are reached and where each channel goes: it is a plan for a scale that
+differs in every channel and so names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.plan import Plan
 from ..infra import Pass, PassContext
-from .layer_pair import Link, Linker
+from .layer_pair import LayerPair, LayerPairs
 
 THROUGH = ("any", "activation")
 BETWEEN = ("nn.relu", "nn.prelu")
@@ -49,20 +49,20 @@ class CrossLayerEqualization(Pass):
        the first's result are divided by s = r1 / sqrt(r1 r2), W1 / s and b1 / s, and the second's weight takes s on
        the channels of its data. r is the greatest |W| of a channel, of shape [C]. Where s is zero, infinite or not a
        number it is 1.
-    2. What stands between lets positive scales pass, or there is no link: the rules are those of FoldScaleAxis. So a
+    2. Operators between them let positive scales pass, or there is no pair: the rules are those of FoldScaleAxis. So a
        Clip with two bounds, a second reader that is no layer, a result of the graph and a normalization stop it.
        Several layers may read the channels, or be added up to them: then r is the greatest of all of them.
     3. A depthwise convolution between two layers is equalized with both at once: with r = (r0 r1 r2)^(1/3), s is r0 / r
-       in front of it and r / r2 behind it.
-    4. Links are taken in the order of the graph, each with the weights as the one before left them, `iterations` times.
+       before it and r / r2 after it.
+    4. Pairs are taken in the order of the graph, each with the weights as the one before left them, `iterations` times.
     5. With `through=activation` only pairs and triples of convolutions count between which there is nothing but Relu
        or PRelu, as in the paper.
     6. With `power_of_two` every s is the nearest power of two, so that nothing is rounded.
-    7. A link that would copy a weight, or exceed the range of its dtype, is left out.
+    7. A pair that would copy a weight, or exceed the range of its dtype, is left out.
 
     Every element of a weight and bias is rounded to its dtype once, so the result is off by no more than one rounding
-    of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). What is known of the values
-    between the layers (mean and deviation) is divided by s, too.
+    of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). The statistics of values
+    between the layers (mean and deviation) are divided by s, too.
     """
 
     name: ClassVar[str] = "CrossLayerEqualization"
@@ -78,37 +78,37 @@ class CrossLayerEqualization(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         equalizer = _Equalizer(self, module)
         for _ in range(self.iterations):
-            moved = [equalizer.sweep(graph) for graph in module.graphs()]
+            moved = [equalizer.equalize_graph(graph) for graph in module.graphs()]
             if not any(moved):
                 break
         if equalizer.applied.layers:
             fold_records(module).history.append(equalizer.applied)
-        return equalizer.linker.rewriter.changed
+        return equalizer.pairs.rewriter.changed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Probed:
-    """A link of a probe: `first` and `second` are r [C] of the layers on its two sides, 0 where there is none."""
+    """A pair found by a probe: `first` and `second` are r [C] of the layers on its two sides, 0 where there is none."""
 
-    link: Link
+    pair: LayerPair
     axis: int
     first: Array
     second: Array
 
     @property
     def consumers(self) -> list[Fold]:
-        return [fold for side, fold in self.link.folds() if side == "in"]
+        return [fold for side, fold in self.pair.folds() if side == "in"]
 
 
 class _Equalizer:
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
-        self.linker = Linker(module)
+        self.pairs = LayerPairs(module)
         self.applied = LayerEdits(str(options))
 
-    def sweep(self, graph: Graph) -> bool:
-        """Equalize every link once, in the order of the graph; whether there was one."""
-        self.linker.planner.number(graph)
+    def equalize_graph(self, graph: Graph) -> bool:
+        """Equalize every pair once, in the order of the graph, and return whether there was one."""
+        self.pairs.planner.number(graph)
         moved = False
         done: set[Node] = set()
         for node in list(graph):
@@ -119,8 +119,10 @@ class _Equalizer:
         return moved
 
     def equalize(self, value: Value, done: set[Node]) -> bool:
-        """Equalize the link at `value`, and the one behind the depthwise convolution that is all it leads to, which is
-        then `done`.
+        """Equalize the pair at `value`, and return whether anything changed.
+
+        Where it leads to a depthwise convolution alone, the pair after that is equalized with it, and the convolution
+        is `done`.
         """
         probed = self.probe(value)
         if probed is None:
@@ -130,15 +132,15 @@ class _Equalizer:
         second = None if order is None else self.probe(middle.output)
         if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
             return self.write(probed, pair_scale(probed.first, probed.second))
-        ahead, behind = triple_scales(probed.first[order], probed.second[order], second.second)
+        before, after = triple_scales(probed.first[order], probed.second[order], second.second)
         done.add(middle)
         front = np.ones(len(order))
-        front[order] = ahead
+        front[order] = before
         moved = self.write(probed, front)
-        return self.write(second, behind) or moved
+        return self.write(second, after) or moved
 
     def probe(self, value: Value) -> _Probed | None:
-        """The link at `value` along the axis of its channels, None where there is none."""
+        """Return the pair at `value` along the axis of its channels, None where there is none."""
         shape, dtype = shape_of(value.type), dtype_of(value.type)
         if shape is None or dtype is None or not dtype.is_float:
             return None
@@ -147,20 +149,20 @@ class _Equalizer:
             if not isinstance(channels, int) or not 0 < channels < 1 / STEP:
                 continue
             affine = Affine.joined(axis, 1 + STEP * np.arange(1, channels + 1), np.zeros(channels))
-            link = self.linker.find_or_none(value, affine, affine)
-            if link is not None and self.is_wanted(link):
-                evaluator = self.linker.params.evaluator
-                first, second = (ranges(plan, channels, evaluator) for plan in (link.before, link.after))
-                return _Probed(link, axis, first, second)
+            pair = self.pairs.find_or_none(value, affine, affine)
+            if pair is not None and self.is_wanted(pair):
+                evaluator = self.pairs.params.evaluator
+                first, second = (ranges(plan, channels, evaluator) for plan in (pair.before, pair.after))
+                return _Probed(pair, axis, first, second)
         return None
 
-    def is_wanted(self, link: Link) -> bool:
-        """Rule 5."""
+    def is_wanted(self, pair: LayerPair) -> bool:
+        """Return whether option `through` admits the pair."""
         if self.options.through == "any":
             return True
-        ends = list(link.folds())
-        carries = [change.node for change in (*link.before.changes, *link.after.changes) if change.fold is None]
-        whole = all(node.op in BETWEEN for node in carries) and len(ends) == 2
+        ends = list(pair.folds())
+        passed = [change.node for change in (*pair.before.changes, *pair.after.changes) if change.fold is None]
+        whole = all(node.op in BETWEEN for node in passed) and len(ends) == 2
         return whole and all(is_whole(fold.node) for _, fold in ends)
 
     def write(self, probed: _Probed, scale: Array) -> bool:
@@ -171,19 +173,19 @@ class _Equalizer:
             return False
         zeros = np.zeros_like(scale)
         taken, given = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
-        link = self.linker.find_or_none(probed.link.value, taken, given)
-        if link is None or any(self.loses_digits(fold) for _, fold in link.folds()):
+        pair = self.pairs.find_or_none(probed.pair.value, taken, given)
+        if pair is None or any(self.loses_digits(fold) for _, fold in pair.folds()):
             return False
-        for side, fold in link.folds():
+        for side, fold in pair.folds():
             record = self.applied.layers.setdefault(fold.node, {})
             factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
             record[f"rescale_{side}"] = record.get(f"rescale_{side}", np.ones(())) * factor
-        self.linker.commit(link)
+        self.pairs.commit(pair)
         return True
 
     def loses_digits(self, fold: Fold) -> bool:
-        """Whether some weight would leave the range of normal numbers, in which rounding is relative."""
-        weight = self.linker.params.evaluator.exact(fold.weight)
+        """Return whether some weight would leave the range of normal numbers, in which rounding is relative."""
+        weight = self.pairs.params.evaluator.exact(fold.weight)
         if weight is None or fold.factor is None:
             return False
         least = smallest_normal(fold.dtype)
@@ -191,13 +193,13 @@ class _Equalizer:
 
 
 def pair_scale(first: Array, second: Array) -> Array:
-    """S [C] = r1 / sqrt(r1 r2) of the ranges r1 of the result of a layer and r2 of the data of the next."""
+    """Return s [C] = r1 / sqrt(r1 r2), from r1 of the result of a layer and r2 of the data of the next."""
     with np.errstate(all="ignore"):
         return _safe(first / np.sqrt(first * second))
 
 
 def triple_scales(first: Array, middle: Array, last: Array) -> tuple[Array, Array]:
-    """s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3), r1 being that of a depthwise layer."""
+    """Return s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3) and r1 of a depthwise layer."""
     with np.errstate(all="ignore"):
         root = np.cbrt(first * middle * last)
         return _safe(first / root), _safe(root / last)
@@ -208,7 +210,7 @@ def _safe(scale: Array) -> Array:
 
 
 def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
-    """R [C] = max |W| over the layers of a probe's plan, in the channels of the probe; 0 where no layer has one."""
+    """Return r [C] = max |W| over the layers of a probe's plan, 0 in channels that no layer has."""
     found = np.zeros(channels)
     for change in plan.changes:
         fold = change.fold
@@ -221,24 +223,24 @@ def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
             to_float64(weight.max(axis=over, keepdims=True)), -to_float64(weight.min(axis=over, keepdims=True))
         )
         index = named(fold.factor)
-        place = np.broadcast_to(index, largest.shape)
-        np.maximum.at(found, place[place >= 0], largest[place >= 0])
+        channel = np.broadcast_to(index, largest.shape)
+        np.maximum.at(found, channel[channel >= 0], largest[channel >= 0])
     return found
 
 
 def named(scale: Array) -> Array:
-    """The channels that the scales of a probe name, -1 where the scale is one."""
+    """Return the channels that the scales of a probe name, -1 where the scale is one."""
     return np.rint((scale - 1) / STEP).astype(np.int64) - 1
 
 
 def channel_order(fold: Fold) -> Array | None:
-    """The channels of a probe in the order in which a layer reads them, None where it does not read each once."""
+    """Return the channels of a probe in the order in which a layer reads them, None unless it reads each once."""
     order = np.atleast_1d(named(fold.affine.scale))
     return order if np.array_equal(np.sort(order), np.arange(len(order))) else None
 
 
 def is_depthwise(node: Node) -> bool:
-    """Whether each channel of a convolution's result is made of the same channel of its data alone."""
+    """Return whether each channel of a convolution's result depends on the same channel of its data alone."""
     weight = node.inputs[1] if node.op == "nn.conv" else None
     shape = None if weight is None else shape_of(weight.type)
     group = integer_of(node, "group", 1)
@@ -246,5 +248,5 @@ def is_depthwise(node: Node) -> bool:
 
 
 def is_whole(node: Node) -> bool:
-    """Whether a layer is a convolution without groups, or a depthwise one."""
+    """Return whether a layer is a convolution without groups, or a depthwise one."""
     return node.op in ("nn.conv", "nn.conv_transpose") and (integer_of(node, "group", 1) == 1 or is_depthwise(node))

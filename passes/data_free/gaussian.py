@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.tensor import Array
 
-Pair = tuple[Array, Array]
+MeanAndStd = tuple[Array, Array]
 """Mean and standard deviation, float64 of one shape."""
 
 NODES = 64
@@ -19,20 +19,20 @@ _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def density(x: Array) -> Array:
-    """Of the standard normal distribution; 0 at infinity."""
+    """Return the density of the standard normal distribution, 0 at infinity."""
     return np.asarray(np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi))
 
 
 def below(x: Array) -> Array:
-    """P(X <= x) of the standard normal distribution."""
+    """Return P(X <= x) of the standard normal distribution."""
     return np.asarray(0.5 * _erfc(-x / math.sqrt(2)))
 
 
-def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) -> Pair:
-    """Mean and deviation of a normal variable clipped to [low, high] (Nagel et al. 2019, appendix C).
+def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) -> MeanAndStd:
+    """Return mean and deviation of a normal variable clipped to [low, high] (Nagel et al. 2019, appendix C).
 
-    With a = (low - mean) / std and b likewise: E = mean + std (phi(a) - phi(b) + a Phi(a) + b (1 - Phi(b))), and the
-    second moment around the mean is std^2 (Phi(b) - Phi(a) + a phi(a) - b phi(b) + a^2 Phi(a) + b^2 (1 - Phi(b))).
+    With a = (low - mean) / std and b likewise: E = mean + std (phi(a) - phi(b) + a Phi(a) + b (1 - Phi(b))). The second
+    moment around the mean is std^2 (Phi(b) - Phi(a) + a phi(a) - b phi(b) + a^2 Phi(a) + b^2 (1 - Phi(b))).
     """
     unit = np.where(std > 0, std, 1.0)
     a, b = (low - mean) / unit, (high - mean) / unit
@@ -46,16 +46,16 @@ def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) ->
     return np.where(std > 0, moved, np.clip(mean, low, high)), np.where(std > 0, unit * spread, 0.0)
 
 
-def leaky(mean: Array, std: Array, slope: Array | float) -> Pair:
-    """Of max(x, 0) + slope * min(x, 0), whose two parts are never both other than zero."""
+def leaky(mean: Array, std: Array, slope: Array | float) -> MeanAndStd:
+    """Return mean and deviation of max(x, 0) + slope * min(x, 0), two parts of which one is always zero."""
     (up, wide), (down, narrow) = clipped(mean, std, 0.0, np.inf), clipped(-mean, std, 0.0, np.inf)
     total = up - slope * down
     square = wide**2 + up**2 + slope**2 * (narrow**2 + down**2)
     return total, np.sqrt(np.maximum(square - total**2, 0.0))
 
 
-def transformed(mean: Array, std: Array, function: Callable[[Array], Array]) -> Pair:
-    """Of function(x), by Gauss-Hermite quadrature."""
+def transformed(mean: Array, std: Array, function: Callable[[Array], Array]) -> MeanAndStd:
+    """Return mean and deviation of function(x), by Gauss-Hermite quadrature."""
     points, weights = np.polynomial.hermite_e.hermegauss(NODES)
     weights = weights / weights.sum()
     values = function(mean[..., None] + std[..., None] * points)

@@ -1,7 +1,7 @@
-"""HighBiasAbsorption: what an activation never cuts off moves from a bias into the bias of the next layer.
+"""HighBiasAbsorption: the part of a bias that an activation never cuts off moves into the bias of the next layer.
 
-After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c) + c: the layer in
-front gets the bias b1 - c and the layer behind b2 + W2 c, so that the activations between them need a smaller range.
+After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c) + c. The layer
+before gets the bias b1 - c and the layer after b2 + W2 c, so that the activations between them need a smaller range.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.ops import has_trait, sole_reader
 from ...ir.ops.row import Trait
+from ...ir.ops.views import may_read_padding
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
 from ..affine.algebra import Affine
 from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.operands import implicit_padding
 from ..affine.source_affines import values_of
 from ..affine.statistics import Statistic
 from ..infra import Pass, PassContext
-from .layer_pair import Link, Linker
+from .layer_pair import LayerPair, LayerPairs
 
 PADDING = {"exact": "keep", "ignore": "ignore"}
 SPREADS = ("std", "gamma")
@@ -32,14 +32,14 @@ SPREADS = ("std", "gamma")
 
 @dataclass(frozen=True)
 class HighBiasAbsorption(Pass):
-    """Absorb high biases of layers into the layers behind them.
+    """Absorb high biases of layers into the layers after them.
 
     1. Of a layer's result x whose mean and deviation [C] are known (from its BatchNormalization), c = max(0, mean -
        sigmas * std) is taken off its bias if all that reads x is a Relu, LeakyRelu or PRelu, whose readers take c into
        their biases: b2 + W2 c. Without an activation c is the whole mean, and nothing is lost.
-    2. The rules of FoldScaleAxis decide what a shift passes and who can take it. With `padding=exact` no convolution
-       that pads with zeros does, because c is no zero; with `ignore` it is treated like any other, as published, which
-       changes the results at the border, and there is a warning.
+    2. The rules of FoldScaleAxis decide which operators a shift passes, and which layers take it. With `padding=exact`
+       no convolution that pads with zeros does, because c is no zero. With `ignore` it is treated like any other, as
+       published, which changes the results at the border, and there is a warning.
     3. `spread=gamma` takes |gamma| for the deviation, which differs where the variance is not large against epsilon.
     4. Layers without a bias get one; an operator is never added.
 
@@ -61,62 +61,62 @@ class HighBiasAbsorption(Pass):
                 raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        linker = Linker(module, border=PADDING[self.padding])
+        pairs = LayerPairs(module, border=PADDING[self.padding])
         applied = LayerEdits(str(self))
         padded: list[str] = []
         for graph in module.graphs():
-            linker.planner.number(graph)
+            pairs.planner.number(graph)
             for value in values_of(graph):
-                clue = linker.statistics.get(value)
-                statistic = None if clue is None else clue.statistic()
-                link = None if statistic is None else self.link(linker, value, statistic)
-                if link is not None:
-                    padded.extend(zero_padded(link))
-                    record(applied, link)
-                    linker.commit(link)
+                reference = pairs.statistics.get(value)
+                statistic = None if reference is None else reference.statistic()
+                pair = None if statistic is None else self.pair(pairs, value, statistic)
+                if pair is not None:
+                    padded.extend(zero_padded(pair))
+                    record(applied, pair)
+                    pairs.commit(pair)
         if applied.layers:
             fold_records(module).history.append(applied)
         if padded:
-            what = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
+            count = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
             ctx.warnings.append(
-                f"{self.name}: {what} with zeros what was shifted, and the results change at the border: "
+                f"{self.name}: {count} shifted data with zeros, and the results change at the border: "
                 f"{', '.join(padded[:3])}{', ...' if len(padded) > 3 else ''}; padding=exact leaves them alone"
             )
-        return linker.rewriter.changed
+        return pairs.rewriter.changed
 
-    def link(self, linker: Linker, value: Value, statistic: Statistic) -> Link | None:
-        """The absorption at `value`, None where there is nothing to absorb, or no way."""
+    def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
+        """Return the absorption at `value`, None where there is nothing to absorb, or no way."""
         reader = sole_reader(value)
         active = reader is not None and has_trait(reader, Trait.RECTIFIER) and reader.inputs[0] is value
-        behind = reader.output if active and reader is not None else None
+        tail = reader.output if active and reader is not None else None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
             return None
         ones = np.ones_like(amount)
         taken, given = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
-        return linker.find_or_none(value, taken, given, behind)
+        return pairs.find_or_none(value, taken, given, tail)
 
     def amount(self, statistic: Statistic, *, active: bool) -> Array:
-        """C [C]: what is absorbed with an `active` activation behind the value, or without."""
+        """Return c [C], the amount to absorb, with an `active` activation after the value or without."""
         spread = statistic.std if self.spread == "std" else np.abs(statistic.gamma)
         amount = np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
         return np.where(np.isfinite(amount), amount, 0.0)
 
 
-def zero_padded(link: Link) -> list[str]:
-    """The convolutions of a link that pad shifted data with zeros."""
+def zero_padded(pair: LayerPair) -> list[str]:
+    """Return the convolutions of a pair that pad shifted data with zeros."""
     names = []
-    for side, fold in link.folds():
+    for side, fold in pair.folds():
         kernel = shape_of(fold.weight.type)
         shifts = side == "in" and fold.affine.has_shift and fold.node.op == "nn.conv"
-        if shifts and implicit_padding(fold.node, None if kernel is None else kernel[2:]):
-            names.append(fold.node.label)
+        if shifts and may_read_padding(fold.node, None if kernel is None else kernel[2:]):
+            names.append(fold.node.description)
     return names
 
 
-def record(applied: LayerEdits, link: Link) -> None:
-    """Note what the layers of a link lose and get."""
-    for side, fold in link.folds():
+def record(applied: LayerEdits, pair: LayerPair) -> None:
+    """Record the biases that the layers of a pair lose and get."""
+    for side, fold in pair.folds():
         key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
         entry = applied.layers.setdefault(fold.node, {})
         entry[key] = entry.get(key, np.zeros(())) + amount

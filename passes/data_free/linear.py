@@ -1,4 +1,4 @@
-"""Layers as linear maps of vectors with one number per channel: what a constant image would be made into."""
+"""Layers as linear maps of vectors with one number per channel: the response to a constant image."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Linear:
 
     @property
     def channels(self) -> int:
-        """Channels of the data, as the weight has it."""
+        """Channels of the data, from the shape of the weight."""
         shape: tuple[int, ...] = self.weight.shape
         if self.node.op == "nn.conv":
             return integer_of(self.node, "group", 1) * shape[1]
@@ -45,14 +45,15 @@ class Linear:
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
 
     def takes(self, axis: int, vector: Array) -> bool:
-        """Whether data of these channels [C] along `axis` fit the layer."""
+        """Return whether data with the channels `vector` [C] along `axis` fit the layer."""
         return axis == self.data_axis and vector.size == self.channels
 
     def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
-        """What the layer with `weight`, and without its bias, makes of data that are `vector` [C]: [M], on average.
+        """Return the mean response [M] of the layer with `weight`, without its bias, to data that are `vector` [C].
 
-        A tap of a convolution counts by the share of windows in which it is inside the data, if their extents are
-        known, unless the zeros of the `padding` are ignored; a transposed one reaches a position by some of its taps.
+        A tap of a convolution counts by the share of windows in which it is inside the data. The share is 1 where
+        extents are unknown, or `padding` is not exact. A tap of a transposed convolution reaches a position in one of
+        its strides.
         """
         node = self.node
         if node.op == "nn.dense":
@@ -78,9 +79,9 @@ class Linear:
         return (1,) * rank if window is None else window.strides
 
     def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
-        """Mean and variance [M] of the result without its bias for independent data of mean and variance [C].
+        """Return mean and variance [M] of the result without its bias, for independent data of mean and variance [C].
 
-        One pair for each kind of position: a transposed convolution has as many as its strides have elements.
+        There is one pair for each kind of position: a transposed convolution has as many as its strides have elements.
         """
         strides = self.strides if self.node.op == "nn.conv_transpose" else ()
         slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
@@ -95,7 +96,7 @@ class Linear:
         return found
 
     def bias(self, params: Parameters) -> Array | None:
-        """What is added to the result, [M] or [], None where that is not constant or no vector."""
+        """Return the bias, [M] or [], None where it is not constant or not a vector."""
         if self.node.op == "matmul":
             return np.zeros(())
         try:
@@ -111,7 +112,7 @@ class Linear:
 
 
 def read_linear(node: Node, params: Parameters) -> Linear | None:
-    """The layer that `node` is, None where it is none, or its weight is not constant."""
+    """Return the linear map of a layer, None where `node` is none or its weight is not constant."""
     absorb = affine_rule(node.op).absorb_result
     if not has_trait(node, Trait.LINEAR) or absorb is None:
         return None

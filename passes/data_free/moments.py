@@ -1,11 +1,12 @@
-"""Mean, deviation and range of values per channel, from those that are known.
+"""Mean, deviation and range of values per channel, from the values for which they are known.
 
-The assumptions, which are those of Nagel et al. (2019): what enters an activation is normal in each channel, and the
-channels, positions and operands that a layer or sum combines are independent of each other. They are rough for
-deviations (neighbouring pixels are alike, so that of an average is left as it was) and good for means, which linear
-operators keep whatever depends on what. The product of two functions of one value is taken as the function that it is
-(x * sigmoid(x), x * clip(x + 3, 0, 6)); of other products whose operands have something in common only the range is
-known. What is padded with zeros counts in means where extents are known.
+The assumptions are those of Nagel et al. (2019): the data of an activation are normal in each channel; the channels,
+positions and operands that a layer or sum combines are independent.
+
+- Deviations are rough: neighbouring pixels are alike, so an average leaves them as they are.
+- Means are good: linear operators keep them, dependent or not. Zero padding counts where extents are known.
+- The product of two functions of one value is taken as one function: x * sigmoid(x), x * clip(x + 3, 0, 6).
+- Of other products whose operands have something in common, only the range is known.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
-from ...ir.ops.row import Function, Trait
+from ...ir.ops.row import Function, Trait, text_of
 from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from ..affine.algebra import Affine, Stage
-from ..affine.operands import Parameters, text
+from ..affine.derived_rules import channel_sources
+from ..affine.operands import Parameters
 from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
-from ..affine.table import affine_rule
-from .gaussian import Pair, clipped, leaky, transformed
+from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import read_linear
 
 GRID = 257
@@ -42,11 +42,15 @@ MAX_CHAIN = 16
 MAX_REACHED = 256
 """Values that are looked at to tell whether two operands have something in common."""
 
+KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
+"""Operators whose elements come from one channel of their data each."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Mean and standard deviation of a value per channel along `axis`, and the range that is expected to hold nearly
-    all of it: float64 vectors [C]. `mean` and `std` are NaN where only the range is known (behind a MaxPool).
+    """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of it.
+
+    All are float64 vectors [C]. `mean` and `std` are NaN where only the range is known, as after a MaxPool.
     """
 
     axis: int
@@ -66,36 +70,38 @@ class Moments:
         return float(self.low.min()), float(self.high.max())
 
     def map(self, axis: int, function: Callable[[Array], Array]) -> Moments:
-        """Along `axis`, every vector being `function` of what it was."""
+        """Return the moments along `axis`, with `function` applied to every vector."""
         return Moments(axis, *(function(array) for array in (self.mean, self.std, self.low, self.high)))
 
     def affine(self, scale: Array, shift: Array) -> Moments:
-        """Of scale * x + shift."""
+        """Return the moments of scale * x + shift."""
         ends = (self.low * scale + shift, self.high * scale + shift)
         return Moments(
             self.axis, self.mean * scale + shift, self.std * np.abs(scale), np.minimum(*ends), np.maximum(*ends)
         )
 
-    def through(self, function: Callable[[Array], Array], pair: Pair) -> Moments:
-        """Of function(x), whose mean and deviation are `pair`; the range is what the function makes of this one."""
+    def through(self, function: Callable[[Array], Array], pair: MeanAndStd) -> Moments:
+        """Return the moments of function(x), with mean and deviation `pair` and the range of the function on this
+        range.
+        """
         grid = [np.linspace(self.low, self.high, GRID), np.clip(0.0, self.low, self.high)[None]]
         values = function(np.concatenate(grid).T)
         return Moments(self.axis, *pair, values.min(axis=-1), values.max(axis=-1))
 
 
 def normal(axis: int, mean: Array, std: Array, sigmas: float) -> Moments:
-    """Of a normal variable, with the range mean - sigmas * std to mean + sigmas * std."""
+    """Return the moments of a normal variable, with the range mean - sigmas * std to mean + sigmas * std."""
     return Moments(axis, mean, std, mean - sigmas * std, mean + sigmas * std)
 
 
 def propagate(
     module: Module, known: Mapping[Value, Statistic] | None = None, *, sigmas: float = 6.0
 ) -> dict[Value, Moments]:
-    """Moments of every value for which they follow from the `known` ones, by default `known_statistics(module)`.
+    """Return moments of every value for which they follow from `known`, by default `known_statistics(module)`.
 
-    What is known counts more than what follows. Values that are not in the result are those of which nothing is known:
-    graph inputs, and what is made of them up to the first known statistic; the results of operators without a rule
-    here. O(size of the weights of layers whose result is not known).
+    A known statistic counts more than one that follows. Values without moments are graph inputs, their functions up to
+    the first known statistic, and results of operators without a rule here. O(size of the weights of layers that are
+    read).
     """
     known = known_statistics(module) if known is None else known
     propagator = _Propagator(sigmas)
@@ -114,7 +120,7 @@ class _Propagator:
         self.found: dict[Value, Moments] = {}
 
     def visit(self, node: Node) -> None:
-        """Note what follows for the results of `node`."""
+        """Record the moments that follow for the results of `node`."""
         with np.errstate(all="ignore"):
             for value, moments in self.results(node):
                 self.found.setdefault(value, moments)
@@ -122,12 +128,12 @@ class _Propagator:
     def results(self, node: Node) -> Iterable[tuple[Value, Moments]]:
         if all(value in self.found for value in node.outputs):
             return ()
-        if has_trait(node, Trait.MOVES) or has_trait(node, Trait.AVERAGES) or has_trait(node, Trait.EXTREMUM):
+        if any(has_trait(node, trait) for trait in KEEPS_CHANNELS):
             return self.moved(node)
-        step = find_affine(node, self.params.evaluator)
-        if step is not None:
-            found = self.affine(step)
-            return () if found is None else [(step.result, found)]
+        op = find_affine(node, self.params.evaluator)
+        if op is not None:
+            found = self.affine(op)
+            return () if found is None else [(op.result, found)]
         found = self.single(node) if len(node.outputs) == 1 else None
         return () if found is None else [(node.output, found)]
 
@@ -144,47 +150,41 @@ class _Propagator:
         value = node.input(index)
         return None if value is None else self.found.get(value)
 
-    def affine(self, step: AffineOp) -> Moments | None:
-        """Scale and shift per channel, BatchNormalization among them."""
-        data = self.found.get(step.data)
-        if data is None or step.axis not in (None, data.axis):
+    def affine(self, op: AffineOp) -> Moments | None:
+        """Return the moments of an affine per channel, such as a BatchNormalization."""
+        data = self.found.get(op.data)
+        if data is None or op.axis not in (None, data.axis):
             return None
-        return data.affine(step.scale, step.shift)
+        return data.affine(op.scale, op.shift)
 
     def moved(self, node: Node) -> list[tuple[Value, Moments]]:
-        """What takes elements, means or extrema of one channel at a time: where each comes from is asked by an affine
-        that names the channels by its shift.
-        """
-        data, transfer = self.get(node), affine_rule(node.op).forward
-        cubic = text(node, "mode", "nearest") == "cubic"  # overshoots
-        if data is None or transfer is None or (cubic and has_trait(node, Trait.AVERAGES)):
+        """Return the moments of results whose elements come from one channel of the data each."""
+        data = self.get(node)
+        overshoots = has_trait(node, Trait.AVERAGES) and text_of(node, "mode", "nearest") == "cubic"
+        if data is None or overshoots:
             return []
-        names = np.arange(1.0, len(data.mean) + 1)
         try:
-            carry = transfer(node, {0: Affine(data.axis, (Stage(np.ones_like(names), names),))}, self.params)
+            found = channel_sources(node, data.axis, len(data.mean), self.params)
         except Refused:
-            return []
-        if carry.constants:
             return []
         if has_trait(node, Trait.EXTREMUM):
             unknown = np.full_like(data.mean, np.nan)
             data = replace(data, mean=unknown, std=unknown)
         results = []
-        for index, named in carry.results:
+        for index, (axis, channels) in found.items():
             value = node.outputs[index]
-            shape = shape_of(value.type)
-            axis = data.axis if named.axis is None else named.axis
-            extent = shape[axis] if shape is not None and axis < len(shape) else None
-            if named.extents or (named.axis is None and not isinstance(extent, int)):
-                continue
-            places = np.rint(named.shift).astype(np.int64) - 1
-            if named.axis is None:
-                places = np.broadcast_to(places, (extent,))  # type: ignore[arg-type]
-            results.append((value, data.map(axis, lambda array, places=places: array[places])))  # type: ignore[misc]
+            if axis is None:
+                axis = data.axis
+                shape = shape_of(value.type)
+                extent = shape[axis] if shape is not None and axis < len(shape) else None
+                if not isinstance(extent, int):
+                    continue
+                channels = np.broadcast_to(channels, (extent,))
+            results.append((value, data.map(axis, lambda array, channels=channels: array[channels])))  # type: ignore[misc]
         return results
 
     def concatenated(self, node: Node) -> Moments | None:
-        """Concat along the channels."""
+        """Return the moments of a Concat along the channels."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         shape = shape_of(node.output.type)
         axis = integer_of(node, "axis", 1)
@@ -201,7 +201,7 @@ class _Propagator:
         )
 
     def aligned(self, node: Node) -> list[Moments] | None:
-        """The operands of an elementwise operator, if all are known and have the channels on one axis."""
+        """Return the operands of an elementwise operator, None unless all are known with channels on one axis."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         ranks = {len(shape_of(value.type) or ()) for value in node.inputs if value is not None}
         known = [part for part in parts if part is not None]
@@ -209,7 +209,7 @@ class _Propagator:
         return known if len(known) == len(parts) and len(ranks) == len(same) == 1 and "axis" not in node.attrs else None
 
     def sum(self, node: Node) -> Moments | None:
-        """X + y: means and, of independent operands, variances add up; no element exceeds the sum of the ranges."""
+        """Return the moments of x + y: means add up and, for independent operands, variances."""
         parts = self.aligned(node)
         if parts is None:
             return None
@@ -220,13 +220,14 @@ class _Propagator:
         return self.bounded(Moments(parts[0].axis, mean, std, low, high))
 
     def product(self, node: Node) -> Moments | None:
-        """F(x) g(x) of one normal variable, or the product of operands that have nothing in common; of others, only the
-        range.
+        """Return the moments of f(x) g(x) for one normal x, or of a product of independent operands.
+
+        For other products only the range is known.
         """
         first, second = node.input(0), node.input(1)
         if first is None or second is None or len(node.inputs) != 2:
             return None
-        for root in self.behind(first):
+        for root in self.elementwise_sources(first):
             x = self.found.get(root)
             f, g = (None if x is None else self.function_of(value, root) for value in (first, second))
             if x is not None and x.has_mean and f is not None and g is not None:
@@ -244,42 +245,44 @@ class _Propagator:
         std = np.sqrt(x.std**2 * y.std**2 + x.std**2 * y.mean**2 + y.std**2 * x.mean**2)
         return self.bounded(Moments(x.axis, x.mean * y.mean, std, low, high))
 
-    def behind(self, value: Value) -> list[Value]:
-        """The value, and those that it is an elementwise function of, nearest first."""
+    def elementwise_sources(self, value: Value) -> list[Value]:
+        """Return the value and the values that it is an elementwise function of, nearest first."""
         found = [value]
         while len(found) < MAX_CHAIN:
-            step = self.element(found[-1])
-            if step is None:
+            source = self.element(found[-1])
+            if source is None:
                 break
-            found.append(step[0])
+            found.append(source[0])
         return found
 
     def function_of(self, value: Value, root: Value) -> Function | None:
-        """What each element of `value` is of that of `root`, for arrays [C, n]; None where others have a part in it."""
-        steps: list[Function] = []
+        """Return the function from each element of `root` to that of `value`, for arrays [C, n]; None where there is
+        none.
+        """
+        functions: list[Function] = []
         while value is not root:
-            step = self.element(value)
-            if step is None or len(steps) == MAX_CHAIN:
+            source = self.element(value)
+            if source is None or len(functions) == MAX_CHAIN:
                 return None
-            value = step[0]
-            steps.append(step[1])
+            value = source[0]
+            functions.append(source[1])
 
         def composed(v: Array) -> Array:
-            for function in reversed(steps):
+            for function in reversed(functions):
                 v = function(v)
             return v
 
         return composed
 
     def element(self, value: Value) -> tuple[Value, Function] | None:
-        """The one operand of which a value is an elementwise function, and the function."""
+        """Return the only operand of which a value is an elementwise function, and the function."""
         node = value.node
         if node is None or value.index:
             return None
-        step = find_affine(node, self.params.evaluator)
-        if step is not None:
-            scale, shift = (array if array.ndim == 0 else array[:, None] for array in (step.scale, step.shift))
-            return step.data, lambda v: v * scale + shift
+        op = find_affine(node, self.params.evaluator)
+        if op is not None:
+            scale, shift = (array if array.ndim == 0 else array[:, None] for array in (op.scale, op.shift))
+            return op.data, lambda v: v * scale + shift
         data = node.input(0)
         if data is None:
             return None
@@ -290,17 +293,17 @@ class _Propagator:
         return None if function is None else (data, function)
 
     def bounds(self, node: Node) -> tuple[float, float] | None:
-        """Of a Relu or Clip, None where they are not known."""
+        """Return the bounds of a Relu or Clip, None where they are unknown."""
         bounds = clip_bounds(node, self.params.evaluator)
         return None if bounds is None or not bounds.is_ordered else bounds.ends
 
     def bounded(self, found: Moments) -> Moments:
-        """With a range of no more than `sigmas` deviations, where these are known."""
+        """Limit the range to `sigmas` deviations, where these are known."""
         reach = self.sigmas * found.std
         return replace(found, low=np.fmax(found.low, found.mean - reach), high=np.fmin(found.high, found.mean + reach))
 
     def activation(self, node: Node) -> Moments | None:
-        """Of a function of one normal variable."""
+        """Return the moments of a function of one normal variable."""
         x = self.get(node)
         if x is None:
             return None
@@ -315,7 +318,7 @@ class _Propagator:
         return None if function is None else x.through(function, transformed(x.mean, x.std, function))
 
     def slope(self, node: Node, x: Moments) -> Array | None:
-        """The slope below zero, [] or [C], of a function that is the identity above."""
+        """Return the slope below zero, [] or [C], of a function that is the identity above."""
         if node.op == "abs":
             return np.array(-1.0)
         if node.op == "nn.leaky_relu":
@@ -332,7 +335,7 @@ class _Propagator:
         return array.astype(np.float64).reshape(-1) if single else None
 
     def layer(self, node: Node) -> Moments | None:
-        """W x + b of independent x; where kinds of positions differ, all of them together."""
+        """Return the moments of W x + b for independent x, over all kinds of positions together."""
         linear = read_linear(node, self.params)
         data = None if linear is None else self.found.get(linear.data)
         bias = None if linear is None else linear.bias(self.params)
@@ -353,7 +356,10 @@ def _product(f: Function, g: Function) -> Function:
 
 
 def _reached(value: Value) -> set[Value]:
-    """The value and what it is made of, up to layers and averages, which mix so much that they hide a single part."""
+    """Return the value and the values it is computed from, up to layers and averages.
+
+    These combine so many elements that a single one no longer counts.
+    """
     found, stack = {value}, [value]
     while stack and len(found) < MAX_REACHED:
         node = stack.pop().node

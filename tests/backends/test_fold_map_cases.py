@@ -156,5 +156,5 @@ def test_what_stays_says_why() -> None:
     graph.batch_norm(hidden, params, "y", "bn")
     (source,) = fold_map_of(graph, ["y", "c"]).sources
     assert (source["status"], source["reason"], source["layers"]) == ("kept", "graph_output", [])
-    assert "%c" in source["detail"]
+    assert "'c'" in source["detail"]
     assert source["notes"]

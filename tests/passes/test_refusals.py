@@ -150,7 +150,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "SpaceToDepth differ",
-        "its blocks have different",
+        "repeats or joins channels that have different",
         op("SpaceToDepth", blocksize=2),
         mul(16, 1, 1),
         x=(2, 3, 6, 4),
@@ -174,7 +174,7 @@ ROWS_BACK: list[Row] = [
     back("Expand channels", "the channels are copies", op("Expand", ints(1, 4, 1, 1)), SCALE, first=conv(1, 3)),
     back("Expand in front", "the channels are copies", op("Expand", ints(7, 1, 1, 1, 1)), mul(7, 1, 1, 1, 1)),
     back("Tile dynamic", "its repeats are not constant", fed_by("Tile", (4,)), bn(4)),
-    back("Tile differs", "repeats channels, for different", op("Tile", ints(1, 2, 1, 1)), mul(8, 1, 1)),
+    back("Tile differs", "repeats or joins channels that have different", op("Tile", ints(1, 2, 1, 1)), mul(8, 1, 1)),
     back("Add broadcast", "broadcast along the channels", branches("Add", conv(4, 4), conv(1, 4)), SCALE),
     back("Mean broadcast", "broadcast along the channels", branches("Mean", conv(4, 4), conv(1, 4)), SCALE),
     back("Max broadcast", "broadcast along the channels", branches("Max", conv(4, 4), conv(1, 4)), mul(*C, sign="+")),
@@ -318,7 +318,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "InstanceNorm misfit",
-        "its parameters are no vectors",
+        "its parameters are not vectors",
         bn(4),
         x=None,
         first=weighted("InstanceNormalization", [[1, 2, 3, 4]], [1, 2, 3, 4]),
@@ -373,7 +373,7 @@ ROWS_BACK: list[Row] = [
         "parameters of shapes",
         lambda g, x: g.node("BatchNormalization", [x, *[g.initializer(draw(g, (n,), "+")) for n in (4, 4, 3, 4)]]),
     ),
-    back("Reshape symbols", "no channels in front of it", op("Reshape", ints(2, 5, -1)), bn(5), x=(2, 3, "H", 5)),
+    back("Reshape symbols", "channels of its result are not", op("Reshape", ints(2, 5, -1)), bn(5), x=(2, 3, "H", 5)),
     back("growth", "max_growth=0", mul_add(*C), first=conv(4, 3, bias=False), options="max_growth=0"),
     back(
         "Transpose parts",
@@ -627,7 +627,13 @@ ROWS_AHEAD: list[Row] = [
         op("Reshape", ints(2, 4, 6, 5)),
         END,
     ),
-    ahead("DepthToSpace differ", "its blocks have different", SCALE, op("DepthToSpace", blocksize=2), conv(3, 1)),
+    ahead(
+        "DepthToSpace differ",
+        "repeats or joins channels that have different",
+        SCALE,
+        op("DepthToSpace", blocksize=2),
+        conv(3, 1),
+    ),
     ahead("ReduceMin", "the scale in channel", SCALE, op("ReduceMin", ints(3)), END),
     ahead("ReduceL2 rows", "the scale in channel", SCALE, op("ReduceL2", ints(3)), END),
     ahead("Relu", "the scale in channel", SCALE, op("Relu"), END),
@@ -687,7 +693,7 @@ ROWS_AHEAD: list[Row] = [
         ),
     ),
     ahead("too many", "more than 256 operators", mul(*C, sign="+"), *[op("LeakyRelu", alpha=0.5)] * 257, END),
-    ahead("result", "is a result of the graph", SCALE),
+    ahead("result", "is an output of the graph", SCALE),
     ahead(
         "Transpose parts",
         "parts the axes",
@@ -731,11 +737,16 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead("GroupNorm misfit", "4 channels in 3 groups", add(*C), norm("GroupNormalization", 4, num_groups=3)),
     ahead(
-        "Reshape misfit", "no channels behind it", bn(4), op("Reshape", ints(2, 16, 15)), conv(3, 16, 1), x=(2, 8, 6, 5)
+        "Reshape misfit",
+        "channels of its data are not",
+        bn(4),
+        op("Reshape", ints(2, 16, 15)),
+        conv(3, 16, 1),
+        x=(2, 8, 6, 5),
     ),
     ahead(
         "Reshape nothing",
-        "no channels behind it",
+        "channels of its data are not",
         SCALE,
         op("Reshape", ints(2, 4, 0), allowzero=1),
         conv(3, 4, 1),
@@ -743,7 +754,7 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "Reshape symbols",
-        "no channels behind it",
+        "channels of its data are not",
         mul(4),
         op("Reshape", ints(4, -1)),
         op("Transpose", perm=[1, 0]),

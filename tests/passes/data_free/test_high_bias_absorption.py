@@ -126,7 +126,7 @@ def test_padding_stops_it_unless_it_is_ignored() -> None:
     assert exact.model == compile_model(model).model
     ignoring = absorbed(model, "padding=ignore,sigmas=2")
     (warning,) = ignoring.warnings
-    assert "1 layer pads with zeros" in warning
+    assert "1 layer pads shifted data with zeros" in warning
     assert "padding=exact" in warning
     assert_statistics_are_true(ignoring, data)
     found = [values(made, data) for made in (exact.model, ignoring.model)]

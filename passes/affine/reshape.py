@@ -1,6 +1,6 @@
 """Channels through a reshape: the axis on which they are afterwards, and their order there.
 
-A reshape keeps the row-major order of the elements. With R the product of the extents behind an axis of extent C, the
+A reshape keeps the row-major order of the elements. With R the product of the extents after an axis of extent C, the
 element e has the coordinate (e // R) % C there. For an axis (R_from, C) before and one (R_to, D) after the reshape:
 
 - R_from = r * R_to and r * C divides D: the coordinate before is (coordinate after // r) % C; the axis was merged with
@@ -8,8 +8,8 @@ element e has the coordinate (e // R) % C there. For an axis (R_from, C) before 
 - R_to = m * R_from and m * D divides C: the coordinate after is (coordinate before // m) % D; the axis was split, and
   the channels must be constant over all parts but this one, or lie on several axes from then on.
 
-R_from / R_to is known from the extents behind both axes or, because both shapes have the same number of elements, from
-those in front: symbols that stand on both sides cancel.
+R_from / R_to is known from the extents after both axes or, because both shapes have the same number of elements, from
+those before: symbols that stand on both sides cancel.
 """
 
 from __future__ import annotations
@@ -28,33 +28,44 @@ if TYPE_CHECKING:
 
 
 def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> Affine | None:
-    """The affine of the reshaped value that `affine` is of the value with shape `before`, None where it is none.
+    """Return the affine after a reshape from shape `before` to `after`, None where it is none there.
 
-    The roles of the two shapes may be swapped.
+    Swap the shapes to move an affine of the result to the data.
     """
     if affine.axis is None:
         return affine
     if affine.extents:
-        behind = affine.axis + len(affine.extents)
-        before = (*before[: affine.axis], affine.channels, *before[behind:])
+        end = affine.axis + len(affine.extents)
+        before = (*before[: affine.axis], affine.channels, *before[end:])
         affine = Affine(affine.axis, affine.stages)
-    place, channels = affine.axis, affine.channels
-    if place is None or place >= len(before) or before[place] != channels or 0 in before or 0 in after:
+    axis_before, channels = affine.axis, affine.channels
+    if (
+        axis_before is None
+        or axis_before >= len(before)
+        or before[axis_before] != channels
+        or 0 in before
+        or 0 in after
+    ):
         return None
     for axis, extent in enumerate(after):
         if not isinstance(extent, int) or extent == 1:
             continue
-        ratio = _behind(before, place, after, axis)
+        ratio = _inner_ratio(before, axis_before, after, axis)
         found = None if ratio is None else _moved(affine, ratio, axis, extent)
         if found is not None:
             return found
-    return _on_several_axes(affine, place, before, after)
+    return _on_several_axes(affine, axis_before, before, after)
 
 
-def _on_several_axes(affine: Affine, place: int, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> Affine | None:
-    """The affine with its channels split over consecutive axes, the last of which has the R of its own axis."""
+def _on_several_axes(
+    affine: Affine, axis_before: int, before: tuple[Dim, ...], after: tuple[Dim, ...]
+) -> Affine | None:
+    """Return the affine with its channels on several consecutive axes, None where there are no such axes.
+
+    The last of them has the same R as the axis of the affine.
+    """
     for last in range(len(after)):
-        if _behind(before, place, after, last) != 1:
+        if _inner_ratio(before, axis_before, after, last) != 1:
             continue
         product = 1
         for first in range(last, -1, -1):
@@ -68,14 +79,14 @@ def _on_several_axes(affine: Affine, place: int, before: tuple[Dim, ...], after:
     return None
 
 
-def _behind(before: tuple[Dim, ...], a: int, after: tuple[Dim, ...], b: int) -> Fraction | None:
-    """R of axis `a` over R of axis `b`, None where it is not known."""
+def _inner_ratio(before: tuple[Dim, ...], a: int, after: tuple[Dim, ...], b: int) -> Fraction | None:
+    """Return R of axis `a` over R of axis `b`, None where it is unknown."""
     ratio = _quotient(before[a + 1 :], after[b + 1 :])
     return ratio if ratio is not None else _quotient(after[: b + 1], before[: a + 1])
 
 
 def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
-    """The product of the extents `a` over that of `b`, if they have the same symbols."""
+    """Return the product of `a` over the product of `b`, None where they have different symbols."""
     if None in a or None in b:
         return None
     symbols = [Counter(dim for dim in dims if isinstance(dim, str)) for dims in (a, b)]
@@ -88,7 +99,7 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
 
 
 def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | None:
-    """The affine along `axis` of `extent`, R of its own axis being `ratio` times R of that one."""
+    """Return the affine along `axis` of `extent`, whose R is 1 / `ratio` of the R that the affine has now."""
     channels = affine.channels
     assert channels is not None
     if ratio.denominator == 1:
@@ -105,6 +116,6 @@ def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | 
         parts = array.reshape(view)
         return bool((parts == parts[:1, :, :1]).all())
 
-    if not all(constant(array) for stage in affine.stages for array in stage.arrays() if array.ndim):
+    if not all(map(constant, affine.vectors())):
         return None
     return affine.map(axis, lambda array: np.ascontiguousarray(array.reshape(view)[0, :, 0]))

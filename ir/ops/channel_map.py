@@ -1,0 +1,131 @@
+"""The statement of how channels pass an operator: where they go, and which scales and shifts go with them.
+
+The row of an operator with one data operand states it once, in a function `channels`. Passes derive both directions: an
+affine of the result moves to the data, and an affine of the data to the results.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from ...support.record import record, replaced
+from ..graph import Node
+from ..provenance import Refusal, Refused
+from ..tensor import Array
+from ..types import Dim, Shape
+
+MAX_EXTENT = 1 << 24
+"""Channels that an affine may have: more than any layer has, and little enough to compute with."""
+
+
+@record
+class ChannelAxis:
+    """The channels that are asked for: `count` of them along `axis`, None where one number stands for all elements.
+
+    They are channels of the data where `of_data` is set, else of result number `result`. Where channels lie on several
+    consecutive axes, `axis` is the first.
+    """
+
+    axis: int | None
+    count: int | None
+    result: int = 0
+    of_data: bool = False
+
+    def on_other_side(self, axes: list[int | None], node: Node) -> int | None:
+        """Return the axis of the data for one of the result, or the reverse; None where it is not there.
+
+        `axes` has, for each axis of the result, the axis of the data that it is. Raises Refused where the result has no
+        such axis, whatever its type says.
+        """
+        if self.of_data:
+            return axes.index(self.axis) if self.axis in axes else None
+        assert self.axis is not None
+        if self.axis >= len(axes):
+            raise unknown_shape(node)
+        return axes[self.axis]
+
+
+class Limit(Enum):
+    """A condition on the affines that pass an operator."""
+
+    NO_SHIFT = "no shift passes"
+    NO_NEGATIVE_SCALE = "every scale must be at least zero"
+    NO_ZERO_SCALE = "no scale may be zero"
+
+    __hash__ = object.__hash__
+
+
+Limits = tuple[tuple[Limit, Refusal | None], ...]
+"""Conditions in the order in which they are checked, each with the refusal where that is not the general one."""
+
+
+@record
+class ChannelMap:
+    """The way of channels between the data of an operator and one of its results.
+
+    - `axis` is the axis on the other side, counted from the left.
+    - `data_of_result` has the channel of the data that each channel of the result is. With `data_extent`, the number of
+      channels of the data, others than these may be there, which are not read.
+    - `result_of_data` has the channel of the result that each channel of the data is a part of. Without both, channel i
+      is channel i.
+    - `permutation` has, for each axis of the result, the axis of the data; `shapes` are those of data and result where
+      the operator keeps all elements in row-major order. With one of the two, `axis` does not count.
+    - `limits` are the conditions on scale and shift.
+    - `factor` is the number that a shift of the data is multiplied by.
+    - `fill` is the number that stands where no data does, attribute `value` or input 2 of the node.
+    - `results` is the number of results that hold channels of the data.
+    """
+
+    axis: int | None = None
+    data_of_result: Array | None = None
+    data_extent: int | None = None
+    result_of_data: Array | None = None
+    permutation: tuple[int, ...] | None = None
+    shapes: tuple[tuple[Dim, ...], tuple[Dim, ...]] | None = None
+    limits: Limits = ()
+    factor: float | None = None
+    fill: float | None = None
+    results: int = 1
+
+    def limited(self, *limits: tuple[Limit, Refusal | None]) -> ChannelMap:
+        """Return the same way under other conditions."""
+        return replaced(self, limits=limits)
+
+
+NO_SHIFT = (Limit.NO_SHIFT, None)
+NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
+
+
+def unknown_shape(node: Node) -> Refused:
+    """Return the refusal of an operator whose shapes decide where the channels go, and are not known."""
+    return Refused("unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown")
+
+
+def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:
+    """Return whether `shape` is known to have `extent` on `axis`."""
+    return shape is not None and 0 <= axis < len(shape) and shape[axis] == extent
+
+
+def check_first_result(node: Node, at: ChannelAxis) -> None:
+    """Refuse channels of another result than the first."""
+    if at.result != 0:
+        raise Refused("unsupported_op", f"{node.description}: not its first result")
+
+
+def same_channels(node: Node, at: ChannelAxis, constants: object) -> ChannelMap:
+    """Identity: op(x) = x."""
+    check_first_result(node, at)
+    return ChannelMap(at.axis)
+
+
+def rectified_channels(node: Node, at: ChannelAxis, constants: object) -> ChannelMap:
+    """Relu, LeakyRelu, PRelu, Abs: op(s x) = s op(x) for s >= 0, whatever the slope."""
+    return ChannelMap(at.axis, limits=(NO_SHIFT, NO_NEGATIVE_SCALE))
+
+
+def block_channels(blocks: int, count: int, *, by_block: bool) -> Array:
+    """Return, for `blocks` blocks of `count` channels, block by block or interleaved, the channel in its block."""
+    indices = np.arange(count)
+    return np.tile(indices, blocks) if by_block else np.repeat(indices, blocks)
