@@ -1,4 +1,4 @@
-"""CanonicalizeOps: operators that are another operator in disguise become that one."""
+"""CanonicalizeOps: one operator for each computation that has several spellings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class CanonicalizeOps(Pass):
-    """Write operators in the one form that later passes look for.
+    """Rewrite operators to the one form that later passes match.
 
     1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays,
-       for those who match on it.
+       for tools that match `nn.bias_add`.
     """
 
     name: ClassVar[str] = "CanonicalizeOps"
@@ -37,7 +37,7 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
     """bias_add(x, b) -> add(x, b)"""
     if evaluator.array(node.inputs[1]) is None:
         return rewriter.decline("the bias is not constant")
-    attrs = {"axis": 1, **node.attrs}
+    attrs = {"axis": 1, **node.attrs}  # 1 is the default of bias_add, which add does not have
     add = rewriter.make("add", node.inputs, attrs, before=node, hint=node.output.name, name=node.name)
     add.output.type = node.output.type
     rewriter.replace(node.output, add.output, take_name=True)

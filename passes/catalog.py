@@ -1,4 +1,4 @@
-"""The passes there are, known without importing them: a list of them takes less time than numpy to load."""
+"""Table of all passes, which can be listed without importing them: numpy alone takes longer to load than the table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "CanonicalizeOps": (
         "canonicalize_ops",
-        "Write operators in the one form that later passes look for.",
+        "Rewrite operators to the one form that later passes match.",
         {"bias_add": True},
     ),
     "SimplifyExpr": ("simplify_expr", "Rewrite expressions into fewer operators that compute the same.", {}),
-    "FoldConstant": ("fold_constant", "Compute constant regions.", {"max_bytes": 64 << 10}),
+    "FoldConstant": ("fold_constant", "Compute constant expressions.", {"max_bytes": 64 << 10}),
     "BiasCorrection": (
         "data_free.bias_correction",
         "Correct biases for the quantization of weights that is going to follow.",
@@ -34,11 +34,15 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
         "Equalize the ranges of weights between layers, which keeps the function.",
         {"iterations": 1, "through": "any", "power_of_two": False},
     ),
-    "DeadCodeElimination": ("eliminate_dead_code", "Remove what has no effect on the results.", {}),
-    "EliminateCommonSubexpr": ("eliminate_common_subexpr", "Merge equal expressions of one graph.", {}),
+    "DeadCodeElimination": (
+        "eliminate_dead_code",
+        "Remove operators, constants and functions that no result needs.",
+        {},
+    ),
+    "EliminateCommonSubexpr": ("eliminate_common_subexpr", "Merge equal expressions in one graph.", {}),
     "FreezeInitializers": (
         "freeze_initializers",
-        "Make constants of the initializers that a model of IR version 4 or later lists among its inputs.",
+        "Turn initializers that are also graph inputs into constants, so that callers can no longer override them.",
         {},
     ),
     "HighBiasAbsorption": (
@@ -48,35 +52,38 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "InlineFunctions": (
         "inline_functions",
-        "Expand calls of model-local functions in the main graph and its bodies, calls inside functions with them.",
+        "Replace calls of model-local functions by the bodies of the functions.",
         {},
     ),
     "UnfuseBias": (
         "unfuse_bias",
-        "Show biases as `nn.bias_add`, in the manner of Relay; the ONNX backend writes the pair as one node again.",
+        "Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two again.",
         {},
     ),
 }
-"""Of every pass the module, the first line of its docstring, and its options with their defaults."""
+"""For each pass its module, the first line of its docstring, and its options with their defaults.
+
+A test holds the entries equal to the classes.
+"""
 
 DEFAULT_NAMES = ("SimplifyInference", "FoldScaleAxis", "CanonicalizeOps", "SimplifyExpr", "FoldConstant")
-"""The default pipeline, in its order."""
+"""Names of the passes in the default pipeline, in order."""
 
 
 def format_option(value: object) -> str:
-    """An option's value as the command line takes it."""
+    """Return the value of an option as written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError, with the known names and the nearest, where there is no pass of that name."""
+    """Raise UsageError, with the known names and the nearest one, unless a pass has this name."""
     if name not in CATALOG:
         near = nearest(name, CATALOG)
         raise UsageError(f"there is no pass {name!r}{near} (passes: {', '.join(sorted(CATALOG))})")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question for the known name that is most like `name`, or nothing."""
+    """Return a "did you mean" question with the known name most similar to `name`, empty if none is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1, cutoff=0.5)

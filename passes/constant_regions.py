@@ -1,4 +1,4 @@
-"""Regions of constant expressions that the op table cannot compute, and that a runtime does."""
+"""Regions of constant expressions that onnxruntime computes because the op table cannot."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of
 from .foreign import is_deterministic
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
-"""Foreign forms that are not folded: one that trains, which onnxruntime may crash on, and one that grows."""
+"""Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its result is larger
+than its input).
+"""
 
 EXCHANGED = frozenset(
     dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
 ) - {BF16}
-"""Element types that numpy and onnxruntime exchange."""
+"""Element types that numpy and onnxruntime can exchange."""
 
 MAX_READ = 16 << 20
-"""Bytes that a runtime reads for one operator, but for constants that die with it."""
+"""Most bytes that the operands of one operator may have, unless constants that become unused are as large."""
 
 HEAVY = (
     *("Conv", "Deform", "Einsum", "MatMul", "QLinear", "Attention", "LSTM", "GRU", "RNN", "Gemm"),
     *("DFT", "STFT", "Det", "GridSample", "Resize", "CausalConv", "LinearAttention"),
 )
-"""How the names of foreign operators begin whose work is more than what they read and write."""
+"""Prefixes of the names of foreign operators that do more work than their operands and results have elements."""
 
 MAX_PRODUCTS = 1 << 40
-"""Bound on the product of the sizes of all operands and the result of a heavy operator, which its work is far below."""
+"""Bound on the work of a heavy operator, estimated from above by the product of the sizes of operands and result."""
 
 MAX_SESSIONS = 32
-"""Sessions for one graph: where a session fails its values are halved, to find out which of them cannot be computed."""
+"""Most sessions for one graph. If a session fails, its values are halved, to find those that cannot be computed."""
 
 
 class ConstantRegions:
-    """Computes constant expressions of foreign operators into `evaluator`; `computed` are the nodes that are done."""
+    """Computes constant expressions of foreign operators into `evaluator`; `computed` holds the nodes that are done."""
 
     def __init__(self, module: Module, evaluator: ConstantEvaluator, max_bytes: int) -> None:
         self.module = module
@@ -49,9 +51,9 @@ class ConstantRegions:
         self.sessions = 0
 
     def compute(self, graph: Graph) -> bool:
-        """Compute what is constant in `graph`, and tell whether there was anything; graphs around it come first.
+        """Compute the constant expressions in `graph`, and return whether there were any.
 
-        O(nodes), but for the runtime.
+        Call it for enclosing graphs first, whose values `graph` may read. O(nodes), without the time of the runtime.
         """
         self.sessions = 0
         waiting = self.candidates(graph)
@@ -64,9 +66,10 @@ class ConstantRegions:
         return bool(self.computed)
 
     def candidates(self, graph: Graph) -> list[Node]:
-        """The nodes for the runtime: those of foreign operators that read constants only, and some that stand between.
+        """Return the nodes to be computed by the runtime, in order, without evaluating anything.
 
-        Nothing is evaluated to find them.
+        These are foreign operators with constant operands only, and operators of the op table between them that the
+        runtime computes exactly.
         """
         found: list[Node] = []
         foreign: set[Value] = set()
@@ -92,7 +95,7 @@ class ConstantRegions:
         return found
 
     def is_for_runtime(self, node: Node) -> bool:
-        """Whether `node` is an operator of the standard that may be computed, but not by the op table."""
+        """Return whether `node` is a deterministic operator of ONNX that the op table cannot compute."""
         info = op_info(node.op)
         if info is None:
             standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(node, self.module)
@@ -106,9 +109,7 @@ class ConstantRegions:
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
-        """Whether all types are known, exchangeable and static, the results obey the rule of size, and neither what is
-        read nor the work is out of all proportion.
-        """
+        """Return whether all types are known, static and exchangeable, and sizes and work are within the limits."""
         total, read, most, product = 0, 0, 0, 1
         for value in (*node.inputs, *(output for output in node.outputs if output.users)):
             if value is None:
@@ -135,7 +136,7 @@ class ConstantRegions:
         return total <= max(dying, self.max_bytes) and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
-        """Those of the nodes whose operands are known, or come from others that are ready."""
+        """Return the nodes whose operands are all known, or computed by other nodes that are ready."""
         ready: dict[Node, None] = {}
         for node in waiting:
             operands = [value for value in node.inputs if value is not None]
@@ -144,9 +145,9 @@ class ConstantRegions:
         return ready
 
     def run(self, ready: dict[Node, None], opset: int) -> bool:
-        """Compute what is read outside the region; whether anything was."""
+        """Compute the values of the region that are read outside it, and return whether any could be computed."""
         outside = [node for node in ready if any(user not in ready for value in node.outputs for user in value.users)]
-        done = self.halves(outside, ready, opset)
+        done = self.run_in_halves(outside, ready, opset)
         needed = set(done)
         for node in reversed(ready):
             if node in needed:
@@ -154,27 +155,27 @@ class ConstantRegions:
         self.computed.update((node, None) for node in ready if node in needed)
         return bool(done)
 
-    def halves(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> list[Node]:
-        """Those of `nodes` that could be computed."""
+    def run_in_halves(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> list[Node]:
+        """Compute `nodes` in one session, or in halves if that fails, and return the nodes that could be computed."""
         done: list[Node] = []
         stack = [list(nodes)] if nodes else []
         while stack and self.sessions < MAX_SESSIONS:
             part = stack.pop()
             self.sessions += 1
-            if self.session(part, ready, opset):
+            if self.run_session(part, ready, opset):
                 done.extend(part)
             elif len(part) > 1:
                 stack += [part[len(part) // 2 :], part[: len(part) // 2]]
         return done
 
-    def session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
-        """Compute the results of `nodes` in one session; False where the runtime cannot, or says another type."""
+    def run_session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
+        """Compute the results of `nodes` in one session, and return whether that gave the inferred types."""
         from ..backends.runtime import evaluate  # onnxruntime takes long to load
 
         values = [value for node in nodes for value in node.outputs if value.users]
         try:
             arrays = evaluate(values, self.feeds(nodes, ready), opset)
-        except Exception:  # whatever onnxruntime raises, the expression is left to it
+        except Exception:  # onnxruntime raises types of its own; the expression stays in the model
             return False
         if any(ArrayTensor(array).type != value.type for value, array in zip(values, arrays, strict=True)):
             return False
@@ -183,7 +184,7 @@ class ConstantRegions:
         return True
 
     def feeds(self, nodes: Sequence[Node], ready: dict[Node, None]) -> dict[Value, Array]:
-        """The known operands of `nodes` and of what they are computed from."""
+        """Return the known values that `nodes` are computed from, through other nodes that are ready."""
         feeds: dict[Value, Array] = {}
         stack, seen = list(nodes), set(nodes)
         while stack:
@@ -202,7 +203,7 @@ class ConstantRegions:
 
 
 def dying_bytes(node: Node) -> int:
-    """Bytes of the constants that nobody reads any more once `node` is gone. O(region)."""
+    """Return the bytes of the constants that nothing reads any more once `node` is removed. O(region)."""
     total, gone = 0, {value: value.use_count for value in node.outputs}
     stack = [node]
     while stack:

@@ -1,4 +1,4 @@
-"""EliminateCommonSubexpr: what is computed twice is computed once."""
+"""EliminateCommonSubexpr: expressions that occur twice are computed once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ Key = Hashable
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(Pass):
-    """Merge equal expressions of one graph.
+    """Merge equal expressions in one graph.
 
-    1. Of two operators of one name with the same attributes and the same operands the second goes, unless a result of
-       both is a result of the graph. Operators that draw random numbers, those of other domains than ONNX's own, calls
-       of functions, control flow, and layers with folds of their own are never merged.
-    2. Constants of equal type and elements become one; only those are read that have a namesake in type.
+    1. Of two operators of one type with equal attributes and the same operands the second is removed, unless both have
+       a result that is a result of the graph. Never merged are operators that draw random numbers, operators outside
+       ONNX's own domains, function calls, control flow, and layers that have folds of their own.
+    2. Constants of equal type and elements become one. The elements of a constant are read only if another constant
+       has its type.
     """
 
     name: ClassVar[str] = "EliminateCommonSubexpr"
@@ -38,13 +39,14 @@ class EliminateCommonSubexpr(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
+            # Constants first: operators are equal only if they read the same values.
             RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
             RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph)
         return rewriter.changed
 
 
 class _EqualConstants:
-    """The first constant of each type and digest; of a type that occurs once no element is read."""
+    """The number of constants of each type, and the first constant of each type and digest."""
 
     def __init__(self, graph: Graph) -> None:
         payloads = [node.attrs.get("value") for node in graph if node.op == "constant"]
@@ -57,7 +59,7 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
     """c, c -> c"""
     payload = node.attrs.get("value")
     if not isinstance(payload, Tensor) or seen.count[payload.dtype, payload.shape] < 2:
-        return rewriter.decline("no other constant has its type")
+        return rewriter.decline("no other constant has the same type")
     try:
         digest = payload.digest()
     except (ValueError, OSError, ModelError):
@@ -70,7 +72,7 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
 
 
 class _EqualOperators:
-    """The first operator of each key."""
+    """The first operator with each key: its type, attributes and operands."""
 
     def __init__(self) -> None:
         self.first: dict[Key, Node] = {}
@@ -80,24 +82,24 @@ class _EqualOperators:
 def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bool:
     """f(x), f(x) -> f(x)"""
     if has_trait(node, Trait.ATOMIC) or not is_deterministic(node, rewriter.module):
-        return rewriter.decline("equal operands may give other results")
+        return rewriter.decline("two runs on equal operands may give different results")
     known = seen.first.setdefault(_key(node), node)
     if known is node:
         return False
     if node in fold_records(rewriter.module).layers:
-        return rewriter.decline("it is a layer with folds of its own")
+        return rewriter.decline("it is a layer with folded affines of its own")
     pairs = list(zip(node.outputs, known.outputs, strict=False))
     if any(a.is_returned and b.is_returned for a, b in pairs) or any(a.is_returned for a, _ in pairs[1:]):
-        return rewriter.decline("a result of it is a result of the graph")
+        return rewriter.decline("one of its results is a result of the graph")
     if any(a.users and not b.name for a, b in pairs):
-        return rewriter.decline("the other one leaves a result out")
+        return rewriter.decline("the equal operator omits an optional result that is read here")
     merged = [rewriter.forward(old, new) for old, new in pairs if old.users]
-    return any(merged) or rewriter.decline("its result may not stand for the other one in the interface")
+    return any(merged) or rewriter.decline("its result cannot be replaced in the interface of the graph")
 
 
 CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}
 OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
-"""The rules for each operator, of the two rounds over a graph."""
+"""The rules for each operator, in the two rounds over a graph."""
 
 
 def _key(node: Node) -> Key:
@@ -106,7 +108,7 @@ def _key(node: Node) -> Key:
 
 
 def _content(value: Attribute) -> str:
-    """The attribute's value as text that tells apart what may compute differently, 0.0 and -0.0 for one."""
+    """Return a text that is equal only for attribute values that compute the same; 0.0 and -0.0 differ."""
     if isinstance(value, tuple):
         return "(" + ",".join(map(_content, value)) + ")"
     if isinstance(value, SparseTensor):

@@ -1,4 +1,4 @@
-"""DeadCodeElimination: what nobody reads goes."""
+"""DeadCodeElimination: operators, constants and functions that no result needs are removed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove what has no effect on the results.
+    """Remove operators, constants and functions that no result needs.
 
-    1. An operator whose results nobody reads goes, be it in-house or one that ONNX specifies, unless it draws random
-       numbers; control flow goes where that holds of everything in its bodies. Operators of other domains stay.
-    2. Constants and initializers that nobody reads go, but those that training may change.
-    3. Functions that no call leads to go.
+    1. An operator that ONNX specifies is removed if nothing reads its results, unless it draws random numbers. Control
+       flow is removed if that holds for every operator in its bodies. Operators of other domains stay.
+    2. Constants and initializers that nothing reads are removed, except those that training may change.
+    3. Functions that no call in the main graph reaches are removed.
     """
 
     name: ClassVar[str] = "DeadCodeElimination"
@@ -30,13 +30,14 @@ class DeadCodeElimination(Pass):
         rewriter = Rewriter(module)
         driver = RuleDriver(rewriter, RULES, module)
         for graph in module.top_graphs():
+            # Readers before producers: a whole chain of dead operators is gone after one round.
             driver.run(reversed(list(graph.walk())))
         return drop_unused_functions(rewriter) or rewriter.changed
 
 
 @rule(affine="merges")
 def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool:
-    """op(x) -> nothing, where nobody reads a result"""
+    """op(x) -> nothing, where nothing reads a result"""
     if node.op == "return" or node.is_read:
         return False
     if not is_erasable(node, module):
@@ -46,9 +47,10 @@ def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool
 
 
 def drop_unused_functions(rewriter: Rewriter) -> bool:
-    """Remove the functions that no call in the main graph leads to; whether there were any. O(nodes).
+    """Remove the functions that no call in the main graph reaches, and return whether there were any. O(nodes).
 
-    A function in the default domain may stand for an operator that is in-house here, and stays.
+    A function in the default domain stays: it may define an operator that the reader imported from the op table, so
+    that no call is visible here.
     """
     module = rewriter.module
     reached: set[FunctionKey] = set()

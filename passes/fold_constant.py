@@ -1,4 +1,4 @@
-"""FoldConstant: constant expressions are computed, and float64 parameters rounded, once."""
+"""FoldConstant: constant expressions are computed, and float64 parameters are rounded once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .constant_regions import ConstantRegions, dying_bytes
 from .infra import Pass, PassContext
 
 LAZY = 1 << 13
-"""Folded weights of so many bytes are computed when they are written."""
+"""Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
 
 
 @dataclass(frozen=True)
 class FoldConstant(Pass):
-    """Compute constant regions.
+    """Compute constant expressions.
 
-    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to w's
-       dtype. It takes over the name of w where nothing else reads w.
-    2. A float64 parameter beside narrower data is rounded once to the data's dtype.
-    3. Any other operator of the op table whose operands are all constant is computed, as part of the largest such
-       region, if the result has at most `max_bytes`, or no more than the constants that die with the region. Results
-       of the graph are left alone, and so is what the op table cannot compute exactly.
-    4. Other deterministic operators of ONNX's default domain whose operands are all constant are computed by
-       onnxruntime, all of a graph in one session, under the same rule of size, which every result has to obey by its
-       inferred type beforehand. Random numbers, control flow, text, sequences and optionals, other domains, and
-       DequantizeLinear (which keeps a weight small) are left alone, and so is what onnxruntime cannot compute.
+    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to the
+       dtype of w. It keeps the name of w if nothing else reads w.
+    2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
+    3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
+       region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. Results
+       of the graph and operators that the op table cannot compute exactly stay.
+    4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
+       all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
+       Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
+       larger than its input) and operators that onnxruntime cannot compute stay.
     """
 
     name: ClassVar[str] = "FoldConstant"
@@ -46,14 +46,14 @@ class FoldConstant(Pass):
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
             by_table.run(graph)
-            if constants.regions.compute(graph):  # now that parameters are rounded
+            if constants.regions.compute(graph):  # after by_table, so that onnxruntime reads rounded parameters
                 by_runtime.run(graph)
                 constants.erase_computed(rewriter)
         return rewriter.changed
 
 
 class _Constants:
-    """The constant expressions of a module: those that the op table computes, and those that a runtime computed."""
+    """Constant expressions of a module, computed by the op table or by a runtime."""
 
     def __init__(self, module: Module, max_bytes: int) -> None:
         self.evaluator = module.constants
@@ -61,14 +61,14 @@ class _Constants:
         self.regions = ConstantRegions(module, self.evaluator, max_bytes)
 
     def erase_computed(self, rewriter: Rewriter) -> None:
-        """Erase what nobody reads any more of the operators that a runtime computed."""
+        """Erase the operators computed by a runtime whose results nothing reads any more."""
         for node in reversed(self.regions.computed):
             if node.graph is not None and not node.is_read:
                 rewriter.erase(node)
         self.regions.computed.clear()
 
     def holds(self, node: Node) -> bool:
-        """Return whether every result of `node` is constant and is not kept as an expression."""
+        """Return whether every result of `node` is constant and may be written as a constant."""
         if node in self.regions.computed:
             return True
         info = op_info(node.op)
@@ -77,7 +77,7 @@ class _Constants:
         return all(self.evaluator.array(value) is not None for value in node.outputs)
 
     def is_frontier(self, node: Node) -> bool:
-        """Return whether `node` is constant and read by an operator that is not, but is no result of the graph."""
+        """Return whether `node` is constant, has a reader that is not, and is not a result of the graph."""
         readers = [reader for value in node.outputs for reader in value.users]
         if not readers or any(reader.op == "return" for reader in readers) or not self.holds(node):
             return False
@@ -88,7 +88,7 @@ class _Constants:
 def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that a runtime computed"""
     if node not in constants.regions.computed or not constants.is_frontier(node):
-        return rewriter.decline("no runtime computed it, or only constant expressions read it")
+        return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
     written = False
     for value in node.outputs:
         array = constants.evaluator.array(value) if value.users else None
@@ -103,12 +103,12 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that the op table computes"""
     info = op_info(node.op)
     if info is None or info.evaluate is None or Trait.ATOMIC in info.traits or len(node.outputs) != 1:
-        return rewriter.decline("the op table does not compute it")
+        return rewriter.decline("the op table cannot compute it")
     if node in constants.regions.computed or not constants.is_frontier(node):
-        return rewriter.decline("it is not constant, or only constant expressions or results of the graph read it")
+        return rewriter.decline("it is not constant, it is a result of the graph, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
-        return rewriter.decline("the constant would be larger than max_bytes and than the constants that it replaces")
+        return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     _write(node, ArrayTensor(tensor.numpy(), tensor.dtype), rewriter, node.output)
     return True
 
@@ -133,7 +133,7 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
 
 
 def _write(node: Node, tensor: Tensor, rewriter: Rewriter, result: Value) -> Value:
-    """Let `tensor` stand for a result of `node`, and return the constant."""
+    """Replace a result of `node` by the constant `tensor`, and return the constant."""
     constant = rewriter.constant(tensor, before=node, hint=result.name)
     rewriter.replace(result, constant, take_name=True)
     return constant
@@ -152,10 +152,10 @@ def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bo
     if parameter is None or dtype_of(parameter.type) is not F64:
         return False
     if info.evaluate is not None and constants.is_frontier(node):
-        return rewriter.decline("it is constant, and too large to be computed")
+        return rewriter.decline("it is a constant expression, too large to be computed")
     producer = parameter.node
     if producer is None or producer.op != "constant" or (wide := constants.evaluator.array(parameter)) is None:
-        return rewriter.decline("its float64 parameter is no constant")
+        return rewriter.decline("its float64 parameter is not constant")
     rounded = rewriter.constant(ArrayTensor(round_to(wide, dtype), dtype), before=node, hint=parameter.name)
     inputs: list[Value | None] = list(node.inputs)
     inputs[info.wide] = rounded
@@ -187,4 +187,4 @@ COMPUTED_RULES: Rules[_Constants] = {
     ANY: (write_computed,),
     **{op: (write_computed, *rules) for op, rules in RULES.items()},
 }
-"""The same once a runtime has computed what the op table cannot."""
+"""The rules for each operator after a runtime has computed the expressions that the op table cannot."""

@@ -18,7 +18,7 @@ RANDOM = frozenset(
         "RandomUniformLike",
     )
 )
-"""Operators of the standard that draw random numbers; Dropout is foreign only where it may drop."""
+"""ONNX operators that draw random numbers. Dropout is among the foreign operators only in training mode."""
 
 
 def standard_type(node: Node, module: Module) -> str | None:

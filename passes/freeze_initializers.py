@@ -1,4 +1,4 @@
-"""FreezeInitializers: initializers that callers could override become constants."""
+"""FreezeInitializers: initializers that are also graph inputs become constants."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class FreezeInitializers(Pass):
-    """Make constants of the initializers that a model of IR version 4 or later lists among its inputs.
+    """Turn initializers that are also graph inputs into constants, so that callers can no longer override them.
 
-    1. Every graph input with an initializer becomes a `constant` and leaves the inputs; callers can no longer override
-       it.
+    1. Every graph input with an initializer becomes a `constant`, and is removed from the inputs. In ONNX IR versions
+       before 4 every initializer is a graph input, but the reader takes it for a constant already.
     """
 
     name: ClassVar[str] = "FreezeInitializers"

@@ -1,7 +1,8 @@
-"""Passes, their composition, and the hooks around them.
+"""Base class of passes, sequences of passes, and the instruments called around them.
 
-A pass is a frozen dataclass: its fields are its options, on the command line too (`FoldConstant{max_bytes=65536}`). It
-edits a module in place and says whether it changed anything. A module verifies before and after a pass, not during.
+A pass is a frozen dataclass. Its fields are its options, also on the command line (`FoldConstant{max_bytes=65536}`).
+It edits a module in place and returns whether it changed anything. A module passes the verifier before and after every
+pass, but not necessarily in between.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from .catalog import check_name, format_option
 
 
 class Instrument(Protocol):
-    """What stands around every pass of a pipeline."""
+    """Hooks that `Pass.__call__` calls before and after each pass."""
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Called with the module that the pass is going to see."""
+        """Observe the module before the pass runs."""
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Called with what the pass left; `changed` is what it said of itself."""
+        """Observe the module after the pass; `changed` is the value that the pass returned."""
 
 
 @dataclass(slots=True)
 class PassContext:
-    """Instruments, in the order in which they are called, and names of passes that `Sequential` leaves out.
+    """Instruments, in the order of their calls, and names of passes that `Sequential` skips.
 
-    `warnings` collects what passes have to tell the user. Raises UsageError for an unknown name in `disabled`.
+    `warnings` collects messages of the passes for the user. Raises UsageError for an unknown name in `disabled`.
     """
 
     instruments: Sequence[Instrument] = ()
@@ -46,35 +47,40 @@ class PassContext:
 
 
 class Pass:
-    """Base of all passes. A subclass is a frozen dataclass with a `name` and a `run`; its docstring states its
-    rules.
+    """Base class of all passes.
+
+    A subclass is a frozen dataclass with a `name` and a `run`. Its docstring lists its rules; the first line is also in
+    `passes.catalog`.
     """
 
     name: ClassVar[str]
     prepares: ClassVar[bool] = False
-    """Whether the pass belongs to the reading of the model: the affines of the source are recorded after it."""
+    """Whether the pass is a part of reading the model; the affines of the source are recorded after such passes."""
     preserves: ClassVar[bool] = True
-    """Whether the module computes the same before and after, up to rounding."""
+    """Whether the module computes the same results before and after, up to rounding."""
     freezes: ClassVar[bool] = False
-    """Whether callers may afterwards not give what they need not give."""
+    """Whether the pass removes optional inputs, those with a default value, from the interface of the model."""
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        """Edit `module` in place and tell whether anything changed."""
+        """Edit `module` in place and return whether anything changed."""
         raise NotImplementedError
 
     def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
-        """Run on `module`, with the context's instruments around it, and return the same module."""
+        """Run the pass and the instruments of the context on `module`, and return the same module.
+
+        A module marked untouchable stays as it is, and a warning says why.
+        """
         ctx = ctx or PassContext()
         if not self.prepares:
             collect_sources(module)
         if module.untouchable:
-            note = f"{module.untouchable}, and is left as it is"
+            note = f"{module.untouchable}; passes leave the model unchanged"
             if note not in ctx.warnings:
                 ctx.warnings.append(note)
             return module
         for instrument in ctx.instruments:
             instrument.before(self, module)
-        with np.errstate(all="ignore"):  # of numbers that a model may hold; results are judged as they are
+        with np.errstate(all="ignore"):  # a model may hold any number; the passes test their results for nan and inf
             module.provenance.running = self.name
             module.constants.reset()
             changed = self.run(module, ctx)
@@ -86,7 +92,7 @@ class Pass:
         return module
 
     def __str__(self) -> str:
-        """The pass as the command line takes it, options that have their default left out."""
+        """Return the pass as written on the command line, without the options that have their default."""
         options = [
             f"{option.name}={format_option(value)}"
             for option in fields_of(type(self))
@@ -96,12 +102,12 @@ class Pass:
 
 
 def fields_of(pass_: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
-    """The options of a pass."""
+    """Return the dataclass fields of a pass, which are its options."""
     return dataclasses.fields(pass_) if dataclasses.is_dataclass(pass_) else ()
 
 
 class Sequential:
-    """Passes run one after the other; those that the context disables are left out."""
+    """Runs passes one after another, without those that the context disables."""
 
     def __init__(self, passes: Iterable[Pass]) -> None:
         self.passes = tuple(passes)
@@ -109,9 +115,9 @@ class Sequential:
     def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
         """Run every pass on `module` and return it.
 
-        Raises PassError, naming the pass and those before it, where a pass fails; VerifyError where an instrument does;
-        ModelError where external data cannot be read, EmitError where an instrument cannot write, or where what a pass
-        asks the runtime for is no ONNX.
+        Raises PassError, which names the pass and the passes before it, where a pass fails. Raises VerifyError where an
+        instrument finds a fault, ModelError where external data cannot be read, and EmitError where an instrument
+        cannot write, or where an expression that a pass evaluates with onnxruntime cannot be written as ONNX.
         """
         ctx = ctx or PassContext()
         done: list[str] = []

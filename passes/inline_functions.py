@@ -1,4 +1,4 @@
-"""InlineFunctions: calls of model-local functions become the bodies of the functions."""
+"""InlineFunctions: calls of model-local functions are replaced by the bodies of the functions."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from .infra import Pass, PassContext
 from .simplify.control import stand_in
 
 LONGEST_HINT = 1000
-"""Characters of a name that goes on growing while calls stand in each other."""
+"""Length of the name prefix of nested calls, in characters, at which it starts anew with the name of the function."""
 
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
-    """Expand calls of model-local functions in the main graph and its bodies, calls inside functions with them.
+    """Replace calls of model-local functions by the bodies of the functions.
 
-    1. A call becomes a copy of the function's body, under names that nothing else bears; results keep the names that
-       the call gave them.
-    2. A reference to an attribute of the function becomes the call's attribute, or the function's default, or goes.
-       Operators that become known by that are lowered like those of the main graph.
-    3. A function that calls itself, be it through others, stays, as does one whose operators mean something else in
-       the opsets of the main graph; the context is warned. So it is where more nodes would come of it than the limit
-       of the module, and all stay. A call that leaves out an operand which the function has to read, or has more
-       results than the function, stays, too.
-    4. Functions that nobody calls any more go.
+    1. A call in the main graph, in its subgraphs or in an inlined body becomes a copy of the body of the function,
+       with new unique names. The results keep the names of the call.
+    2. A reference to an attribute of the function becomes the attribute of the call, or the default of the function;
+       without either the attribute is removed. Operators that become known by that are lowered as in the main graph.
+    3. A function stays, with a warning, if it calls itself, directly or through others, or if one of its operators has
+       another meaning in the opsets of the main graph. All functions stay if the model would exceed the limit of nodes.
+       A call stays if it omits an operand that the function has to read, or has more results than the function.
+    4. Functions that are no longer called are removed.
     """
 
     name: ClassVar[str] = "InlineFunctions"
@@ -53,7 +52,7 @@ class InlineFunctions(Pass):
             ctx.warnings.append(f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}")
         if inliner.count() > module.limits.max_nodes:
             ctx.warnings.append(
-                f"{module.limits.too_many_nodes('the model with its functions inlined')}: none is inlined"
+                f"{module.limits.too_many_nodes('the model with its functions inlined')}: no function is inlined"
             )
             return False
         waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
@@ -70,7 +69,7 @@ class InlineFunctions(Pass):
 
 
 def complete_types(module: Module) -> None:
-    """Types of the values of the main graph that are not known yet, by onnx's shape inference of the whole model."""
+    """Fill in unknown types of values in the main graph, by ONNX shape inference of the whole model."""
     from ..backends.onnx.emitter import emit_model  # the backend imports passes
 
     inferred = infer_shapes(emit_model(module)[0], isolate=module.limits.isolate)
@@ -85,7 +84,7 @@ def complete_types(module: Module) -> None:
 
 
 def call_key(node: Node) -> FunctionKey:
-    """The function that `node` calls if there is one of that name."""
+    """Return the key of the function that `node` calls, if the module has one under that key."""
     domain, _, name = node.op.partition("::")
     return (domain, name, node.overload)
 
@@ -99,16 +98,19 @@ class _Inliner:
         for key in recursive_functions(module):
             self.refused[key] = "it calls itself"
         for key, function in module.functions.items():
-            if key not in self.refused and (reason := self.foreign_version(function)):
+            if key not in self.refused and (reason := self.opset_conflict(function)):
                 self.refused[key] = reason
         self.read: dict[FunctionKey, frozenset[Value]] = {}
         for key, function in module.functions.items():
             if key not in self.refused and any(self.is_misfit(node) for node in function.graph.walk()):
-                self.refused[key] = "it calls a function with other operands or results"
+                self.refused[key] = "it calls a function without an operand that is read, or with too many results"
         self.refuse_callers()
 
     def refuse_callers(self) -> None:
-        """A call that stays needs its domain among the model's: it cannot come out of a function otherwise."""
+        """Refuse functions with a call that stays, if the main graph does not import the domain of that call.
+
+        The call would be invalid outside the function.
+        """
         callers: dict[FunctionKey, list[FunctionKey]] = {}
         for key, function in self.module.functions.items():
             for node in function.graph.walk():
@@ -121,8 +123,8 @@ class _Inliner:
                     self.refused[key] = f"it calls {called[0]}::{called[1]}"
                     stack.append(key)
 
-    def foreign_version(self, function: Function) -> str:
-        """Why the operators of the body may not be read in the opsets of the main graph; empty where they may."""
+    def opset_conflict(self, function: Function) -> str:
+        """Return why the body has another meaning in the opsets of the main graph, empty where it has the same."""
         here, there = self.module.graph.opsets, function.graph.opsets
         for node in function.graph.walk():
             if node.op in ("return", "constant") or call_key(node) in self.module.functions:
@@ -132,15 +134,16 @@ class _Inliner:
             if here.get(domain) == there.get(domain):
                 continue
             if domain or domain not in here:
-                return f"version {there.get(domain)} of domain {domain!r} is not that of the model"
+                name, wanted, given = domain or "ai.onnx", there.get(domain, "none"), here.get(domain, "none")
+                return f"it imports version {wanted} of domain {name}, the model imports {given}"
             info = op_info(node.op)
             known = op_type if info is None or info.onnx is None else info.onnx
             if since(known, here[""]) != since(known, there.get("", 1)):
-                return f"{known} means something else in the model's opset"
+                return f"{known} has another meaning in the opset of the model"
         return ""
 
     def count(self) -> int:
-        """The nodes of the main graph once everything is expanded. O(nodes)."""
+        """Return the number of nodes in the main graph after inlining. O(nodes)."""
         own = {key: list(function.graph.walk()) for key, function in self.module.functions.items()}
         calls = {key: [call_key(node) for node in nodes if self.callee(node) is not None] for key, nodes in own.items()}
         total: dict[FunctionKey, int] = {}
@@ -155,15 +158,13 @@ class _Inliner:
         return sum(1 if self.callee(node) is None else total[call_key(node)] for node in self.module.graph.walk())
 
     def callee(self, node: Node) -> Function | None:
-        """The function that may stand in the place of `node`, None where there is none."""
+        """Return the function whose body may replace `node`, None where there is none."""
         key = call_key(node)
         function = None if key in self.refused or node.regions else self.module.functions.get(key)
         return None if function is None or self.is_misfit(node) else function
 
     def is_misfit(self, call: Node) -> bool:
-        """Whether `call` leaves out an operand that an operator of the function, or a function in it, has to read, or
-        has more results than the function.
-        """
+        """Return whether `call` has more results than the function, or omits an operand that the body requires."""
         key = call_key(call)
         function = self.module.functions.get(key)
         if function is None:
@@ -180,7 +181,7 @@ class _Inliner:
         return any(call.input(i) is None and value in self.read[key] for i, value in enumerate(function.graph.inputs))
 
     def expand(self, call: Node) -> list[Node]:
-        """Put the body in the place of `call` and return the nodes of the copy."""
+        """Replace `call` by a copy of the body, and return the nodes of the copy."""
         function = self.callee(call)
         assert function is not None and call.graph is not None
         arguments = dict(zip(function.graph.inputs, (*call.inputs, *[None] * len(function.graph.inputs)), strict=False))
@@ -192,7 +193,7 @@ class _Inliner:
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
         if nodes:
-            call.origins = ()  # the copies have them
+            call.origins = ()  # each copy carries them, so the result that takes over must not inherit them again
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
             new = copier.known(result)
             if new.type == UNKNOWN:
@@ -205,7 +206,7 @@ class _Inliner:
 
 
 class _Copier:
-    """Copies the body of one call: `values` maps what was read there to what is read here."""
+    """Copies the body of a function for one call; `values` maps values of the body to their copies."""
 
     def __init__(
         self, inliner: _Inliner, attributes: Mapping[str, Attribute], origins: Origins, opsets: dict[str, int]
@@ -218,7 +219,7 @@ class _Copier:
         self.values: dict[Value, Value | None] = {}
 
     def copy_nodes(self, source: Graph, target: Graph, anchor: Node, prefix: str) -> list[Node]:
-        """Copies of the nodes of `source`, and of those in their regions, the former in front of `anchor`."""
+        """Copy the nodes of `source` before `anchor`, and return the copies with those in their regions."""
         made: list[Node] = []
         for node in source:
             regions = []
@@ -250,7 +251,7 @@ class _Copier:
 
     def copy_node(self, node: Node, regions: list[Graph], prefix: str) -> Node:
         inputs = [None if value is None else self.values[value] for value in node.inputs]
-        attrs, resolved = self.resolve(node.attrs)
+        attrs, resolved = self.resolve_references(node.attrs)
         outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
         origins = (*self.module.new_origin(), node.origins, self.origins)
         op = node.op
@@ -273,7 +274,7 @@ class _Copier:
     def lowered(
         self, node: Node, op: str, attrs: dict[str, Attribute], inputs: tuple[Value | None, ...], origin: object
     ) -> tuple[str, dict[str, Attribute]]:
-        """The in-house operator that the copy is, if the attributes or operands make it one."""
+        """Return operator and attributes after lowering, unchanged where the operator stays foreign."""
         domain, _, op_type = op.partition("::")
         if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
             return op, attrs
@@ -287,8 +288,8 @@ class _Copier:
             self.module.provenance.refusals[origin] = refusal
         return lowered or op, attrs
 
-    def resolve(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:
-        """The attributes with references to those of the function replaced, and whether there were any."""
+    def resolve_references(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:
+        """Replace references to attributes of the function, and return the attributes and whether there were any."""
         found: dict[str, Attribute] = {}
         for name, value in attrs.items():
             if not isinstance(value, AttributeRef):
@@ -299,19 +300,19 @@ class _Copier:
 
 
 def required(node: Node) -> int:
-    """How many operands `node` has to have, as far as that is known."""
+    """Return how many operands `node` requires, 0 for an unknown operator."""
     info = op_info(node.op)
     return len(node.inputs) if node.op == "return" else 0 if info is None else info.inputs[0]
 
 
 def since(op_type: str, opset: int) -> int:
-    """The version of the default domain in which the operator got the meaning that it has in `opset`; 0 if unknown."""
+    """Return the opset version that introduced the operator as it is in `opset`; 0 if unknown."""
     known = 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
     return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 
 def recursive_functions(module: Module) -> list[FunctionKey]:
-    """The functions from which a call leads back to themselves. O(nodes in functions)."""
+    """Return the functions that are or call recursive functions. O(nodes in functions)."""
     calls = {
         key: list(
             dict.fromkeys(called for node in function.graph.walk() if (called := call_key(node)) in module.functions)

@@ -1,4 +1,4 @@
-"""Instruments: timing, printing, dumping and structural verification of passes."""
+"""Instruments that time passes, print, compare or dump the IR after them, verify it, and trace rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _to_stderr(text: str) -> None:
 
 
 class Timing:
-    """Wall-clock time of every pass, in seconds; `render` makes a table of them."""
+    """Measures the wall-clock time of every pass, in seconds; `render` returns a table."""
 
     def __init__(self) -> None:
         self.seconds: list[tuple[str, float]] = []
@@ -38,7 +38,7 @@ class Timing:
         self.seconds.append((str(pass_), perf_counter() - self._start))
 
     def render(self) -> str:
-        """A line for each pass, and the sum."""
+        """Return a table with the milliseconds of each pass and their sum."""
         total = sum(seconds for _, seconds in self.seconds)
         width = max((len(name) for name, _ in self.seconds), default=5)
         rows = [f"{name:<{width}}  {seconds * 1e3:9.2f} ms" for name, seconds in self.seconds]
@@ -49,24 +49,24 @@ class PrintIR:
     """Prints the IR after the named passes, or with `all` after every pass that changed something."""
 
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
-        """Raises UsageError where `name` is neither a pass nor `all`."""
+        """Check the name. Raises UsageError where `name` is neither a pass nor `all`."""
         if name != "all":
             check_name(name)
         self._name = name
         self._write = write
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Print."""
+        """Print the module if the pass was asked for."""
         if self._name == pass_.name or (self._name == "all" and changed):
             note = "" if changed else " (unchanged)"
             self._write(f"// IR after {pass_}{note}\n{to_text(module)}")
 
 
 class DiffIR:
-    """Gives the unified diff of the IR text, line by line, after every pass that changed something."""
+    """Writes a unified diff of the IR text after every pass that changed something."""
 
     def __init__(self, write: Callable[[Iterable[str]], object]) -> None:
         self._write = write
@@ -74,11 +74,11 @@ class DiffIR:
         self._name = "source"
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Remember the source, once."""
+        """Keep the text of the source before the first pass."""
         self._text = self._text or to_text(module)
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Compare."""
+        """Write the diff from the text after the previous pass that changed something."""
         if changed:
             text = to_text(module)
             self._write(diff_lines(self._text, text, (self._name, str(pass_))))
@@ -86,24 +86,24 @@ class DiffIR:
 
 
 class DumpIR:
-    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, which is made if needed."""
+    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, created if needed."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Raises PassError where the folder cannot be made."""
+        """Create the folder. Raises PassError where that fails."""
         self._folder = Path(folder)
         self._count = 0
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PassError(f"{folder}: the folder for IR dumps cannot be made: {error.strerror}") from None
+            raise PassError(f"{folder}: the folder for IR dumps cannot be created: {error.strerror}") from None
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Write the source, once."""
+        """Write the source before the first pass."""
         if not self._count:
             self._write("source", module)
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Write what the pass left."""
+        """Write the module after the pass."""
         self._write(pass_.name, module)
 
     def _write(self, name: str, module: Module) -> None:
@@ -113,43 +113,43 @@ class DumpIR:
 
 
 class Verify:
-    """Structural verification after every pass, and that a pass which says it changed nothing did not."""
+    """Runs the IR verifier after every pass, and checks that a pass which reports no change made none."""
 
     def __init__(self) -> None:
         self._text = ""
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Remember the module."""
+        """Keep the text of the module."""
         self._text = to_text(module)
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Raises PassError that names the pass."""
+        """Verify the module. Raises PassError, which names the pass, where a check fails."""
         try:
             verify(module)
         except VerifyError as error:
             raise PassError(f"{pass_} broke the IR:\n{error}") from None
         if not changed and to_text(module) != self._text:
-            raise PassError(f"{pass_} changed the IR and said it did not")
+            raise PassError(f"{pass_} changed the IR but reported no change")
 
 
 class TraceRules:
-    """Prints a tree of passes, operators and rules: each rule that was tried was applied, or declined and says why."""
+    """Prints a tree of passes, operators and rules: each rule that was tried, applied or declined and why."""
 
     def __init__(self, write: Callable[[str], object] = _to_stderr) -> None:
         self._write = write
         self._where = ""
 
     def before(self, pass_: Pass, module: Module) -> None:
-        """Print the name of the pass, and listen to its rules."""
+        """Print the name of the pass and start to record its rules."""
         self._write(str(pass_))
         self._where = ""
-        module.debug_counter.trace = self._hear
+        module.debug_counter.trace = self._record
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Listen no longer."""
+        """Stop recording rules."""
         module.debug_counter.trace = None
 
-    def _hear(self, where: str, rule: str, outcome: str) -> None:
+    def _record(self, where: str, rule: str, outcome: str) -> None:
         if where != self._where:
             self._write(f"  {where}")
             self._where = where

@@ -1,4 +1,4 @@
-"""The passes by name, and pipelines written as text: `A,B{x=1},C`."""
+"""Look-up of passes by name, and the parser of pipelines written as text: `A,B{x=1},C`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """`PASSES`, every pass by its name, and `DEFAULT_PIPELINE`, the passes of the default pipeline, in order."""
+    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (in order) is first read."""
     if name == "PASSES":
         return {each: lookup(each) for each in CATALOG}
     if name == "DEFAULT_PIPELINE":
@@ -28,21 +28,21 @@ _ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
 
 
 def default_pipeline() -> Sequential:
-    """The default pipeline with default options."""
+    """Return the default pipeline, with default options."""
     return Sequential(lookup(name)() for name in DEFAULT_NAMES)
 
 
 def lookup(name: str) -> type[Pass]:
-    """Return the pass of that name. Raises UsageError where there is none."""
+    """Return the class of the pass with this name. Raises UsageError where there is none."""
     check_name(name)
     pass_: type[Pass] = getattr(import_module(f".{CATALOG[name][0]}", __package__), name)
     return pass_
 
 
 def parse_pipeline(spec: str) -> Sequential:
-    """The pipeline that `spec` describes; `default` stands for the default pipeline, `none` for no pass.
+    """Parse a pipeline such as `A,B{x=1},default`; `default` means the default pipeline, `none` no pass.
 
-    Raises UsageError where the text does not parse, or names an unknown pass or option.
+    Raises UsageError where the text cannot be parsed, or names an unknown pass or option.
     """
     passes: list[Pass] = []
     position = 0
@@ -80,4 +80,4 @@ def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
             return type_(text)
     except ValueError:
         pass
-    raise UsageError(f"{pass_.name}: option {name} takes a {type_.__name__}, not {text!r}")
+    raise UsageError(f"{pass_.name}: option {name} takes a value of type {type_.__name__}, not {text!r}")

@@ -1,4 +1,4 @@
-"""UnfuseBias: the bias of a layer as an operator of its own, for pattern matchers."""
+"""UnfuseBias: the bias of a layer becomes an operator of its own, for pattern matchers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class UnfuseBias(Pass):
-    """Show biases as `nn.bias_add`, in the manner of Relay; the ONNX backend writes the pair as one node again.
+    """Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two again.
 
-    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, likewise `nn.conv_transpose` and `nn.dense` with
-       beta 1, where b is constant, one value for each channel of a result whose number of channels is known.
+    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, and so do `nn.conv_transpose` and `nn.dense`
+       with beta 1. b has to be constant, with one value for each channel of the result, whose number is known.
 
     Run it last: CanonicalizeOps would turn the result into a bare `add`.
     """
@@ -37,7 +37,7 @@ class UnfuseBias(Pass):
 
 
 def has_vector_bias(node: Node) -> bool:
-    """Whether a layer adds one value per channel of its result, whose channels are known."""
+    """Return whether a layer has a bias with one value per channel, and the number of channels is known."""
     bias, result = node.input(2), shape_of(node.output.type)
     shape = None if bias is None else shape_of(bias.type)
     if shape is None or len(shape) != 1 or result is None or len(result) < 2 or node.attrs.get("beta", 1.0) != 1.0:
@@ -49,7 +49,7 @@ def has_vector_bias(node: Node) -> bool:
 def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """layer(x, w, b) -> bias_add(layer(x, w), b)"""
     if not has_vector_bias(node):
-        return rewriter.decline("no bias with one value for each of a known number of channels")
+        return rewriter.decline("there is no bias with one value per channel, or the number of channels is not known")
     if evaluator.array(node.input(2)) is None:
         return rewriter.decline("the bias is not constant")
     data, weight, bias = node.inputs

@@ -112,7 +112,7 @@ def test_a_file_that_is_no_model_gives_one_sentence(kind: str, tmp_path: Path) -
     [
         (["--passes", "FoldScaleAxes"], "did you mean FoldScaleAxis?"),
         (["--passes", "FoldConstant{limit=1}"], "options: max_bytes"),
-        (["--passes", "FoldConstant{max_bytes=many}"], "takes a int"),
+        (["--passes", "FoldConstant{max_bytes=many}"], "takes a value of type int"),
         (["--passes", "A{"], "cannot read the passes"),
         (["--print-after", "Nothing"], "there is no pass 'Nothing'"),
     ],
