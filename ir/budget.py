@@ -1,4 +1,7 @@
-"""The price list of constant evaluation: neither one Expand nor a thousand of them can exhaust memory or time."""
+"""A budget for constant evaluation, so that neither one Expand nor a thousand can exhaust memory or time.
+
+Costs are in bytes: a byte that is read costs 1.
+"""
 
 from __future__ import annotations
 
@@ -10,49 +13,49 @@ import numpy as np
 from .tensor import Array
 
 WORK = 16
-"""All evaluations together may cost so many times the bound on one result."""
+"""The budget of all evaluations together, as a multiple of the bound on one result."""
 
 KEEPING = 8
-"""Cost of a byte that is kept in memory; a byte that is read costs 1."""
+"""Cost of a byte of a result that is kept in memory."""
 
 PRODUCTS_PER_BYTE = 16
-"""Products of a matrix product that take about as long as reading a byte."""
+"""Multiplications of a matrix product that take about as long as reading a byte."""
 
 READINGS = 256
-"""Each payload of the model pays for so many readings of itself; a constant that a rewrite made does not."""
+"""Readings of itself that each payload of the source model adds to the budget; constants made by rewrites add none."""
 
 AFFINE = 256
 """Cost of each number of an affine, which is kept in float64 with the results that are computed from it."""
 
 FREE = 1024
-"""Numbers of an affine that cost nothing: nodes are counted elsewhere."""
+"""Largest affine, in numbers, that costs nothing: the limit on nodes bounds their count."""
 
 
 class Budget:
-    """The work that evaluations may still do, in bytes read."""
+    """The cost that evaluations may still incur, in bytes read."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Begin with `WORK` times `max_bytes`, the bound on one result."""
+        """Start with `WORK` times `max_bytes`, the bound on one result."""
         self.max_bytes = max_bytes
         self._left = WORK * max_bytes
 
     def renew(self) -> None:
-        """Begin anew."""
+        """Restore the full budget."""
         self._left = WORK * self.max_bytes
 
     def add_payload(self, array: Array) -> None:
-        """Add the readings that a payload of the model pays for."""
+        """Add `READINGS` readings of a payload of the source model."""
         self._left += array.nbytes * READINGS
 
     def pay_affine(self, count: int) -> bool:
-        """Pay for an affine of `count` numbers, and return whether there was enough left.
+        """Pay for an affine of `count` numbers, and return whether the budget was sufficient.
 
-        Many may read one payload, which pays for a few of them; a parameter of its own pays for itself.
+        Many affines may read one payload, whose `READINGS` cover only a few of them.
         """
         return count <= FREE or self._pay(AFFINE * count)
 
     def pay_evaluation(self, op: str, arrays: Sequence[Array | None]) -> bool:
-        """Pay for an evaluation of `op` that reads `arrays`, and return whether there was enough left."""
+        """Pay for an evaluation of `op` that reads `arrays`, and return whether the budget was sufficient."""
         given = [array for array in arrays if array is not None]
         cost = sum(array.nbytes for array in given)
         if op == "matmul" and len(given) == 2 and all(array.ndim for array in given):

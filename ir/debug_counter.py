@@ -1,4 +1,4 @@
-"""A count of rule applications, with a limit, and a trace of attempts: the ways to find the rule that does harm."""
+"""A counter of rule applications with a limit, and a trace of attempts, for bisecting a wrong rewrite."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 APPLIED = "applied"
 
 Trace = Callable[[str, str, str], None]
-"""Called with an operator, a rule, and `applied` or the reason for which the rule declined (empty if it gave none)."""
+"""Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave none)."""
 
 
 @dataclass(slots=True)
 class DebugCounter:
-    """How often a rule was applied to a module, and how often it may be.
+    """The number of rule applications in a module, and their limit.
 
-    `last` names the rule that was applied last and the node, and `trace` hears of every attempt.
+    `last` holds the rule that was applied last, and its node. `trace` is called at every attempt.
     """
 
     limit: int | None = None
@@ -25,17 +25,17 @@ class DebugCounter:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no rule may be applied any more."""
+        """Whether the limit is reached."""
         return self.limit is not None and self.count >= self.limit
 
     def note(self, rule: str, where: str) -> None:
-        """Count an application of `rule`."""
+        """Count an application of `rule` at the node `where`."""
         self.count += 1
         self.last = (rule, where)
         if self.trace is not None:
             self.trace(where, rule, APPLIED)
 
     def decline(self, rule: str, where: str, reason: str) -> None:
-        """Trace that `rule` declined."""
+        """Trace that `rule` declined at the node `where`."""
         if self.trace is not None:
             self.trace(where, rule, reason)

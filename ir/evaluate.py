@@ -1,4 +1,4 @@
-"""Evaluation of constant expressions, each operator by its row of the table, within a budget."""
+"""Evaluation of constant expressions by the rows of the operator table, within a budget."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ SMALL = 1024
 
 _FLOAT64 = np.dtype(np.float64)
 _UNSEEN: Any = object()
-"""Stands for what has not been asked for, where None is an answer."""
+"""The mark of a value that is not evaluated yet; None marks a value that cannot be evaluated."""
 
 
 UNREADABLE = (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError)
-"""What an evaluation may raise where there is no result."""
+"""The exceptions of an evaluation that has no result."""
 
 
 class ConstantEvaluator:
-    """Evaluates constant values on demand and remembers the results.
+    """The evaluator of constant values: it computes elements on demand and caches them.
 
-    A value keeps its meaning through every rewrite of a pass, so all that a pass asks goes to the one evaluator of its
-    module (`Module.constants`), which begins anew with each pass. `budget` bounds what it reads and keeps.
+    Rewrites do not change the elements of a value. So one evaluator serves all rules of a pass (`Module.constants`);
+    every pass resets it. `budget` bounds the bytes that it reads and keeps.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        """Bound every single result by `max_bytes`."""
+        """Evaluate results of at most `max_bytes` each."""
         self.budget = Budget(max_bytes)
         self._known: dict[Value, Array | None] = {}
         self._remembered: dict[Value, Array] = {}
 
     def reset(self) -> None:
-        """Forget all but what a pass told it to remember, and renew the budget."""
+        """Clear the cache except for the elements given to `remember`, and renew the budget."""
         self._known = dict(self._remembered)
         self.budget.renew()
 
     def remember(self, value: Value, array: Array) -> None:
-        """Take `array`, computed elsewhere, for the elements of a constant value, as long as its node stands."""
+        """Set the elements of a constant value to `array` until its node is erased."""
         self._known[value] = self._remembered[value] = array
 
     def forget(self, values: Iterable[Value]) -> None:
-        """Forget the elements of values that are gone."""
+        """Drop the elements of erased values."""
         for value in values:
             if self._known.pop(value, None) is not None:
                 self._remembered.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
-        """The elements of a constant value in its own dtype, or None where it is not constant or not evaluable."""
+        """Return the elements of a constant value in its own dtype, or None where it cannot be evaluated."""
         found = self.exact(value)
         if found is None or value is None or found.dtype != _FLOAT64:
             return found
@@ -65,34 +65,34 @@ class ConstantEvaluator:
         return found if dtype is None or dtype is F64 else round_to(found, dtype)
 
     def is_constant(self, value: Value | None) -> bool:
-        """Whether the elements of `value` are known; those of a payload are not read for it."""
+        """Return whether the elements of `value` are known, without reading a payload."""
         node = None if value is None else value.node
         if node is not None and node.op == "constant":
             return isinstance(node.attrs.get("value"), Tensor)
         return self.array(value) is not None
 
     def is_small(self, value: Value | None) -> bool:
-        """Whether `value` is a payload in memory that is not worth a call of numpy."""
+        """Return whether `value` is a payload in memory, too small to be worth a call of numpy."""
         payload = None if value is None or value.node is None else value.node.attrs.get("value")
         return isinstance(payload, Tensor) and payload.in_memory and payload.nbytes <= SMALL
 
     def exact(self, value: Value | None) -> Array | None:
-        """As `array`, but float64 and not rounded yet where the value is a product or sum that `is_wide`."""
+        """Return the elements as `array` does, but float64 and unrounded for a product or sum that `is_wide`."""
         if value is None:
             return None
         found = self._known.get(value, _UNSEEN)
         return self._resolve(value) if found is _UNSEEN else found
 
     def provide(self, value: Value, array: Array) -> None:
-        """Take `array`, computed elsewhere, for the elements of a constant value."""
+        """Set the elements of a constant value to `array` until the next reset."""
         self._known[value] = array
 
     def forget_unknown(self) -> None:
-        """Evaluate anew what was no constant so far: a rewrite may have made it one."""
+        """Forget which values are not constant: a rewrite may have made them constant."""
         self._known = {value: array for value, array in self._known.items() if array is not None}
 
     def tensor(self, value: Value | None) -> Tensor | None:
-        """The payload of a constant value: the node's own where it is a `constant`, a computed one elsewhere."""
+        """Return the elements of a constant value as a tensor: the payload of a `constant` node, else computed."""
         if value is None:
             return None
         node = value.node
@@ -134,7 +134,7 @@ class ConstantEvaluator:
             if any(self._known.get(v, ...) is None for v in needed):
                 self._known[top] = None
             elif missing:
-                stack.extend(computed[:1] or missing)  # payloads are read last: there may be no need to
+                stack.extend(computed[:1] or missing)  # payloads are read last, and only if all else is constant
                 continue
             else:
                 self._evaluate(node, info.evaluate, info.by_type)
@@ -162,18 +162,18 @@ class ConstantEvaluator:
                 arrays.append(None if value is None else self._known.get(value))
             else:
                 arrays.append(self._known[value] if wide else self.array(value))
-        self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout is not evaluated
+        self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout stays unknown
         if not self.budget.pay_evaluation(node.op, arrays):
             return
         for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
-            array = None if result is None else np.asarray(result)  # numpy gives scalars where the rank is 0
+            array = None if result is None else np.asarray(result)  # numpy returns scalars for rank 0
             if array is None:
                 continue
             self._known[output] = array if array.nbytes <= self.budget.max_bytes else None
             self.budget.pay_result(array, arrays)
 
     def affords(self, count: int) -> bool:
-        """Pay for an affine of `count` numbers, and return whether there was enough left."""
+        """Pay for an affine of `count` numbers, and return whether the budget was sufficient."""
         return self.budget.pay_affine(count)
 
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:

@@ -1,10 +1,10 @@
 """The dataflow graph: values, nodes, graphs and functions.
 
-A graph is SSA: every value is defined once, by a node or as a graph input, and knows its readers. Nodes stand in an
-intrusive list that is always in topological order; its last node is `return`, so a graph output is an ordinary use.
+A graph is SSA: every value is defined once, by a node or as a graph input, and lists its users. Nodes form an
+intrusive linked list in topological order. Its last node is `return`, so a graph output is an ordinary use.
 Constants are nodes. The bodies of control flow are regions of a node and read outer values directly.
 
-Passes do not call the mutators here: they go through `irc.ir.rewriter.Rewriter`, which also keeps origins.
+Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains origins.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 Origins = tuple["int | Origins", ...]
-"""Ids of imported nodes, as a rope: merging two is O(1), `flatten_origins` lists them."""
+"""Ids of imported nodes, as a rope (nested tuples): merging two is O(1), and `flatten_origins` lists the ids."""
 
 
 def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]:
-    """The ids in a rope of origins, each once, in ascending order.
+    """Return the ids in a rope of origins, each once, in ascending order.
 
-    Ropes share parts: with one `seen` for several of them, an id is listed for the first only, in linear time.
+    Ropes share parts. Pass the same `seen` for several ropes to visit each shared part once: linear time in all, and
+    the ids of a shared part are listed for the first rope only.
     """
     if seen is None and len(origins) == 1 and isinstance(origins[0], int):
         return [origins[0]]
@@ -45,8 +46,8 @@ def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]
 class Value:
     """One SSA value.
 
-    `node` and `index` say which output of which node defines it; for a graph input `node` is None and `owner` the
-    graph. `users` maps each reading node to the number of its inputs that read the value, in the order they came.
+    It is output `index` of `node`. For a graph input, `node` is None and `owner` is the graph. `users` maps each node
+    that reads the value to the number of its inputs that do, in the order in which the nodes began to read it.
     """
 
     __slots__ = ("index", "name", "node", "owner", "type", "users")
@@ -68,16 +69,16 @@ class Value:
 
     @property
     def use_count(self) -> int:
-        """Number of inputs that read the value, `return` included."""
+        """The number of inputs that read the value, including the inputs of `return`."""
         return sum(self.users.values())
 
     @property
     def is_returned(self) -> bool:
-        """Whether the value is a result of the graph that it is defined in."""
+        """Whether the value is an output of the graph that defines it."""
         return self.graph.return_ in self.users
 
     def sole_user(self) -> Node | None:
-        """The one node that reads the value, once; None where there is no reader or more than one."""
+        """Return the node that reads the value, or None unless exactly one input reads it."""
         if len(self.users) != 1:
             return None
         node, count = next(iter(self.users.items()))
@@ -94,12 +95,15 @@ ONNX_NAMES: dict[str, str] = {}
 class Node:
     """One operation.
 
-    `op` is an in-house name (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the default
-    domain); `overload` tells functions of one name apart. `inputs` may hold None for an absent optional input.
-    `output` is the first of the `outputs`. `origins` are the imported nodes that the node computes, `inherited` those
-    of erased nodes that went into it.
-    `source` is what the frontend made the node from: opaque to passes, it lets the backend of the same format write an
-    untouched node again as it was; `rewritten` says that `attrs` no longer agree with it.
+    `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the
+    default domain). `overload` distinguishes functions of the same name. `inputs` hold None for an absent optional
+    input. `output` is the first of the `outputs`.
+
+    `origins` are the imported nodes that the node computes; `inherited` are the origins of erased nodes that were
+    merged into it.
+
+    `source` is the object that the frontend imported (for ONNX a NodeProto), opaque to passes. The backend of the same
+    format writes an unchanged node back from it. `rewritten` says that `attrs` differ from `source`.
     """
 
     __slots__ = (
@@ -144,18 +148,18 @@ class Node:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads a result."""
-        for value in self.outputs:  # noqa: SIM110 - every rewrite asks, a generator takes twice as long
+        """Whether any node reads an output."""
+        for value in self.outputs:  # noqa: SIM110 - every rewrite calls it; a generator takes twice as long
             if value.users:
                 return True
         return False
 
     def input(self, index: int) -> Value | None:
-        """Input number `index`, None where it is absent."""
+        """Return input `index`, or None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def set_inputs(self, inputs: Sequence[Value | None]) -> None:
-        """Replace all inputs, keeping the users of old and new values right. O(inputs)."""
+        """Replace all inputs, and update the users of the old and new values. O(inputs)."""
         self._drop_uses()
         self.inputs = tuple(inputs)
         for value in self.inputs:
@@ -163,23 +167,23 @@ class Node:
                 value.users[self] = value.users.get(self, 0) + 1
 
     def replace_input(self, old: Value, new: Value) -> None:
-        """Read `new` wherever `old` was read by this node."""
+        """Replace `old` by `new` in every input that reads it."""
         count = old.users.pop(self)
-        inputs, place = list(self.inputs), -1
+        inputs, index = list(self.inputs), -1
         for _ in range(count):
-            place = inputs.index(old, place + 1)
-            inputs[place] = new
+            index = inputs.index(old, index + 1)
+            inputs[index] = new
         self.inputs = tuple(inputs)
         new.users[self] = new.users.get(self, 0) + count
 
     @property
     def opset(self) -> int:
-        """The version of ONNX's default domain that the node is written in."""
+        """The opset version of ONNX's default domain in the graph of the node."""
         return 1 if self.graph is None else self.graph.opsets.get("", 1)
 
     @property
     def label(self) -> str:
-        """The node in a sentence: its operator, and its name or that of its first result."""
+        """The operator and the name of the node, or `%` and the name of its first output where it has no name."""
         name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
         return f"{self.op.removeprefix('::')} {name}"
 
@@ -207,11 +211,12 @@ class Node:
 class Graph:
     """A graph or a region: inputs, then nodes in topological order, the last of them `return`.
 
-    `defaults` holds the payload of inputs that carry an initializer which the caller may override (ONNX IR >= 4).
-    `opsets` maps operator domains to versions and is shared with the regions inside. `output_names` are the names that
-    the results have to the outside; they may differ from the names of the returned values. `source` is what the
-    frontend made the graph from; where that was not in topological order, `source_order` has the place that each node
-    had.
+    `defaults` holds the payloads of inputs with an initializer that the caller may override (ONNX IR >= 4). `opsets`
+    maps operator domains to versions and is shared with the nested regions. `output_names` are the names of the graph
+    outputs; they may differ from the names of the returned values.
+
+    `source` is the object that the frontend imported (for ONNX a GraphProto). If its nodes are not in topological
+    order, `source_order` holds the position of each node in it.
     """
 
     __slots__ = (
@@ -242,7 +247,7 @@ class Graph:
         return value
 
     def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
-        """Return `values`, under `names` (by default their own)."""
+        """Make `values` the outputs of the graph, under `names` (by default the names of the values)."""
         self.return_.set_inputs(values)
         self.output_names = tuple(value.name for value in values) if names is None else tuple(names)
 
@@ -252,9 +257,9 @@ class Graph:
         return tuple(value for value in self.return_.inputs if value is not None)
 
     def insert_before(self, anchor: Node, node: Node) -> Node:
-        """Insert a detached `node` in front of `anchor`, which stands in this graph. O(1)."""
-        assert node.graph is None, f"{node!r} already stands in a graph"
-        assert anchor.graph is self, f"{anchor!r} does not stand in this graph"
+        """Insert a detached `node` before `anchor`, a node of this graph. O(1)."""
+        assert node.graph is None, f"{node!r} is already in a graph"
+        assert anchor.graph is self, f"{anchor!r} is not in this graph"
         before = anchor.prev
         node.graph, node.prev, node.next = self, before, anchor
         if before is None:
@@ -268,15 +273,16 @@ class Graph:
         return node
 
     def append(self, node: Node) -> Node:
-        """Insert a detached `node` at the end, in front of `return`. O(1)."""
+        """Insert a detached `node` at the end, before `return`. O(1)."""
         return self.insert_before(self.return_, node)
 
     def remove(self, node: Node) -> None:
-        """Take out a node whose outputs nobody reads. O(inputs + size of its regions).
+        """Remove a node whose outputs have no users. O(inputs + size of its regions).
 
-        It has no outputs afterwards, so that it is not part of a cycle, and goes when nobody holds it any more.
+        This clears `outputs`, which breaks the reference cycle between the node and its values: the node is freed
+        without the garbage collector.
         """
-        assert node.graph is self, f"{node!r} does not stand in this graph"
+        assert node.graph is self, f"{node!r} is not in this graph"
         assert node is not self.return_, "return cannot be removed"
         assert not node.is_read, f"{node!r} is still read"
         if node.inputs:
@@ -292,7 +298,7 @@ class Graph:
             node.outputs = ()
 
     def splice(self, region: Graph, anchor: Node) -> None:
-        """Move the nodes of `region`, a graph without inputs, in front of `anchor`. O(nodes moved)."""
+        """Move the nodes of `region`, a graph without inputs, before `anchor`. O(nodes moved)."""
         for node in list(region):
             region._unlink(node)
             self.insert_before(anchor, node)
@@ -306,17 +312,17 @@ class Graph:
             before.next = after
         if after is not None:
             after.prev = before
-        node.graph = None  # prev and next stay, so that an iteration that holds this node finds its way on
+        node.graph = None  # prev and next stay, so that an iteration at this node can go on
         self._count -= 1
         if node.regions:
             self._nested -= len(node.regions)
 
     def __len__(self) -> int:
-        """Number of nodes, `return` and the inside of regions not counted."""
+        """Return the number of nodes, without `return` and without the nodes of regions."""
         return self._count
 
     def __iter__(self) -> Iterator[Node]:
-        """The nodes in order, without `return`; the node in hand, and any other, may be removed meanwhile."""
+        """Yield the nodes in order, without `return`. Any node may be removed during the iteration."""
         node = self._first
         while node is not self.return_:
             if node.graph is self:
@@ -326,7 +332,7 @@ class Graph:
             node = following
 
     def nodes(self) -> list[Node]:
-        """The nodes in order as they stand now, without `return`: takes half as long as iterating over the graph."""
+        """Return a list of the nodes in order, without `return`. Takes half as long as `list(graph)`."""
         found: list[Node] = []
         node = self._first
         while node is not self.return_:
@@ -336,11 +342,11 @@ class Graph:
         return found
 
     def walk(self) -> Iterator[Node]:
-        """All nodes with those of nested regions, every node before its regions, each `return` included."""
+        """Yield all nodes, including nested regions and each `return`; a node comes before the nodes of its regions."""
         if not self.has_regions:
             for node in self:
                 yield node
-                for region in node.regions:  # made meanwhile
+                for region in node.regions:  # added during the iteration
                     yield from region.walk()
             yield self.return_
             return
@@ -360,18 +366,18 @@ class Graph:
 
     @property
     def has_regions(self) -> bool:
-        """Whether some node of the graph has regions: most graphs need not be searched for them. O(1)."""
+        """Whether any node of the graph has regions. O(1)."""
         return self._nested > 0
 
     def graphs(self) -> Iterator[Graph]:
-        """The graph itself and all graphs nested in it, outer ones first."""
+        """Yield this graph and all graphs nested in it, outer graphs first."""
         yield self
         if self.has_regions:
             for node in self.walk():
                 yield from node.regions
 
     def ancestors(self) -> Iterator[Graph]:
-        """The graph itself, the graph around it, and so on to the outermost."""
+        """Yield this graph, the graph that encloses it, and so on to the outermost."""
         graph: Graph | None = self
         while graph is not None:
             yield graph
@@ -383,9 +389,9 @@ FunctionKey = tuple[str, str, str]
 
 
 class Function:
-    """A model-local function: `graph` is its body, `attributes` the names its callers may set.
+    """A model-local function: `graph` is its body, and `attributes` are the names of attributes without a default.
 
-    `defaults` holds the attributes that have a default value.
+    `defaults` holds the attributes with a default value.
     """
 
     __slots__ = ("attributes", "defaults", "domain", "graph", "name", "overload", "source")
@@ -401,5 +407,5 @@ class Function:
 
     @property
     def key(self) -> FunctionKey:
-        """What a call names."""
+        """The key that a call names."""
         return (self.domain, self.name, self.overload)

@@ -1,4 +1,4 @@
-"""The module: a model, and what irc knows of it."""
+"""The module: a model and its records, from import to export."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from .provenance import Provenance
 
 
 class Module:
-    """A model: the main graph, its functions, and what a pass leaves behind for the fold map.
+    """A model: the main graph, its functions, and the records that passes keep for the fold map.
 
-    `source` is what the frontend made it from, `base_dir` the folder in which its external data stands, and `payloads`
-    what `source` only has placeholders for. `limits` bound what passes make of it, `warnings` is what reading it had to
-    say.
+    `source` is the object that the frontend imported (for ONNX a ModelProto), and `base_dir` the folder of its external
+    data. `payloads` are the tensors for which `source` holds placeholders. `limits` apply to import, passes and export.
+    `warnings` are the warnings of the frontend.
 
-    `changed` tells whether a pass changed anything, and `debug_counter` how many rules were applied. `provenance`
-    records what became of the imported nodes; `constants` evaluates constant
-    expressions. `untouchable` says, where it is not empty, why no pass may touch the module, which is then
-    written as it came.
+    `changed` tells whether a pass changed anything, and `debug_counter` counts applications of rules. `provenance`
+    records the fate of every imported node. `constants` evaluates constant expressions. `untouchable`, unless empty, is
+    the reason why no pass may edit the module; it is then written back unchanged.
     """
 
     def __init__(
@@ -52,27 +51,27 @@ class Module:
         self._node_counts: Counter[str] = Counter()
 
     def top_graphs(self) -> Iterator[Graph]:
-        """The main graph, then the function bodies."""
+        """Yield the main graph, then the function bodies."""
         yield self.graph
         for function in self.functions.values():
             yield function.graph
 
     def graphs(self) -> Iterator[Graph]:
-        """Every graph: main, functions, and all regions inside them."""
+        """Yield every graph: the main graph, the function bodies, and all regions inside them."""
         for graph in self.top_graphs():
             yield from graph.graphs()
 
     def walk(self) -> Iterator[Node]:
-        """Every node of every graph, each `return` included."""
+        """Iterate over every node of every graph, including each `return`."""
         return chain.from_iterable(graph.walk() for graph in self.top_graphs())
 
     def new_origin(self) -> Origins:
-        """A fresh id for an imported node."""
+        """Return a fresh id for an imported node, as its origins."""
         self.next_origin += 1
         return (self.next_origin - 1,)
 
     def all_names(self) -> set[str]:
-        """Every name of a value or result, in any graph, and the empty one. O(nodes)."""
+        """Return the names of all values and graph outputs, in any graph, and the empty name. O(nodes)."""
         names = {""}
         for graph in self.graphs():
             names.update(value.name for value in graph.inputs)
@@ -81,13 +80,16 @@ class Module:
         return names
 
     def fresh_name(self, hint: str) -> str:
-        """A value name that occurs nowhere in the module: `hint` itself, or `hint.1`, `hint.2`, ..."""
+        """Return a value name that occurs nowhere in the module: `hint`, or `hint.1`, `hint.2`, ..."""
         if self._value_names is None:
             self._value_names = NamePool(self.all_names())
         return self._value_names.fresh(hint)
 
     def unique_node_name(self, node: Node, hint: str) -> str:
-        """The name of `node` if no other node bears it, else a fresh one made from it or, where empty, from `hint`."""
+        """Return the name of `node` if no other node has it, else a fresh name.
+
+        The fresh name derives from the old one; where that is empty from `hint`, and at last from the operator.
+        """
         if self._node_names is None:
             self._node_counts = Counter(other.name for other in self.walk())
             self._node_names = NamePool(["", *self._node_counts])

@@ -1,8 +1,8 @@
-"""The Rewriter: the only writer that passes use. It keeps users, names and origins right.
+"""The Rewriter, through which passes edit a module. It maintains users, names and origins.
 
-Nodes that are made while a node is rewritten have its origins. What replaces a node inherits its origins, and those of
-the operands that die with it: `Provenance.merged` lists them with the rule. `Provenance.dropped` lists the origins that
-go without an heir. So the origins of the emitted nodes and the dropped ones are together all imported ones.
+A node that is made while another is rewritten takes over its origins. The replacement of a node inherits the origins of
+the node and of all operands that are erased with it; `Provenance.merged` lists them with the rule. `Provenance.dropped`
+lists the origins that nothing inherits. So every imported node is an origin of an emitted node, or dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Complete dtype, rank and extents of a node's results by its row of the operator table."""
+    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator table."""
     info = op_info(node.op)
     if info is None:
         return
@@ -38,12 +38,12 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             shape = _merged(known.shape, inferred.shape)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
-                shape = inferred.shape  # what the model declares cannot be
+                shape = inferred.shape  # the declared rank is impossible
             output.type = TensorType(known.dtype or inferred.dtype, shape)
 
 
 def _has_rank_of_weight(node: Node) -> bool:
-    """Whether the result of a layer has the rank that its weight, or Gemm itself, says."""
+    """Return whether the declared rank of a layer's output is the rank that its weight or operator gives."""
     weight = node.inputs[1]
     shape, known = None if weight is None else shape_of(weight.type), shape_of(node.output.type)
     if shape is None or known is None:
@@ -56,21 +56,21 @@ def _are_known(values: Sequence[Value]) -> bool:
 
 
 def is_known(type_: Type) -> bool:
-    """Whether dtype, rank and all extents are known, be it as symbols."""
+    """Return whether dtype, rank and all extents are known; an extent may be a symbol."""
     if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
         return False
     return None not in type_.shape
 
 
 def _merged(known: Shape, inferred: Shape) -> Shape:
-    """`known` with its gaps filled from `inferred`."""
+    """Return `known` with its unknown extents filled in from `inferred`."""
     if known is None or inferred is None or len(known) != len(inferred):
         return inferred if known is None else known
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
 class _Rewriting:
-    """The context of `Rewriter.rewriting`: every rule at every node runs in one, so it is no generator."""
+    """The context of `Rewriter.rewriting`: no generator, since it is entered for every rule at every node."""
 
     __slots__ = ("_outer", "_rewriter")
 
@@ -87,10 +87,10 @@ class _Rewriting:
 
 
 class Rewriter:
-    """Edits one module on behalf of one pass. `changed` tells whether anything was edited.
+    """The editor of one module for one pass. `changed` tells whether it edited anything.
 
-    Passes ask `debug_counter` before they apply a rule, and tell it when they have. `root` is the node that is being
-    rewritten, from which new nodes descend, and `rule` the name under which consumed nodes are recorded.
+    Passes ask `debug_counter` before they apply a rule, and notify it afterwards. `root` is the node that is being
+    rewritten, whose origins new nodes take over. `rule` is the name under which erased nodes are recorded.
     """
 
     def __init__(self, module: Module) -> None:
@@ -102,16 +102,16 @@ class Rewriter:
         self._reason = ""
 
     def rewriting(self, node: Node | None) -> _Rewriting:
-        """Let new nodes descend from `node`, or from none, while this context holds."""
+        """Give new nodes the origins of `node`, or none, within this context."""
         return _Rewriting(self, node)
 
     def decline(self, reason: str) -> Literal[False]:
-        """Return False, as a rule does that declines, and keep the reason for the driver's trace."""
+        """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
         self._reason = reason
         return False
 
     def take_reason(self) -> str:
-        """Return the reason of the rule that declined last, empty if it gave none, and forget it."""
+        """Return and clear the reason of the rule that declined last; empty if it gave none."""
         reason, self._reason = self._reason, ""
         return reason
 
@@ -134,12 +134,12 @@ class Rewriter:
         name: str = "",
         type_: Type = UNKNOWN,
     ) -> Node:
-        """Insert a new in-house node `name` in front of `before`. O(inputs).
+        """Insert and return a new node, an `op` of the operator table, before the node `before`. O(inputs).
 
-        Types are inferred where `type_` is unknown; the results are named after `hint`.
+        The outputs have the type `type_`, or inferred types where it is unknown, and fresh names made from `hint`.
         """
         info = op_info(op)
-        assert info is not None, f"passes make in-house operators only, not {op}"
+        assert info is not None, f"{op} is not in the operator table"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
         node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
         if Trait.DECIDES_RANK in info.traits or not is_known(type_):
@@ -147,15 +147,15 @@ class Rewriter:
         return node
 
     def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
-        """Insert a constant in front of `before`."""
+        """Insert a constant before the node `before`, and return its value."""
         outputs = ((self.module.fresh_name(hint or "constant"), tensor.type),)
         return self._insert(Node("constant", (), {"value": tensor}, outputs=outputs), before).output
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
-        """Let every reader of `old` read `new`, and erase the node of `old` if nothing reads it any more. O(uses).
+        """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users. O(uses).
 
-        With `take_name` the value `new`, which a node defines, goes on under the name of `old`. What is erased leaves
-        its origins to `heir`, by default the node of `new`.
+        With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default the node of `new`,
+        inherits the origins of erased nodes.
         """
         for user in list(old.users):
             user.replace_input(old, new)
@@ -170,16 +170,16 @@ class Rewriter:
         self.changed = True
 
     def replace_uses(self, old: Value, new: Value, *, but: Node) -> None:
-        """Let every reader of `old`, `but` one, read `new`; the node of `old` stays. O(uses)."""
+        """Replace `old` by `new` in all users except `but`; the node of `old` stays. O(uses)."""
         for user in [user for user in old.users if user is not but]:
             user.replace_input(old, new)
         self.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
-        """Let every reader of `old` read `new`, which is equal to it, and return True.
+        """Replace `old` in all users by `new`, an equal value, and return True.
 
-        Decline where the interface stands against it: a result of a graph cannot be an input, a constant, a value of an
-        outer graph or a second result at once.
+        Decline where the replacement would change the interface: an output of a graph cannot become an input, a
+        constant, a value of an outer graph or another output of the same graph.
         """
         returned = old.is_returned
         if returned:
@@ -195,7 +195,7 @@ class Rewriter:
         return True
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
-        """Give `node` other inputs; operands that nobody reads any more are erased into its origins."""
+        """Replace the inputs of `node`, erase old operands without users, and let `node` inherit their origins."""
         before = node.inputs
         node.set_inputs(inputs)
         self._erase_unread(before, node, dead=False)
@@ -214,16 +214,16 @@ class Rewriter:
         self.changed = True
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
-        """Erase a node that nobody reads, and every pure operand that dies with it; `heir` inherits the origins."""
+        """Erase a node without users, and the pure operands that only it read; `heir` inherits their origins."""
         self._erase(node, heir, dead=heir is None)
         self.changed = True
 
     def erase_unread(self, values: Sequence[Value | None]) -> None:
-        """Erase the producers of those `values` that nobody reads, as far as they are pure. O(erased)."""
+        """Erase the pure nodes that define `values` without users, and their operands likewise. O(erased)."""
         self._erase_unread(values, None, dead=True)
 
     def erase_function(self, key: FunctionKey) -> None:
-        """Erase a function that no call leads to."""
+        """Erase a function that is never called."""
         for node in self.module.functions.pop(key).graph.walk():
             self._bequeath(node, None, dead=True)
         self.changed = True
@@ -253,7 +253,7 @@ class Rewriter:
                 stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
 
     def _drop_regions(self, node: Node) -> list[Value | None]:
-        """Record that the nodes in the regions of `node` go with it; return the values that they read."""
+        """Record the nodes in the regions of `node` as erased, and return the values that they read."""
         captured: list[Value | None] = []
         for region in node.regions:
             for inner in region.walk():
@@ -262,9 +262,9 @@ class Rewriter:
         return captured
 
     def _bequeath(self, node: Node, heir: Node | None, *, dead: bool) -> None:
-        """Hand the origins of `node`, which goes, to `heir`; the rule at work consumed it unless it was dead.
+        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work unless it was dead.
 
-        A node that was made while `node` was rewritten shares its tuples, and already has what it would inherit.
+        A node that was made while `node` was rewritten shares its tuples, so it has these origins already.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
         module.constants.forget(node.outputs)
