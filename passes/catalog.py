@@ -26,12 +26,12 @@ CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
     "FoldConstant": ("fold_constant", "Compute constant expressions.", {"max_bytes": 64 << 10}),
     "BiasCorrection": (
         "data_free.bias_correction",
-        "Correct biases for the quantization of weights that is going to follow.",
+        "Correct biases in advance for the mean error of the weight quantization to come.",
         {"bits": 8, "per_channel": False, "symmetric": True, "padding": "ignore"},
     ),
     "CrossLayerEqualization": (
         "data_free.cross_layer_equalization",
-        "Equalize the ranges of weights between layers, which keeps the function.",
+        "Equalize the ranges of weights between layers without changing the function.",
         {"iterations": 1, "through": "any", "power_of_two": False},
     ),
     "DeadCodeElimination": (

@@ -69,7 +69,7 @@ class FoldScaleAxis(Pass):
     max_growth: int = 16 << 20
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a value that an option does not have."""
+        """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("partial", PARTIAL), ("border", ("keep", "pad", "map"))):
             if getattr(self, option) not in known:
                 raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""SimplifyInference: what only training needs becomes plain arithmetic."""
+"""SimplifyInference: operators with a training mode become plain arithmetic, or are removed, for inference."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ RULES: Rules[Numbers] = {"nn.batch_norm": (lower_batch_norm,), "nn.dropout": (dr
 
 
 def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> dict[Node, tuple[Array, Array] | Refusal]:
-    """The scale and the shift of every BatchNormalization, or why its parameters do not make an affine.
+    """Return scale and shift of every BatchNormalization, or the Refusal where its parameters make no affine.
 
-    Those of as many channels are computed together: an operation on a short vector costs as much as one on many.
+    Nodes with equally many channels are computed together, because numpy takes about as long for one short vector as
+    for many.
     """
     found: dict[Node, tuple[Array, Array] | Refusal] = {}
     alike: dict[int, list[tuple[Node, list[Array]]]] = {}
@@ -93,7 +94,7 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
 
 
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
-    """Gamma, beta, mean and variance as vectors of one length."""
+    """Return gamma, beta, mean and variance, as vectors of one length."""
     arrays = []
     for value in node.inputs[1:]:
         if made_of_little(value):
@@ -135,5 +136,5 @@ def _computed(group: Sequence[tuple[Node, list[Array]]]) -> Iterator[tuple[Node,
 
 
 def _rows(mask: Array) -> list[bool]:
-    """Which rows are true in every channel."""
+    """Return for each row whether it is true in every channel."""
     return list(np.logical_and.reduce(mask, axis=1).tolist())

@@ -1,4 +1,4 @@
-"""BiasCorrection: the mean error that quantized weights will make is taken off the biases in advance.
+"""BiasCorrection: the mean error of the results with quantized weights is subtracted from the biases in advance.
 
 After Nagel et al. (2019), section 4.2 and appendix C: with W~ = Q(W) = W + eps, E[W~ x] = E[W x] + eps E[x], and E[x]
 follows from the statistics of BatchNormalization without data.
@@ -36,20 +36,18 @@ from .moments import Moments, propagate
 
 @dataclass(frozen=True)
 class BiasCorrection(Pass):
-    """Correct biases for the quantization of weights that is going to follow.
+    """Correct biases in advance for the mean error of the weight quantization to come.
 
-    1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], where eps = Q(W)
-       - W and a convolution's taps are summed. `moments.propagate` gives E[x]. As published, E[x] stands for the
-       data in zero padding, too; with `padding=exact` a tap counts by the share of windows in which it is inside.
-    2. Q rounds to the nearest of 2^bits - 1 numbers, ties to even, as onnxruntime does: `symmetric`, with the scale max
-       |W| / (2^(bits - 1) - 1) and zero point 0; else with the scale (max(W, 0) - min(W, 0)) / (2^bits - 1) and an
-       integer zero point. The scale is one of W's dtype, for all of W, or with `per_channel` for each channel of the
-       result.
-    3. Layers of whose data nothing is known, and those that have no place for a bias, stay, and a warning counts them.
+    1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], with eps = Q(W) -
+       W; the taps of a convolution are summed. `moments.propagate` gives E[x]. As published, E[x] is also the mean of
+       zero padding; with `padding=exact` a tap counts by the share of windows in which it lies inside the data.
+    2. Q rounds to integers, ties to even, as onnxruntime does. If `symmetric`, the scale is max |W| / (2^(bits - 1) -
+       1) and the zero point 0. Else the scale is (max(W, 0) - min(W, 0)) / (2^bits - 1), with an integer zero point.
+       The scale has the dtype of W. There is one for W, or with `per_channel` one for each channel of the result.
+    3. A layer stays if the mean of its data is not known, or it has no place for a bias. A warning counts these layers.
 
-    This is the one pass that does not keep the function: before the weights are quantized, the result of each layer is
-    off by |eps E[x]|. Afterwards its mean is right, as far as E[x] is. The statistics of the values describe the
-    quantized model.
+    The pass changes the function: before the weights are quantized, the result of each layer is off by |eps E[x]|. With
+    quantized weights its mean is correct, as far as E[x] is. The statistics of the values describe the quantized model.
     """
 
     name: ClassVar[str] = "BiasCorrection"
@@ -60,11 +58,11 @@ class BiasCorrection(Pass):
     padding: str = "ignore"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a value that an option does not have."""
+        """Check the options. Raises UsageError for a value that an option does not take."""
         if not 2 <= self.bits <= 16:
-            raise UsageError(f"{self.name}: option bits is between 2 and 16")
+            raise UsageError(f"{self.name}: option bits has to be between 2 and 16")
         if self.padding not in ("exact", "ignore"):
-            raise UsageError(f"{self.name}: option padding is one of exact, ignore")
+            raise UsageError(f"{self.name}: option padding has to be one of exact, ignore")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         params = Parameters(module.constants)
@@ -79,7 +77,7 @@ class BiasCorrection(Pass):
                     continue
                 total += 1
                 correction = self.correction(linear, moments.get(linear.data))
-                if correction is None or not corrector.take_off(linear, correction):
+                if correction is None or not corrector.subtract(linear, correction):
                     left += 1
                 else:
                     applied.layers[node] = {"correction": correction}
@@ -87,14 +85,14 @@ class BiasCorrection(Pass):
             fold_records(module).history.append(applied)
         if left:
             ctx.warnings.append(
-                f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known "
-                "or there is no place for a correction"
+                f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known, "
+                "or they have no bias that could take the correction"
             )
         return corrector.rewriter.changed
 
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
         """Return eps E[x], [M], None where E[x] is unknown."""
-        if data is None or not data.has_mean or not linear.takes(data.axis, data.mean):
+        if data is None or not data.has_mean or not linear.accepts(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None
         error = quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric) - linear.weight
@@ -125,7 +123,7 @@ class _Corrector:
         self.planner = Planner(params)
         self.committer = Committer(rewriter)
 
-    def take_off(self, linear: Linear, correction: Array) -> bool:
+    def subtract(self, linear: Linear, correction: Array) -> bool:
         """Subtract `correction` [M] from the bias, and return whether there is a place for it."""
         if not correction.any():
             return True
@@ -141,9 +139,7 @@ class _Corrector:
         return True
 
     def change(self, node: Node, affine: Affine) -> Change | None:
-        """Return the change of the layer's bias, or of the constant that the only reader adds to the result of a
-        MatMul.
-        """
+        """Return the change of the bias, or of the constant that an Add, the only reader, adds to the result."""
         absorb = affine_rule(node.op).absorb_result
         assert absorb is not None
         with suppress(Refused):

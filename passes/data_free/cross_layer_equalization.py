@@ -1,4 +1,4 @@
-"""CrossLayerEqualization: the weights of neighbouring layers get one range in every channel between them.
+"""CrossLayerEqualization: the weights of two neighbouring layers get equal ranges in every channel between them.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), section 4.1. With
 f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any diagonal S > 0. The S that gives both
@@ -35,30 +35,33 @@ from .layer_pair import LayerPair, LayerPairs
 THROUGH = ("any", "activation")
 BETWEEN = ("nn.relu", "nn.prelu")
 NEGLIGIBLE = 1e-6
-"""Ranges this close to each other stay."""
+"""Largest |log s| of a rescaling that is left out, because the ranges are nearly equal already."""
 
 STEP = 2.0**-20
-"""The scale of channel i in a probe is 1 + (i + 1) STEP, exactly, so that nothing overflows on the way."""
+"""The scale of channel i in a probe is 1 + (i + 1) STEP.
+
+It is exact in float64, and so close to 1 that no product with it overflows.
+"""
 
 
 @dataclass(frozen=True)
 class CrossLayerEqualization(Pass):
-    """Equalize the ranges of weights between layers, which keeps the function.
+    """Equalize the ranges of weights between layers without changing the function.
 
-    1. Between two layers (`nn.conv`, `nn.conv_transpose`, `nn.dense`, `matmul` with constant weights) the channels of
-       the first's result are divided by s = r1 / sqrt(r1 r2), W1 / s and b1 / s, and the second's weight takes s on
-       the channels of its data. r is the greatest |W| of a channel, of shape [C]. Where s is zero, infinite or not a
-       number it is 1.
-    2. Operators between them let positive scales pass, or there is no pair: the rules are those of FoldScaleAxis. So a
-       Clip with two bounds, a second reader that is no layer, a result of the graph and a normalization stop it.
-       Several layers may read the channels, or be added up to them: then r is the greatest of all of them.
+    1. Two layers (`nn.conv`, `nn.conv_transpose`, `nn.dense`, `matmul` with constant weights) with channels between
+       them are rescaled by s = r1 / sqrt(r1 r2). The first gets W1 / s and b1 / s, and the weight of the second is
+       multiplied by s on the channels of its data. r [C] is the greatest |W| of each channel. Where s is zero, infinite
+       or not a number, it is 1.
+    2. The operators between the layers have to let positive scales pass by the rules of FoldScaleAxis. So a Clip with
+       two bounds, a reader that is not a layer, a result of the graph and a normalization stop the rescaling. Several
+       layers may read the channels, or be added up to them; then r is the greatest over all of them.
     3. A depthwise convolution between two layers is equalized with both at once: with r = (r0 r1 r2)^(1/3), s is r0 / r
        before it and r / r2 after it.
-    4. Pairs are taken in the order of the graph, each with the weights as the one before left them, `iterations` times.
-    5. With `through=activation` only pairs and triples of convolutions count between which there is nothing but Relu
-       or PRelu, as in the paper.
+    4. Pairs are taken in the order of the graph, each with the weights left by the previous pair, `iterations` times.
+    5. With `through=activation` only pairs and triples of convolutions with nothing but Relu or PRelu between them are
+       equalized, as in the paper.
     6. With `power_of_two` every s is the nearest power of two, so that nothing is rounded.
-    7. A pair that would copy a weight, or exceed the range of its dtype, is left out.
+    7. A pair stays if a weight would have to be copied, or would leave the range of its dtype.
 
     Every element of a weight and bias is rounded to its dtype once, so the result is off by no more than one rounding
     of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). The statistics of values
@@ -71,9 +74,9 @@ class CrossLayerEqualization(Pass):
     power_of_two: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a value that an option does not have."""
+        """Check the options. Raises UsageError for a value that an option does not take."""
         if self.through not in THROUGH:
-            raise UsageError(f"{self.name}: option through is one of {', '.join(THROUGH)}")
+            raise UsageError(f"{self.name}: option through has to be one of {', '.join(THROUGH)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         equalizer = _Equalizer(self, module)
@@ -88,7 +91,7 @@ class CrossLayerEqualization(Pass):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Probed:
-    """A pair found by a probe: `first` and `second` are r [C] of the layers on its two sides, 0 where there is none."""
+    """A pair found by a probe; `first` and `second` are r [C] of the layers before and after, 0 without a layer."""
 
     pair: LayerPair
     axis: int
@@ -121,8 +124,8 @@ class _Equalizer:
     def equalize(self, value: Value, done: set[Node]) -> bool:
         """Equalize the pair at `value`, and return whether anything changed.
 
-        Where it leads to a depthwise convolution alone, the pair after that is equalized with it, and the convolution
-        is `done`.
+        If the only layer after `value` is a depthwise convolution, the pair at its result is equalized at once, and the
+        convolution is added to `done`.
         """
         probed = self.probe(value)
         if probed is None:
@@ -132,12 +135,12 @@ class _Equalizer:
         second = None if order is None else self.probe(middle.output)
         if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
             return self.write(probed, pair_scale(probed.first, probed.second))
-        before, after = triple_scales(probed.first[order], probed.second[order], second.second)
+        scale, second_scale = triple_scales(probed.first[order], probed.second[order], second.second)
         done.add(middle)
-        front = np.ones(len(order))
-        front[order] = before
-        moved = self.write(probed, front)
-        return self.write(second, after) or moved
+        first_scale = np.ones(len(order))
+        first_scale[order] = scale
+        moved = self.write(probed, first_scale)
+        return self.write(second, second_scale) or moved
 
     def probe(self, value: Value) -> _Probed | None:
         """Return the pair at `value` along the axis of its channels, None where there is none."""
@@ -149,10 +152,10 @@ class _Equalizer:
             if not isinstance(channels, int) or not 0 < channels < 1 / STEP:
                 continue
             affine = Affine.joined(axis, 1 + STEP * np.arange(1, channels + 1), np.zeros(channels))
-            pair = self.pairs.find_or_none(value, affine, affine)
+            pair = self.pairs.find(value, affine, affine)
             if pair is not None and self.is_wanted(pair):
                 evaluator = self.pairs.params.evaluator
-                first, second = (ranges(plan, channels, evaluator) for plan in (pair.before, pair.after))
+                first, second = (ranges(plan, channels, evaluator) for plan in (pair.backward, pair.forward))
                 return _Probed(pair, axis, first, second)
         return None
 
@@ -161,19 +164,19 @@ class _Equalizer:
         if self.options.through == "any":
             return True
         ends = list(pair.folds())
-        passed = [change.node for change in (*pair.before.changes, *pair.after.changes) if change.fold is None]
-        whole = all(node.op in BETWEEN for node in passed) and len(ends) == 2
-        return whole and all(is_whole(fold.node) for _, fold in ends)
+        between = [change.node for change in (*pair.backward.changes, *pair.forward.changes) if change.fold is None]
+        plain = all(node.op in BETWEEN for node in between) and len(ends) == 2
+        return plain and all(is_whole(fold.node) for _, fold in ends)
 
     def write(self, probed: _Probed, scale: Array) -> bool:
-        """Divide the channels by `scale` [C], unless that does nothing or exceeds a dtype."""
+        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the range of its dtype."""
         if self.options.power_of_two:
             scale = 2.0 ** np.rint(np.log2(scale))
         if (np.abs(np.log(scale)) < NEGLIGIBLE).all():
             return False
         zeros = np.zeros_like(scale)
-        taken, given = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
-        pair = self.pairs.find_or_none(probed.pair.value, taken, given)
+        backward, forward = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
+        pair = self.pairs.find(probed.pair.value, backward, forward)
         if pair is None or any(self.loses_digits(fold) for _, fold in pair.folds()):
             return False
         for side, fold in pair.folds():
@@ -184,7 +187,7 @@ class _Equalizer:
         return True
 
     def loses_digits(self, fold: Fold) -> bool:
-        """Return whether some weight would leave the range of normal numbers, in which rounding is relative."""
+        """Return whether some weight would become subnormal, where the error of rounding is no longer relative."""
         weight = self.pairs.params.evaluator.exact(fold.weight)
         if weight is None or fold.factor is None:
             return False
@@ -193,7 +196,7 @@ class _Equalizer:
 
 
 def pair_scale(first: Array, second: Array) -> Array:
-    """Return s [C] = r1 / sqrt(r1 r2), from r1 of the result of a layer and r2 of the data of the next."""
+    """Return s [C] = r1 / sqrt(r1 r2), with r1 over the result channels of a layer and r2 over the data of the next."""
     with np.errstate(all="ignore"):
         return _safe(first / np.sqrt(first * second))
 
@@ -206,11 +209,12 @@ def triple_scales(first: Array, middle: Array, last: Array) -> tuple[Array, Arra
 
 
 def _safe(scale: Array) -> Array:
+    # Any positive scale keeps the function; 1 leaves a channel of zeros or infinities as it is.
     return np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
 
 
 def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
-    """Return r [C] = max |W| over the layers of a probe's plan, 0 in channels that no layer has."""
+    """Return r [C] = max |W| over the layers in the plan of a probe, 0 in channels without a layer."""
     found = np.zeros(channels)
     for change in plan.changes:
         fold = change.fold
@@ -229,7 +233,7 @@ def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
 
 
 def named(scale: Array) -> Array:
-    """Return the channels that the scales of a probe name, -1 where the scale is one."""
+    """Return the channel index that each scale of a probe encodes, -1 where the scale is one."""
     return np.rint((scale - 1) / STEP).astype(np.int64) - 1
 
 
@@ -248,5 +252,5 @@ def is_depthwise(node: Node) -> bool:
 
 
 def is_whole(node: Node) -> bool:
-    """Return whether a layer is a convolution without groups, or a depthwise one."""
+    """Return whether a layer is a convolution without groups or a depthwise one, as in the paper."""
     return node.op in ("nn.conv", "nn.conv_transpose") and (integer_of(node, "group", 1) == 1 or is_depthwise(node))

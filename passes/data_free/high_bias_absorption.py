@@ -1,4 +1,4 @@
-"""HighBiasAbsorption: the part of a bias that an activation never cuts off moves into the bias of the next layer.
+"""HighBiasAbsorption: the part of a bias that an activation almost never cuts off moves into the next layer's bias.
 
 After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c) + c. The layer
 before gets the bias b1 - c and the layer after b2 + W2 c, so that the activations between them need a smaller range.
@@ -34,18 +34,19 @@ SPREADS = ("std", "gamma")
 class HighBiasAbsorption(Pass):
     """Absorb high biases of layers into the layers after them.
 
-    1. Of a layer's result x whose mean and deviation [C] are known (from its BatchNormalization), c = max(0, mean -
-       sigmas * std) is taken off its bias if all that reads x is a Relu, LeakyRelu or PRelu, whose readers take c into
-       their biases: b2 + W2 c. Without an activation c is the whole mean, and nothing is lost.
+    1. Let x be the result of a layer, with known mean and deviation [C] (from its BatchNormalization). If the only
+       reader of x is a Relu, LeakyRelu or PRelu, the bias becomes b1 - c with c = max(0, mean - sigmas * std), and the
+       layers that read the activation get the bias b2 + W2 c. Without an activation c is the mean, and the function
+       stays the same.
     2. The rules of FoldScaleAxis decide which operators a shift passes, and which layers take it. With `padding=exact`
-       no convolution that pads with zeros does, because c is no zero. With `ignore` it is treated like any other, as
-       published, which changes the results at the border, and there is a warning.
-    3. `spread=gamma` takes |gamma| for the deviation, which differs where the variance is not large against epsilon.
-    4. Layers without a bias get one; an operator is never added.
+       no convolution that pads with zeros takes it, because zeros are not shifted by c. With `padding=ignore` it is
+       treated like any other, as published; this changes the results at the border, and there is a warning.
+    3. With `spread=gamma` the deviation is |gamma|, which differs where the variance is not much larger than epsilon.
+    4. Layers without a bias get one. No operator is added.
 
-    With an activation the function is kept where x >= c in all channels. Elsewhere the activation's result is off by
-    f(x - c) + c - f(x), for Relu at most c, with the probability P(x < c), 0.00135 a channel for sigmas=3 and normal x.
-    The mean that is known of x becomes mean - c.
+    With an activation f the function is the same where x >= c in all channels. Elsewhere the activation's result is off
+    by f(x - c) + c - f(x), for Relu at most c. P(x < c) is 0.00135 per channel for sigmas=3 and normal x. The known
+    mean of x becomes mean - c.
     """
 
     name: ClassVar[str] = "HighBiasAbsorption"
@@ -55,10 +56,10 @@ class HighBiasAbsorption(Pass):
     spread: str = "std"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a value that an option does not have."""
+        """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("padding", tuple(PADDING)), ("spread", SPREADS)):
             if getattr(self, option) not in known:
-                raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
+                raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         pairs = LayerPairs(module, border=PADDING[self.padding])
@@ -79,32 +80,33 @@ class HighBiasAbsorption(Pass):
         if padded:
             count = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
             ctx.warnings.append(
-                f"{self.name}: {count} shifted data with zeros, and the results change at the border: "
-                f"{', '.join(padded[:3])}{', ...' if len(padded) > 3 else ''}; padding=exact leaves them alone"
+                f"{self.name}: {count} shifted data with zeros, so results change at the border: "
+                f"{', '.join(padded[:3])}{', ...' if len(padded) > 3 else ''}; "
+                "use padding=exact to leave these layers unchanged"
             )
         return pairs.rewriter.changed
 
     def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
-        """Return the absorption at `value`, None where there is nothing to absorb, or no way."""
+        """Return the layer pair that absorbs the bias at `value`, None where c is zero or the rules allow no pair."""
         reader = sole_reader(value)
         active = reader is not None and has_trait(reader, Trait.RECTIFIER) and reader.inputs[0] is value
-        tail = reader.output if active and reader is not None else None
+        activated = reader.output if active and reader is not None else None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
             return None
         ones = np.ones_like(amount)
-        taken, given = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
-        return pairs.find_or_none(value, taken, given, tail)
+        backward, forward = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
+        return pairs.find(value, backward, forward, activated)
 
     def amount(self, statistic: Statistic, *, active: bool) -> Array:
-        """Return c [C], the amount to absorb, with an `active` activation after the value or without."""
+        """Return c [C], the amount to absorb; `active` tells whether an activation reads the value."""
         spread = statistic.std if self.spread == "std" else np.abs(statistic.gamma)
         amount = np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
         return np.where(np.isfinite(amount), amount, 0.0)
 
 
 def zero_padded(pair: LayerPair) -> list[str]:
-    """Return the convolutions of a pair that pad shifted data with zeros."""
+    """Return the descriptions of the convolutions of a pair that pad shifted data with zeros."""
     names = []
     for side, fold in pair.folds():
         kernel = shape_of(fold.weight.type)
@@ -115,7 +117,7 @@ def zero_padded(pair: LayerPair) -> list[str]:
 
 
 def record(applied: LayerEdits, pair: LayerPair) -> None:
-    """Record the biases that the layers of a pair lose and get."""
+    """Record the amounts that the biases of a pair lose and get."""
     for side, fold in pair.folds():
         key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
         entry = applied.layers.setdefault(fold.node, {})

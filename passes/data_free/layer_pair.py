@@ -1,7 +1,8 @@
 """Pairs of layers: an affine that the layers before a value apply, and the layers after it undo.
 
-A pair is a plan backward from a value, joined to a plan forward from it. So the rules that refuse an affine refuse a
-pair. No operator is added, no weight is copied, and every end is a layer with a constant weight.
+A pair is a backward plan and a forward plan from one value. Both follow the rules of FoldScaleAxis, so an operator that
+stops an affine there stops a pair here. No operator is added, no weight is copied, and both ends of a pair are layers
+with constant weights.
 """
 
 from __future__ import annotations
@@ -24,41 +25,41 @@ from ..affine.planner import Planner
 from ..affine.statistics import StatisticRef, statistic_refs
 
 MAX_GROWTH = 1 << 16
-"""Bytes by which the constants that a pair passes, and new biases, may grow."""
+"""Bytes by which new biases and the constants between the layers of one pair may grow in total."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerPair:
-    """Two plans around `value`, which becomes the affine `taken` of itself.
+    """The layers before and after `value`, as the two plans that change them.
 
-    The readers of `tail` read the affine `given` of its new numbers. `tail` is the value itself, or the result of an
-    activation that commutes with the affine.
+    `backward` replaces `value` by `backward_affine` of it. `forward` applies `forward_affine` to the data of the
+    readers of `result`. `result` is `value`, or the result of an activation that reads it and commutes with the affine.
     """
 
     value: Value
-    taken: Affine
-    before: Plan
-    tail: Value
-    given: Affine
-    after: Plan
+    backward_affine: Affine
+    backward: Plan
+    result: Value
+    forward_affine: Affine
+    forward: Plan
 
     def folds(self) -> Iterator[tuple[str, Fold]]:
-        """Yield the folds of the ends: `out` for layers whose result changes, `in` for layers whose data do."""
-        for side, plan in (("out", self.before), ("in", self.after)):
+        """Yield the folds into layers: `out` where the result of the layer changes, `in` where its data change."""
+        for side, plan in (("out", self.backward), ("in", self.forward)):
             for change in plan.changes:
                 if change.fold is not None:
                     yield side, change.fold
 
     def changed(self) -> dict[Value, Affine]:
-        """Return the affine that each changed value becomes of its old numbers."""
-        found = {self.value: self.taken}
-        for change in self.before.changes:
+        """Return each value that changes, with the affine that maps its old elements to the new ones."""
+        found = {self.value: self.backward_affine}
+        for change in self.backward.changes:
             for index, part in change.transfer.operands if change.transfer is not None else ():
                 operand = change.node.inputs[index]
                 assert operand is not None
                 found[operand] = part
-        found[self.tail] = inverse(self.given)
-        for change in self.after.changes:
+        found[self.result] = inverse(self.forward_affine)
+        for change in self.forward.changes:
             if change.lacks is not None:
                 found[change.value] = inverse(change.lacks)
             for index, moved in change.transfer.results if change.transfer is not None else ():
@@ -67,7 +68,7 @@ class LayerPair:
 
 
 class LayerPairs:
-    """Finds pairs in a module and writes them; `border` is the option of `Parameters`."""
+    """Finds layer pairs in a module and rewrites them; `border` is the option of `Parameters`."""
 
     def __init__(self, module: Module, *, border: str = "keep") -> None:
         self.module = module
@@ -77,43 +78,40 @@ class LayerPairs:
         self.committer = Committer(self.rewriter)
         self.statistics = statistic_refs(module)
 
-    def find(self, value: Value, taken: Affine, given: Affine, tail: Value | None = None) -> LayerPair:
-        """Return the pair at `value`. Changes nothing; O(region).
+    def find(
+        self, value: Value, backward_affine: Affine, forward_affine: Affine, activated: Value | None = None
+    ) -> LayerPair | None:
+        """Return the layer pair at `value`, or None where the rules allow none. The module stays as it is. O(region).
 
-        Raises Refused where there is none.
+        `activated` is the result of the activation that is the only reader of `value`, if there is one.
         """
-        before = self._before(value, taken, alone=tail is not None)
-        after = self.planner.forward(tail or value, given)
-        pair = LayerPair(value, taken, before, tail or value, given, after)
-        _check(pair)
-        return pair
-
-    def _before(self, value: Value, taken: Affine, *, alone: bool) -> Plan:
-        """Return the plan backward. Any number may read the result of a layer, unless the value must have one reader
-        `alone`.
-        """
-        if not alone and value.node is not None and has_trait(value.node, Trait.LINEAR):
-            return Plan([self.planner.into(value, taken)])
-        reader = sole_reader(value)
-        if reader is None:
-            raise Refused("multi_consumer", f"{value.name!r} has not one reader")
-        return self.planner.backward(value, reader, taken)
-
-    def find_or_none(self, value: Value, taken: Affine, given: Affine, tail: Value | None = None) -> LayerPair | None:
-        """Return the pair at `value`, None where there is none."""
+        result = activated or value
         try:
-            return self.find(value, taken, given, tail)
+            backward = self._plan_backward(value, backward_affine, one_reader=activated is not None)
+            forward = self.planner.forward(result, forward_affine)
+            pair = LayerPair(value, backward_affine, backward, result, forward_affine, forward)
+            _check(pair)
         except Refused:
             return None
+        return pair
+
+    def _plan_backward(self, value: Value, affine: Affine, *, one_reader: bool) -> Plan:
+        # The forward plan changes all readers of the result of a layer, so there may be several.
+        if not one_reader and value.node is not None and has_trait(value.node, Trait.LINEAR):
+            return Plan([self.planner.into(value, affine)])
+        reader = sole_reader(value)
+        if reader is None:
+            raise Refused("multi_consumer", f"{value.name!r} has no reader, or more than one")
+        return self.planner.backward(value, reader, affine)
 
     def commit(self, pair: LayerPair) -> None:
-        """Write a pair, and move the statistics of its values."""
+        """Rewrite the layers of a pair, and update the statistics of the values that change."""
         changed = pair.changed()
         known = {value: self.statistics[value] for value in changed if value in self.statistics}
-        for change in (*pair.before.changes, *pair.after.changes):
+        for change in (*pair.backward.changes, *pair.forward.changes):
             self.committer.commit(Plan([change]), change.node, change.node)
-        if pair.tail is not pair.value:
-            self.committer.rename(pair.tail)
+        if pair.result is not pair.value:
+            self.committer.rename(pair.result)
         for value, statistic in known.items():
             moved = applied(statistic, changed[value])
             if moved is not None:
@@ -121,39 +119,39 @@ class LayerPairs:
 
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
-    """Return the reference for an affine of the value, None where the channels are others."""
-    along = affine.axis is None or (
+    """Return the statistic of an affine of its value, None where the two have different channels."""
+    same_channels = affine.axis is None or (
         affine.axis == reference.source.axis and affine.channels == reference.source.channels
     )
-    return reference.applied(affine.scale, affine.shift) if along and not affine.extents else None
+    return reference.applied(affine.scale, affine.shift) if same_channels and not affine.extents else None
 
 
 def inverse(affine: Affine) -> Affine:
-    """Return x as an affine of scale * x + shift; no scale is zero."""
+    """Return the affine that maps scale * x + shift back to x; no scale may be zero."""
     return Affine.joined(affine.axis, 1 / affine.scale, -affine.shift / affine.scale)
 
 
 def _check(pair: LayerPair) -> None:
-    """Refuse a pair that may not be written though each of its plans is legal."""
-    both = pair.before.joined(pair.after)
+    """Refuse a pair whose plans are legal alone but not together, or that would add operators or copy weights."""
+    both = pair.backward.joined(pair.forward)
     label = repr(pair.value.name)
     if not both.is_sound:
-        raise Refused("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
+        raise Refused("multi_consumer", f"{label}: an operator would change twice, on two paths that meet")
     if both.added:
-        raise Refused("bias_slot", f"{label}: a layer that it reaches has no bias")
+        raise Refused("bias_slot", f"{label}: a layer to be shifted has no place for a bias")
     ends = {"out": 0, "in": 0}
     for side, fold in pair.folds():
         if not has_trait(fold.node, Trait.LINEAR):
-            raise Refused("no_foldable_neighbour", f"{fold.node.description} is no layer with a weight")
+            raise Refused("no_foldable_neighbour", f"{fold.node.description} is not a layer with a weight")
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
-            raise Refused("shared_weight", f"{fold.node.description}: others read its weight")
+            raise Refused("shared_weight", f"{fold.node.description}: another operator reads its weight")
         ends[side] += 1
     if not all(ends.values()):
-        raise Refused("no_foldable_neighbour", f"{label}: no layer on one of its sides")
+        raise Refused("no_foldable_neighbour", f"{label}: there is no layer before or after it")
     growth = Plan([change for change in both.changes if change.fold is None]).growth()
     growth += sum(8 * fold.bias.size for _, fold in pair.folds() if fold.bias is not None and _is_new(fold))
     if growth > MAX_GROWTH:
-        raise Refused("constant_growth", f"{label}: constants grow by {growth} bytes")
+        raise Refused("constant_growth", f"{label}: constants would grow by {growth} bytes")
 
 
 def _is_new(fold: Fold) -> bool:

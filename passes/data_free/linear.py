@@ -1,4 +1,4 @@
-"""Layers as linear maps of vectors with one number per channel: the response to a constant image."""
+"""Layers as linear maps of vectors with one number per channel: the result for data constant in each channel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from ..affine.zero_padding import shares
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """A layer with a constant weight: `weight` in float64, and the axes of the channels in data, weight and result."""
+    """A layer with a constant `weight`, here in float64.
+
+    `data_axis` and `axis` are the axes of the channels in the data and in the result. `weight_axis` is the axis of the
+    result's channels in the weight.
+    """
 
     node: Node
     weight: Array
@@ -36,7 +40,7 @@ class Linear:
 
     @property
     def channels(self) -> int:
-        """Channels of the data, from the shape of the weight."""
+        """Number of channels of the data, from the shape of the weight."""
         shape: tuple[int, ...] = self.weight.shape
         if self.node.op == "nn.conv":
             return integer_of(self.node, "group", 1) * shape[1]
@@ -44,8 +48,8 @@ class Linear:
             return shape[1 if self.node.attrs.get("transB", 0) else 0]
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
 
-    def takes(self, axis: int, vector: Array) -> bool:
-        """Return whether data with the channels `vector` [C] along `axis` fit the layer."""
+    def accepts(self, axis: int, vector: Array) -> bool:
+        """Return whether `vector` [C] has one number for each channel of the data, and these lie on `axis`."""
         return axis == self.data_axis and vector.size == self.channels
 
     def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
@@ -81,7 +85,8 @@ class Linear:
     def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
         """Return mean and variance [M] of the result without its bias, for independent data of mean and variance [C].
 
-        There is one pair for each kind of position: a transposed convolution has as many as its strides have elements.
+        There is one pair for each kind of position. A transposed convolution has prod(strides) kinds, each reached by
+        other taps; any other layer has one kind.
         """
         strides = self.strides if self.node.op == "nn.conv_transpose" else ()
         slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
@@ -96,7 +101,7 @@ class Linear:
         return found
 
     def bias(self, params: Parameters) -> Array | None:
-        """Return the bias, [M] or [], None where it is not constant or not a vector."""
+        """Return the bias, [M] or [], None where it is not constant or not one number per channel."""
         if self.node.op == "matmul":
             return np.zeros(())
         try:
@@ -112,7 +117,7 @@ class Linear:
 
 
 def read_linear(node: Node, params: Parameters) -> Linear | None:
-    """Return the linear map of a layer, None where `node` is none or its weight is not constant."""
+    """Return `node` as a linear map, None where it is not a layer or its weight is not constant."""
     absorb = affine_rule(node.op).absorb_result
     if not has_trait(node, Trait.LINEAR) or absorb is None:
         return None

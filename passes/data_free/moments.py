@@ -1,12 +1,12 @@
-"""Mean, deviation and range of values per channel, from the values for which they are known.
+"""Mean, deviation and range of values per channel, derived from the values for which they are known.
 
-The assumptions are those of Nagel et al. (2019): the data of an activation are normal in each channel; the channels,
+The assumptions are taken from Nagel et al. (2019): the data of an activation are normal in each channel; the channels,
 positions and operands that a layer or sum combines are independent.
 
 - Deviations are rough: neighbouring pixels are alike, so an average leaves them as they are.
 - Means are good: linear operators keep them, dependent or not. Zero padding counts where extents are known.
 - The product of two functions of one value is taken as one function: x * sigmoid(x), x * clip(x + 3, 0, 6).
-- Of other products whose operands have something in common, only the range is known.
+- If the operands of another product depend on a common value, only the range of the product is known.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import read_linear
 
 GRID = 257
-"""Points of a range at which an activation is looked at for its least and greatest value, beside 0."""
+"""Points of a range, in addition to 0, at which a function is sampled for its least and greatest value."""
 
 MAX_CHAIN = 16
-"""Elementwise operators in a row that are looked at as one function."""
-MAX_REACHED = 256
-"""Values that are looked at to tell whether two operands have something in common."""
+"""Most elementwise operators in a row that are composed to one function."""
+
+MAX_CONTRIBUTORS = 256
+"""Most values that are searched for one on which both operands of a product depend."""
 
 KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
-"""Operators whose elements come from one channel of their data each."""
+"""Traits of operators whose results have elements from one channel of the data each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,9 +82,7 @@ class Moments:
         )
 
     def through(self, function: Callable[[Array], Array], pair: MeanAndStd) -> Moments:
-        """Return the moments of function(x), with mean and deviation `pair` and the range of the function on this
-        range.
-        """
+        """Return the moments of function(x), whose mean and deviation are `pair`. The range is sampled on a grid."""
         grid = [np.linspace(self.low, self.high, GRID), np.clip(0.0, self.low, self.high)[None]]
         values = function(np.concatenate(grid).T)
         return Moments(self.axis, *pair, values.min(axis=-1), values.max(axis=-1))
@@ -99,9 +98,9 @@ def propagate(
 ) -> dict[Value, Moments]:
     """Return moments of every value for which they follow from `known`, by default `known_statistics(module)`.
 
-    A known statistic counts more than one that follows. Values without moments are graph inputs, their functions up to
-    the first known statistic, and results of operators without a rule here. O(size of the weights of layers that are
-    read).
+    A known statistic takes precedence over a derived one. Values without moments are graph inputs, values computed from
+    them alone up to the first known statistic, and results of operators without a rule here. O(size of the weights of
+    the layers whose results are not known).
     """
     known = known_statistics(module) if known is None else known
     propagator = _Propagator(sigmas)
@@ -129,7 +128,7 @@ class _Propagator:
         if all(value in self.found for value in node.outputs):
             return ()
         if any(has_trait(node, trait) for trait in KEEPS_CHANNELS):
-            return self.moved(node)
+            return self.channelwise(node)
         op = find_affine(node, self.params.evaluator)
         if op is not None:
             found = self.affine(op)
@@ -157,7 +156,7 @@ class _Propagator:
             return None
         return data.affine(op.scale, op.shift)
 
-    def moved(self, node: Node) -> list[tuple[Value, Moments]]:
+    def channelwise(self, node: Node) -> list[tuple[Value, Moments]]:
         """Return the moments of results whose elements come from one channel of the data each."""
         data = self.get(node)
         overshoots = has_trait(node, Trait.AVERAGES) and text_of(node, "mode", "nearest") == "cubic"
@@ -239,7 +238,7 @@ class _Propagator:
         x, y = parts
         corners = np.stack([a * b for a in (x.low, x.high) for b in (y.low, y.high)])
         low, high = corners.min(axis=0), corners.max(axis=0)
-        if _reached(first) & _reached(second):
+        if _contributors(first) & _contributors(second):
             unknown = np.full_like(low, np.nan)
             return Moments(x.axis, unknown, unknown, low, high)
         std = np.sqrt(x.std**2 * y.std**2 + x.std**2 * y.mean**2 + y.std**2 * x.mean**2)
@@ -341,7 +340,7 @@ class _Propagator:
         bias = None if linear is None else linear.bias(self.params)
         if linear is None or data is None or bias is None:
             return None
-        if not data.has_mean or not linear.takes(data.axis, data.mean):
+        if not data.has_mean or not linear.accepts(data.axis, data.mean):
             return None
         phases = linear.phases(data.mean, data.std**2)
         parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]
@@ -355,13 +354,13 @@ def _product(f: Function, g: Function) -> Function:
     return lambda v: f(v) * g(v)
 
 
-def _reached(value: Value) -> set[Value]:
+def _contributors(value: Value) -> set[Value]:
     """Return the value and the values it is computed from, up to layers and averages.
 
-    These combine so many elements that a single one no longer counts.
+    A layer or average combines so many elements that the influence of a single one is negligible.
     """
     found, stack = {value}, [value]
-    while stack and len(found) < MAX_REACHED:
+    while stack and len(found) < MAX_CONTRIBUTORS:
         node = stack.pop().node
         if node is None or node.op == "constant" or has_trait(node, Trait.LINEAR) or has_trait(node, Trait.AVERAGES):
             continue
