@@ -1,6 +1,6 @@
-"""What is timed, each in a process of its own: `python benchmarks/contestants.py NAME SOURCE OUT`.
+"""The tools that benchmarks/speed.py times, each in its own process: `python contestants.py NAME SOURCE OUT`.
 
-Nothing is imported but what the named one needs. A model with external data is written with external data.
+Imports only the modules that the named tool needs. A model with external data is written with external data.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import sys
 
 
 def is_external(source: str) -> bool:
-    """Whether there is a file with tensors beside the model."""
+    """Return whether the model has a file of external data."""
     import os
 
     return os.path.exists(f"{source}.data")
 
 
 def save(model, source: str, out: str) -> None:
-    """onnx.save, which has to be told of external data."""
+    """Call onnx.save, with external data where the source has it."""
     import onnx
 
     if is_external(source):
@@ -32,8 +32,10 @@ def with_onnx(source: str, out: str) -> None:
 
 
 def with_numpy(source: str, out: str) -> None:
-    """Between onnx.load and onnx.save the arithmetic of the fold, in float64, layer by layer: no IR, no question
-    whether it is legal, no fold map. Right for the workloads here, and little else; the weights are copied once more.
+    """Fold each BatchNormalization in float64 between onnx.load and onnx.save: a lower bound on the work.
+
+    There is no IR, no check that the fold is legal and no fold map, so this is correct for the workloads here and
+    little else. The weights are copied once more.
     """
     import numpy as np
     import onnx
@@ -86,7 +88,7 @@ def with_onnxruntime(source: str, out: str) -> None:
 
 
 def save_ir(model, source: str, out: str) -> None:
-    """onnx_ir.save, likewise."""
+    """Call onnx_ir.save, with external data where the source has it."""
     import onnx_ir
 
     onnx_ir.save(model, out, external_data=f"{out.rpartition('/')[2]}.data" if is_external(source) else None)
@@ -143,7 +145,7 @@ CONTESTANTS = {
     "onnxsim": ("onnxsim", with_onnxsim),
     "onnxoptimizer": ("onnxoptimizer", with_onnxoptimizer),
 }
-"""By name, each with the module that it needs, and the function that takes a file to a file."""
+"""The tools by name, each with the module that it needs and the function that compiles a file to a file."""
 
 if __name__ == "__main__":
     CONTESTANTS[sys.argv[1]][1](*sys.argv[2:])

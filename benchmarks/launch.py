@@ -1,9 +1,9 @@
-"""Run a command and print its wall time, processor time, peak of memory in bytes, exit status, and if it was stopped.
+"""Run a command and print its wall time, processor time, peak memory in bytes, exit status, and 1 if it timed out.
 
     python -I -S benchmarks/launch.py SECONDS BYTES LOG COMMAND...
 
-stops it after SECONDS, gives it at most BYTES of memory of its own (0 is no limit), and puts what it prints into LOG.
-The kernel lets a process begin with the peak of the one that started it, so this one is small and starts nothing else.
+stops the command after SECONDS, limits its own memory to BYTES (0 is no limit), and writes its output to LOG. On Linux
+the peak memory of a process starts at the peak of its parent, so this program is small and runs one command only.
 """
 
 import os
@@ -14,7 +14,7 @@ import time
 
 
 def start(limit, log, command):
-    """The child: a process group of its own, so that what it starts ends with it."""
+    """Run the command in this child process, as the leader of a process group, so that its own children end with it."""
     os.setpgid(0, 0)
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -32,10 +32,10 @@ def main(seconds, limit, log, *command):
     child = os.fork()
     if not child:
         start(int(limit), log, command)
-    try:  # noqa: SIM105 (contextlib is not small)
+    try:  # noqa: SIM105 (contextlib would raise the peak memory)
         os.setpgid(child, child)
     except OSError:
-        pass  # it runs the command, and so has its group
+        pass  # the child runs the command already, so its group is set
     stopped = []
 
     def stop(*_):
@@ -45,7 +45,7 @@ def main(seconds, limit, log, *command):
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     try:
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # there is something to stop until it is waited for below
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap the child: `stop` may still signal it
     except KeyboardInterrupt:
         stop()
         raise

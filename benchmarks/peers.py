@@ -1,17 +1,17 @@
-"""What irc and other tools leave of the affines, operators and numbers of real models, side by side.
+"""Compare irc with other tools on real models: affines and operators left, numeric errors, time.
 
     python benchmarks/peers.py [--only TEXT] [--peers onnxsim,onnxslim] [--timeout 60] [--repeat 3] [--markdown]
 
-The models are those of `../shared/models` and the light ones in the onnx wheel. Every tool works from file to file in a
-process of its own, so that what crashes or hangs is counted and ends nothing else; imports and one run before the
-timed ones are not timed, and the tools take turns model by model.
+The models come from `../shared/models`, and from the light models in the onnx wheel. Every tool works from file to
+file in its own process, so that a crash or a timeout ends this tool only. The times exclude imports and a first run.
+The tools take turns, model by model.
 
-Numbers are judged by the bound of the tests: against the float64 evaluator, a result may be off by a small multiple of
-what the source is off itself in onnxruntime without optimisations. BatchNormalization is counted in all graphs, bodies
-and functions; an affine is any other operator that irc's own reading takes for a constant scale or shift of a channel,
-or of everything, the biases of MatMul left out.
+Errors are judged by the bound of the tests: a result may differ from the float64 evaluator by a small multiple of the
+error of the source itself in onnxruntime without optimisations. BatchNormalization is counted in all graphs, bodies
+and functions. An affine is any other operator in which irc finds a constant scale or shift of channels or of the whole
+tensor, except the biases of MatMul.
 
-At the end stands where another tool leaves fewer BatchNormalizations, or fewer operators, than irc.
+The report ends with the models in which another tool leaves fewer BatchNormalizations, or fewer operators, than irc.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from rich.table import Table
 
 OWN, FROZEN = "irc", "irc frozen"
 ENOUGH = 10.0
-"""Seconds of timed runs of one tool on one model, after which there are no more."""
+"""Seconds of timed runs of one tool on one model, after which it is not run again."""
 
 PATIENCE = 600.0
-"""Seconds for judging a model, most of which the float64 evaluator takes."""
+"""Maximum seconds to judge a model; the float64 evaluator takes most of the time."""
 
 ILL_CONDITIONED = 2.0**-7
-"""A source whose float32 results are off by more than this on random inputs cannot tell right from wrong."""
+"""Maximum float32 error of a source on random inputs with which its results can be compared."""
 
 
-# what runs in the children
+# functions that run in child processes
 
 
 def with_irc(source: Path, out: Path, *, freeze: bool = False) -> list[dict[str, Any]]:
-    """The default pipeline of irc; returns what became of every affine."""
+    """Run the default pipeline of irc, and return the `sources` of the fold map."""
     result = irc.compile(source, freeze_initializers=freeze)
     result.save(out)
     return result.fold_map.sources
@@ -109,11 +109,11 @@ TOOLS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
     "onnxscript": ("onnxscript", with_onnxscript),
     "onnxruntime": ("onnxruntime", with_onnxruntime),
 }
-"""The tools by name, each with the module that it needs, and the function that takes a file to a file."""
+"""The tools by name, each with the module that it needs and the function that compiles a file to a file."""
 
 
 def work(tool: str, source: Path, out: Path, repeat: int) -> tuple[float, Any]:
-    """Run a tool once, then `repeat` times for the clock: the median, and what the tool returned."""
+    """Run a tool once, then up to `repeat` times with the clock; return the median seconds and the result."""
     run = TOOLS[tool][1]
     returned = run(source, out)
     times: list[float] = []
@@ -126,21 +126,21 @@ def work(tool: str, source: Path, out: Path, repeat: int) -> tuple[float, Any]:
 
 @dataclass
 class Verdict:
-    """What a model is, seen from outside."""
+    """The properties of a model that the report compares."""
 
     operators: Counter[str] = field(default_factory=Counter)
     batch_norms: list[tuple[str, str, str]] = field(default_factory=list)
-    """Name, gamma and result of each: most tools keep one of them."""
+    """Node name, gamma and output of each; most tools keep one of these names."""
 
     affines: int = 0
     foldable: int = 0
     valid: bool = False
     equal: str = ""
-    """`yes`, `no` with the error, or why that cannot be said in brackets."""
+    """`yes`, `no: ` and the error, or in brackets the reason why the results cannot be compared."""
 
 
 def judge(source: Path, result: Path, other: int) -> Verdict:
-    """Count what is in `result`, and compare it with the model that it was made from."""
+    """Count the operators of `result`, and compare its results with the results of `source`."""
     model = harness.load(result)
     nodes = list(graphs.all_nodes(model))
     return Verdict(
@@ -153,7 +153,7 @@ def judge(source: Path, result: Path, other: int) -> Verdict:
 
 
 def affines(path: Path) -> tuple[int, int]:
-    """Operators other than BatchNormalization that irc takes for affines, and how many affines it folds."""
+    """Return the number of affines other than BatchNormalization, and the number of affines that irc folds."""
     try:
         sources = irc.compile(path, freeze_initializers=True).fold_map.sources
     except irc.IRError:
@@ -164,7 +164,11 @@ def affines(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def reference(source: Path, other: int) -> tuple[harness.Arrays, harness.Arrays, harness.Arrays | None] | str:
-    """Inputs of a model, its results by onnxruntime, and in float64 if the evaluator knows all of it; or why not."""
+    """Return inputs of a model, its results in onnxruntime, and its results in float64.
+
+    The last are None where the float64 evaluator does not support the model. Where onnxruntime cannot run it, return
+    the reason as a string.
+    """
     model = harness.load(source)
     try:
         inputs = harness.random_inputs(model, other=other)
@@ -180,7 +184,7 @@ def reference(source: Path, other: int) -> tuple[harness.Arrays, harness.Arrays,
 
 
 def equality(source: Path, model: ModelProto, other: int) -> str:
-    """Whether `model` computes what the source does."""
+    """Compare the results of `model` with the source: the text of `Verdict.equal`."""
     given = reference(source, other)
     if isinstance(given, str):
         return f"({given})"
@@ -199,7 +203,7 @@ def equality(source: Path, model: ModelProto, other: int) -> str:
 
 
 def serve(connection: Connection) -> None:
-    """The loop of a child: a function and its arguments in, (True, result) or (False, what was raised) out."""
+    """Serve calls in a child process: receive a function and arguments, send (True, result) or (False, error)."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -208,12 +212,12 @@ def serve(connection: Connection) -> None:
         function, arguments = connection.recv()
         try:
             connection.send((True, function(*arguments)))
-        except Exception as error:  # whatever a tool raises is its result
+        except Exception as error:  # a tool may raise anything
             connection.send((False, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"))
 
 
 class Failure(Exception):
-    """A child did not finish its work: `kind` is error, crash or timeout."""
+    """A failed call in a child process; `kind` is error, crash or timeout."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -221,7 +225,7 @@ class Failure(Exception):
 
 
 class Child:
-    """A process that does one thing after another, and is started anew when it is gone."""
+    """A child process for one call after another, restarted after a crash or timeout."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -229,7 +233,7 @@ class Child:
         self.connection: Any = None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)` in the child; raises Failure."""
+        """Return `function(*arguments)`, computed in the child. Raises Failure."""
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
@@ -253,7 +257,7 @@ class Child:
         return result
 
     def end(self) -> None:
-        """Stop the process, if there is one."""
+        """Stop the process if it is running."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -266,7 +270,7 @@ class Child:
 
 @dataclass
 class Outcome:
-    """What one tool made of one model; `failure` says why it made nothing."""
+    """The result of one tool on one model, or the `failure`."""
 
     verdict: Verdict = field(default_factory=Verdict)
     seconds: float = 0.0
@@ -276,7 +280,7 @@ class Outcome:
 
 @dataclass
 class Row:
-    """A model before, and after each tool."""
+    """A model: its source, and the outcome of each tool."""
 
     path: Path
     source: Verdict
@@ -284,19 +288,19 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Folder and file."""
+        """The folder and file name."""
         return f"{self.path.parent.name}/{self.path.name}"
 
 
 def files(only: str) -> list[Path]:
-    """The models, those of the onnx wheel last."""
+    """Return the models whose folder/name contains `only`: shared models first, then models of the onnx wheel."""
     shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
     light = sorted((harness.ONNX_DATA / "light").glob("*.onnx"))
     return [path for path in (*shared, *light) if only in f"{path.parent.name}/{path.name}"]
 
 
 def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
-    """Every tool on every model, the tools taking turns."""
+    """Run every tool on every model, and yield a row after each model."""
     children = {tool: Child(options.timeout) for tool in tools}
     jury = Child(PATIENCE)
     with tempfile.TemporaryDirectory() as folder:
@@ -322,12 +326,12 @@ def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Names
 
 
 def failed(outcome: Outcome) -> str:
-    """How a tool failed, for a cell of a table."""
+    """Return the kind of failure for a cell of a table, or an empty string."""
     return outcome.failure.kind if outcome.failure else ""
 
 
 class Report:
-    """One table for each question, then the lists of what asks for an explanation."""
+    """The report: a table for each measure, then lists of failures and of models where another tool leaves less."""
 
     def __init__(self, rows: Sequence[Row], tools: Sequence[str], *, markdown: bool) -> None:
         self.rows, self.tools = rows, tools
@@ -349,7 +353,7 @@ class Report:
         self.console.print(table)
 
     def counts(self, title: str, count: Callable[[Verdict], int]) -> None:
-        """A number before, and after each tool; a tool that fails leaves what was there."""
+        """Print a count before and after each tool; a tool that fails keeps the count of the source."""
         total = dict.fromkeys(("", *self.tools), 0)
         lines = []
         for row in self.rows:
@@ -368,7 +372,7 @@ class Report:
         self.show(title, ["model", "before", *self.tools], lines, total=True)
 
     def times(self) -> None:
-        """Median seconds of irc, and of the others as multiples of that."""
+        """Print the median seconds of irc, and the times of the others as multiples of it."""
         ratios: dict[str, list[float]] = {tool: [] for tool in self.tools}
         lines = []
         for row in self.rows:
@@ -387,7 +391,7 @@ class Report:
         self.show("Time, from file to file: irc's, and multiples of it", ["model", *self.tools], lines, total=True)
 
     def soundness(self) -> None:
-        """How often each tool failed, broke a valid model, or changed what a model computes."""
+        """Print how often each tool failed, made a valid model invalid, or changed its results."""
         tally = {tool: Counter[str]() for tool in self.tools}
         details = []
         for row in self.rows:
@@ -408,10 +412,10 @@ class Report:
         kinds = ["a model", "error", "crash", "timeout", "not valid", "equal", "not equal", "not compared"]
         lines = [[tool, *(str(tally[tool][kind]) for kind in kinds)] for tool in self.tools]
         self.show("What came out", ["tool", *kinds], lines)
-        self.show("Where something went wrong", ["model", "tool", "what"], details)
+        self.show("Where something went wrong", ["model", "tool", "detail"], details)
 
     def reasons(self) -> None:
-        """What became of every affine in irc."""
+        """Print the number of affines by status and reason in irc."""
         found: dict[str, Counter[tuple[str, str]]] = {tool: Counter() for tool in (OWN, FROZEN)}
         for row in self.rows:
             for tool, counter in found.items():
@@ -424,7 +428,7 @@ class Report:
         self.show("What became of the affines", ["status", *(f"{tool}, {kind}" for tool, kind in columns)], lines)
 
     def fewer_batch_norms(self) -> None:
-        """Each BatchNormalization that irc keeps and another tool does not, those of one model and reason together."""
+        """Print each BatchNormalization that irc keeps and another tool removes, grouped by model, tool and reason."""
         groups: dict[tuple[str, str, str], dict[str, tuple[str, str]]] = {}
         for row, tool, own, other in self.pairs():
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
@@ -447,7 +451,7 @@ class Report:
         self.show("BatchNormalization that another tool removes and irc keeps", columns, lines)
 
     def fewer_operators(self) -> None:
-        """The models in which another tool leaves fewer operators, and which."""
+        """Print the models in which another tool leaves fewer operators, and the operators that differ."""
         lines = []
         for row, tool, own, other in self.pairs():
             found = (other.verdict.operators.total(), own.verdict.operators.total())
@@ -470,7 +474,7 @@ class Report:
         self.show("Models in which another tool leaves fewer operators than irc", columns, lines)
 
     def pairs(self) -> Iterator[tuple[Row, str, Outcome, Outcome]]:
-        """Outcomes of irc and of another tool on every model that both compiled."""
+        """Yield the outcomes of irc and of another tool for every model that both compiled."""
         for row in self.rows:
             for tool in self.tools:
                 own, other = row.outcomes[OWN], row.outcomes[tool]
@@ -482,14 +486,18 @@ def main() -> None:
     """Run the tools and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     peers = [tool for tool in TOOLS if tool not in (OWN, FROZEN)]
-    parser.add_argument("--only", default="", metavar="TEXT", help="models whose folder/name contains this")
-    parser.add_argument("--peers", default=",".join(peers), help=f"of {', '.join(peers)} (default: all)")
-    parser.add_argument("--timeout", type=float, default=60, metavar="S", help="seconds for a tool on a model")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="timed runs, of which the median counts")
+    parser.add_argument("--only", default="", metavar="TEXT", help="select models whose folder/name contains this text")
     parser.add_argument(
-        "--other", type=int, default=32, metavar="N", help="extent of symbolic dimensions but the first"
+        "--peers", default=",".join(peers), help=f"tools, a list from {', '.join(peers)} (default: all)"
     )
-    parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
+    parser.add_argument(
+        "--timeout", type=float, default=60, metavar="S", help="maximum seconds of a tool on a model (default: 60)"
+    )
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="timed runs; the median counts (default: 3)")
+    parser.add_argument(
+        "--other", type=int, default=32, metavar="N", help="extent of symbolic dimensions except the first"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()
     wanted = [name for name in options.peers.split(",") if name]
     unknown = [name for name in wanted if name not in peers]
@@ -501,7 +509,9 @@ def main() -> None:
     for name in missing:
         print(f"{name}: not installed (make bench-peers installs it)")
     if not harness.SHARED.is_dir():
-        print(f"the folder of shared models is not beside the checkout: only the models of onnx {onnx.__version__}")
+        print(
+            f"no folder ../shared/models beside the checkout: only the models of onnx {onnx.__version__} are measured"
+        )
     paths = files(options.only)
     if not paths:
         parser.error(f"no model's folder/name contains {options.only!r}")

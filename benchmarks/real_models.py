@@ -2,9 +2,10 @@
 
     python benchmarks/real_models.py [--other 32]
 
-prints, over all models that onnxruntime (graph optimisations off) and the float64 evaluator of the tests can run: how
-many there are, the largest error of the compiled model against the float64 evaluation of the source relative to the
-source's own float32 error, and BatchNormalization nodes before and after, by reason for those that stay.
+covers all models that onnxruntime (graph optimisations off) and the float64 evaluator of the tests can run. It prints
+their number, and the largest errors of compiled models against the float64 evaluation of the source, relative to the
+float32 error of the source itself. It also counts BatchNormalization nodes before and after, and the reasons for those
+that stay.
 """
 
 from __future__ import annotations
@@ -23,26 +24,31 @@ from float64 import UnsupportedOp, evaluate
 from onnx import ModelProto
 
 FLOOR = 2.0**-24
-"""An error of the source smaller than this, relative to the largest result, counts as this: half an ulp of float32."""
+"""Lower bound on the error of a source, relative to the largest result: half an ulp of float32."""
 
 
 def compare(source: ModelProto, compiled: ModelProto, other: int) -> tuple[float, float] | None:
-    """The errors of source and compiled model against float64 evaluation of the source, None where one cannot run."""
+    """Return the errors of source and compiled model against the float64 evaluation of the source.
+
+    Returns None where onnxruntime or the evaluator cannot run the source.
+    """
     try:
         inputs = harness.random_inputs(source, other=other)
         before = harness.run(source, inputs)
         exact = evaluate(source, inputs)
     except (ValueError, UnsupportedOp):
         return None
-    except Exception:  # onnxruntime raises types of its own for models that it cannot run
+    except Exception:  # onnxruntime has its own exception types for models that it cannot run
         return None
     return harness.worst(before, exact), harness.worst(harness.run(compiled, inputs), exact)
 
 
 def main() -> None:
-    """Print the report."""
+    """Compile all models and print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--other", type=int, default=32, help="extent of symbolic dimensions but the first")
+    parser.add_argument(
+        "--other", type=int, default=32, help="extent of symbolic dimensions except the first (default: 32)"
+    )
     other = parser.parse_args().other
     warnings.simplefilter("ignore")
     compared, unchanged, ratios = 0, 0, []

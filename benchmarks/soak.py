@@ -1,12 +1,13 @@
-"""Many compiles in one process: do memory and file descriptors stay what they were?
+"""Compile many models in one process, and check that memory and open files do not grow.
 
     python benchmarks/soak.py [--compiles 10000] [--models 0] [--markdown]
 
-A round reads, compiles and writes, with its fold map, every model of the tests' zoo, with external data too, and the
-small models of the shared folder: a thousand kinds, those that are refused among them. Between rounds the collector
-runs, the allocator gives back what is free, and resident memory, live objects and open files are counted. The first
-four rounds warm up; through the others a line is fitted. Exit status 1 if compiles leave an object or a file, or more
-than `--bytes` of memory each. `--models` is a number of models to which the round is cut, evenly. Linux only.
+Each round reads, compiles and writes, with its fold map, every model of the tests' zoo, also with external data, and
+the small models of the shared folder: about a thousand models, some of which irc rejects. After each round the garbage
+collector runs and the allocator returns free memory; then resident memory, live objects and open files are counted.
+
+The first four rounds warm up. A line is fitted through the others. The exit status is 1 if compiles leave an object or
+a file, or more than `--bytes` of memory each. `--models` limits a round to an even selection. Linux only.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ import numpy as np
 import zoo
 
 WARM = 4
-"""Rounds that warm up: caches of libraries, and the allocator's pools."""
+"""Number of rounds that fill the caches of libraries and the pools of the allocator."""
 
 LARGEST = 150_000
-"""Bytes of the largest shared model that takes part."""
+"""Maximum size of a shared model in bytes."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The process after a number of compiles."""
+    """Resident memory in bytes, live objects and open files after a number of compiles."""
 
     compiles: int
     resident: int
@@ -49,8 +50,8 @@ class Reading:
 
 
 def reading(compiles: int, earlier: int) -> Reading:
-    """Read the process; `earlier` readings are no objects that compiles left."""
-    filecmp.clear_cache()  # the standard library's, of a hundred entries
+    """Measure this process, without the objects of the `earlier` readings."""
+    filecmp.clear_cache()  # a cache of the standard library, of a hundred entries
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -59,7 +60,7 @@ def reading(compiles: int, earlier: int) -> Reading:
 
 
 def place_models(folder: Path) -> list[Path]:
-    """Write the models of a round."""
+    """Write the models of a round to `folder`, and return the paths of all models of a round."""
     paths = [path for _, path in zoo.external_models(folder / "external")]
     for i, (_, model) in enumerate(zoo.models()):
         path = folder / f"{i:04}.onnx"
@@ -70,7 +71,7 @@ def place_models(folder: Path) -> list[Path]:
 
 
 def compile_all(paths: list[Path], folder: Path) -> int:
-    """One round; how many models were refused."""
+    """Compile and save all models once, and return the number of rejected models."""
     refused = 0
     for path in paths:
         try:
@@ -82,7 +83,7 @@ def compile_all(paths: list[Path], folder: Path) -> int:
 
 
 def rounds(count: int, models: int) -> Iterator[tuple[Reading, int]]:
-    """A reading after each of as many rounds as `count` compiles need, and how many models it refused."""
+    """Yield a reading and the number of rejected models after each round, for at least `count` compiles."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "external").mkdir()
@@ -95,19 +96,19 @@ def rounds(count: int, models: int) -> Iterator[tuple[Reading, int]]:
             yield reading((i + 1) * len(paths), i), refused
 
 
-def slope(readings: list[Reading], what: str) -> float:
-    """Growth per compile after the warm-up, by least squares."""
+def slope(readings: list[Reading], measure: str) -> float:
+    """Return the growth of a measure per compile after the warm-up, by least squares."""
     steady = readings[WARM:]
-    return float(np.polyfit([r.compiles for r in steady], [getattr(r, what) for r in steady], 1)[0])
+    return float(np.polyfit([r.compiles for r in steady], [getattr(r, measure) for r in steady], 1)[0])
 
 
 def main() -> int:
-    """Run, print, judge."""
+    """Run the rounds, print the readings, and return the exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--compiles", type=int, default=10_000)
-    options.add_argument("--models", type=int, default=0)
+    options.add_argument("--compiles", type=int, default=10_000, help="minimum number of compiles (default: 10000)")
+    options.add_argument("--models", type=int, default=0, help="models in a round (default: 0, all)")
     options.add_argument("--bytes", type=float, default=100.0, help="memory that a compile may leave (default: 100)")
-    options.add_argument("--markdown", action="store_true")
+    options.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     given = options.parse_args()
     warnings.simplefilter("ignore")
     start, readings = time.perf_counter(), []

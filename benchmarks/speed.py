@@ -1,15 +1,15 @@
-"""What compiling costs beside onnx.load + onnx.save, cp and other tools: time and memory of whole processes.
+"""Measure time and memory of irc as a whole process, beside onnx.load + onnx.save, cp and other tools.
 
     python benchmarks/speed.py [--only 10_nodes,resnet50] [--rounds 5] [--folder /dev/shm/speed] [--check] [--markdown]
 
 Every run is a process from file to file: irc's command line with a fold map, the others as in contestants.py. The
-contestants take turns round by round, and a ratio is that of one round; the median of these counts, and how far they
-spread stands beside it. Imports are part of a run; so that they find bytecode, as they do where a package is
-installed, every contestant runs once before. What irc makes of each workload is checked, and removed after.
+contestants take turns, one run each in a round. Times are compared within a round; the report shows the median of the
+ratios and their spread. A run includes imports, so every contestant runs once before the measurement to write its
+bytecode, as in an installed package. The result of irc is checked on each workload.
 
-A contestant that fails or runs out of time on a workload has no more turns there, one that ran out of time has none on
-more blocks either, and a peer has no turn once its turns took `--enough` seconds. Exit status 1 if irc makes something
-wrong, however long anything takes. Linux only.
+A contestant that fails or times out on a workload is not run there again, and after a timeout not on workloads with
+more blocks either. A peer is not run again once its runs took `--enough` seconds. The exit status is 1 if a result of
+irc is wrong, and does not depend on times. Linux only.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from workloads import WORKLOADS, make, size, wrong
 HERE = Path(__file__).parent
 PEERS = [name for name in CONTESTANTS if name != REFERENCE]
 SPARE = 1 << 30
-"""Bytes of memory that are left to the machine."""
+"""Bytes of memory that runs leave free."""
 
 
 def in_child(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call a function in a process of its own, so that its memory is gone with it."""
+    """Call a function in a new process, whose end frees its memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments, **named).result()
 
 
 def available() -> int:
-    """Bytes of memory that are free, or can be made so; 0 where that cannot be said."""
+    """Return the bytes of available memory, or 0 where the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -58,7 +58,7 @@ def available() -> int:
 
 
 def command(name: str, source: Path, out: Path) -> list[str]:
-    """What runs a contestant."""
+    """Return the command that runs a contestant."""
     if name == COPY:
         return ["cp", *map(str, sorted(source.parent.iterdir())), str(out.parent)]
     if name == OWN:
@@ -68,7 +68,7 @@ def command(name: str, source: Path, out: Path) -> list[str]:
 
 
 def launch(arguments: Sequence[str], folder: Path, timeout: float, limit: int) -> Run:
-    """Run a command by launch.py, which is small, so that the peak of memory is the command's own."""
+    """Run a command by launch.py, so that the peak memory is due to the command alone."""
     log = folder / "log"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     launcher = [sys.executable, "-I", "-S", str(HERE / "launch.py"), str(timeout), str(limit), str(log)]
@@ -76,19 +76,19 @@ def launch(arguments: Sequence[str], folder: Path, timeout: float, limit: int) -
         [*launcher, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
     wall, cpu, peak, code, stopped = map(float, done.stdout.split())
-    said = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
+    output = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
     log.unlink(missing_ok=True)
     if stopped:
         return Run(wall, cpu, int(peak), "timeout", f"stopped after {timeout:g} s")
     if not code:
         return Run(wall, cpu, int(peak))
-    short_of_memory = any(sign in said for sign in ("MemoryError", "bad_alloc", "annot allocate"))
+    short_of_memory = any(sign in output for sign in ("MemoryError", "bad_alloc", "annot allocate"))
     failure = "memory" if short_of_memory else "crash" if code < 0 else "error"
-    return Run(wall, cpu, int(peak), failure, f"exit status {code:.0f}: {said[-160:]}")
+    return Run(wall, cpu, int(peak), failure, f"exit status {code:.0f}: {output[-160:]}")
 
 
 def run(name: str, source: Path, folder: Path, options: argparse.Namespace, *, check: bool = False) -> Run:
-    """One turn of a contestant; its output is gone afterwards."""
+    """Run a contestant once on a workload, optionally check its result, and delete it."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
@@ -105,7 +105,7 @@ def run(name: str, source: Path, folder: Path, options: argparse.Namespace, *, c
 
 
 def measure(name: str, contestants: Sequence[str], late: set[str], folder: Path, options: argparse.Namespace) -> Result:
-    """All rounds of a workload. `late` are contestants that ran out of time on fewer blocks; new ones are added."""
+    """Run all rounds of a workload; `late` collects the contestants that time out on workloads of blocks."""
     workload, place = WORKLOADS[name], folder / "source"
     place.mkdir()
     source = place / "model.onnx"
@@ -115,7 +115,7 @@ def measure(name: str, contestants: Sequence[str], late: set[str], folder: Path,
         for contestant in contestants:
             runs = result.runs.setdefault(contestant, [])
             if contestant in late and workload.blocks:
-                runs[:] = [Run(0, 0, 0, "-", "not run: it ran out of time on fewer blocks")]
+                runs[:] = [Run(0, 0, 0, "-", "not run: it timed out on fewer blocks")]
             elif not any(r.failure for r in runs) and not (
                 contestant in PEERS and sum(r.wall for r in runs) >= options.enough
             ):
@@ -129,7 +129,7 @@ def measure(name: str, contestants: Sequence[str], late: set[str], folder: Path,
 
 
 def warm_up(contestants: Sequence[str], folder: Path, options: argparse.Namespace) -> None:
-    """Run every contestant once on the smallest workload: bytecode, and files in the page cache."""
+    """Run every contestant once on the smallest workload, to write bytecode and fill the page cache."""
     (folder / "source").mkdir()
     source = folder / "source" / "model.onnx"
     in_child(make, "10_nodes", source, small=options.small)
@@ -138,14 +138,14 @@ def warm_up(contestants: Sequence[str], folder: Path, options: argparse.Namespac
     shutil.rmtree(folder / "source")
 
 
-def tell(what: str) -> None:
-    """Show what is under way, on a terminal."""
+def tell(message: str) -> None:
+    """Show a progress message on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r{what:60}\r", end="", file=sys.stderr, flush=True)
+        print(f"\r{message:60}\r", end="", file=sys.stderr, flush=True)
 
 
 def machine() -> str:
-    """Processor, cores, memory, system."""
+    """Return the processor, cores, memory and system as a line of text."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -156,7 +156,7 @@ def machine() -> str:
 
 
 def versions(contestants: Sequence[str]) -> dict[str, str]:
-    """Of Python, irc, and what takes part."""
+    """Return the versions of Python, irc, numpy and the contestants."""
     found = {"Python": platform.python_version(), "irc": importlib.metadata.version("irc-compiler")}
     found["numpy"] = np.__version__
     modules = dict.fromkeys(CONTESTANTS[name][0] for name in contestants if name in CONTESTANTS)
@@ -165,50 +165,60 @@ def versions(contestants: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def named(parser: argparse.ArgumentParser, given: str, known: Sequence[str], what: str) -> list[str]:
-    """The names in a list with commas, in the order of `known`."""
+def named(parser: argparse.ArgumentParser, given: str, known: Sequence[str], kind: str) -> list[str]:
+    """Return the names in a comma-separated list, in the order of `known`; end the program at an unknown one."""
     wanted = [name for name in given.split(",") if name]
     if unknown := [name for name in wanted if name not in known]:
-        parser.error(f"unknown {what} {', '.join(unknown)}: known are {', '.join(known)}")
+        parser.error(f"unknown {kind} {', '.join(unknown)}: known are {', '.join(known)}")
     return [name for name in known if name in wanted]
 
 
 def need_space(parser: argparse.ArgumentParser, names: Sequence[str], folder: Path, *, small: bool) -> None:
-    """End the program if the folder cannot hold a workload and a result."""
+    """End the program unless the folder has space for the largest workload and its result."""
     largest = max(names, key=lambda name: size(name, small=small))
     needed, free = 2.1 * size(largest, small=small) + 5e7, shutil.disk_usage(folder).free
     if free < needed:
         parser.error(
-            f"{largest} needs {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB: see --folder, --only"
+            f"{largest} needs {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB: see --folder, --only"
         )
 
 
 def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The command line."""
+    """Parse the command line; return the parser and the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every, peers = ",".join(WORKLOADS), ",".join(PEERS)
-    parser.add_argument("--only", default=every, metavar="NAMES", help=f"workloads, of {every} (all)")
-    parser.add_argument("--peers", default=peers, metavar="NAMES", help=f"of {peers} (all)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each contestant (5)")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds for a run (120)")
-    parser.add_argument("--enough", type=float, default=120, metavar="S", help="seconds for a peer's turns (120)")
-    parser.add_argument("--memory", type=float, default=0, metavar="GB", help="for a run (what is free, but for 1)")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="for models, best in memory (a temporary one)")
+    parser.add_argument("--only", default=every, metavar="NAMES", help=f"workloads, a list from {every} (default: all)")
+    parser.add_argument("--peers", default=peers, metavar="NAMES", help=f"peers, a list from {peers} (default: all)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="rounds, one run of each contestant (default: 5)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=120, metavar="S", help="maximum seconds of a run (default: 120)"
+    )
+    parser.add_argument(
+        "--enough", type=float, default=120, metavar="S", help="seconds of runs after which a peer stops (default: 120)"
+    )
+    parser.add_argument(
+        "--memory", type=float, default=0, metavar="GB", help="memory of a run (default: free memory less 1 GB)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="folder for models, best in memory (default: temporary)"
+    )
     parser.add_argument("--small", action="store_true", help="tiny workloads, for tests")
-    parser.add_argument("--check", action="store_true", help="say which targets are met")
-    parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
+    parser.add_argument("--check", action="store_true", help="report which targets are met")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the results")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="measure nothing, report saved results")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="report saved results, without a measurement")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the results as .svg or .png")
     return parser, parser.parse_args()
 
 
 def measured(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Session:
-    """Run all of it, saving as it goes."""
+    """Measure all workloads, saving the results after each."""
     names = named(parser, options.only, list(WORKLOADS), "workload")
     wanted = named(parser, options.peers, PEERS, "peer")
     if not names:
-        parser.error("no workload")
+        parser.error("--only names no workload")
     if options.rounds < 1:
         parser.error("--rounds has to be 1 or more")
     missing = [name for name in wanted if importlib.util.find_spec(CONTESTANTS[name][0]) is None]
@@ -230,7 +240,7 @@ def measured(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Se
 
 
 def main() -> int:
-    """Measure or load, report, draw."""
+    """Measure or load results, report and draw them, and return the exit status."""
     parser, options = arguments()
     warnings.simplefilter("ignore")
     session = read_session(options.load) if options.load else measured(parser, options)

@@ -1,4 +1,4 @@
-"""The results of benchmarks/speed.py: kept as JSON, shown as tables, drawn."""
+"""The results of benchmarks/speed.py, as JSON, tables and plots."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workloads import WORKLOADS
 
 REFERENCE, OWN, COPY = "onnx", "irc", "cp"
 GROWTH = 1.05
-"""The target for the exponent of time over blocks."""
+"""Target for the exponent of time over the number of blocks."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A process: seconds, seconds of processors, bytes at the peak, and how and why it failed."""
+    """A process: wall seconds, processor seconds, peak memory in bytes, and the kind and detail of a failure."""
 
     wall: float
     cpu: float
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass
 class Result:
-    """A workload, the load of the machine before and after, and the runs of each contestant round by round."""
+    """A workload, the load average before and after, and the runs of each contestant in the order of rounds."""
 
     name: str
     title: str
@@ -44,28 +44,28 @@ class Result:
     runs: dict[str, list[Run]]
 
     def good(self, contestant: str) -> list[Run]:
-        """The runs that came to an end."""
+        """Return the runs of a contestant that did not fail."""
         return [run for run in self.runs.get(contestant, ()) if not run.failure]
 
     def failure(self, contestant: str) -> str:
-        """How a contestant failed that has no good run."""
+        """Return the kind of failure of a contestant without a good run, else an empty string."""
         runs = self.runs.get(contestant)
         return runs[-1].failure if runs and not self.good(contestant) else ""
 
-    def ratios(self, contestant: str, reference: str, what: str) -> list[float]:
-        """A measure beside the reference's, for each round in which both came to an end."""
+    def ratios(self, contestant: str, reference: str, measure: str) -> list[float]:
+        """Return the ratios of a measure to the measure of the reference, for the rounds in which neither failed."""
         pairs = zip(self.runs.get(contestant, ()), self.runs.get(reference, ()), strict=False)
-        return [getattr(a, what) / getattr(b, what) for a, b in pairs if not a.failure and not b.failure]
+        return [getattr(a, measure) / getattr(b, measure) for a, b in pairs if not a.failure and not b.failure]
 
-    def median(self, contestant: str, what: str) -> float | None:
-        """Of a measure."""
-        values = [getattr(run, what) for run in self.good(contestant)]
+    def median(self, contestant: str, measure: str) -> float | None:
+        """Return the median of a measure over the good runs of a contestant, or None without one."""
+        values = [getattr(run, measure) for run in self.good(contestant)]
         return statistics.median(values) if values else None
 
 
 @dataclass
 class Session:
-    """All that was measured, when, on what, with which versions."""
+    """The results of all workloads, with date, machine, versions and options."""
 
     date: str
     machine: str
@@ -76,18 +76,18 @@ class Session:
 
     @property
     def contestants(self) -> list[str]:
-        """Those that took part."""
+        """The names of the contestants that were measured."""
         return list(self.results[0].runs)
 
 
 def write_session(session: Session, path: Path) -> None:
-    """Save as JSON."""
+    """Save a session as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(session), indent=1) + "\n")
 
 
 def read_session(path: Path) -> Session:
-    """Read what was saved."""
+    """Read a saved session."""
     found = json.loads(path.read_text())
     for result in found["results"]:
         result["runs"] = {name: [Run(**run) for run in runs] for name, runs in result["runs"].items()}
@@ -96,18 +96,18 @@ def read_session(path: Path) -> Session:
 
 @dataclass(frozen=True)
 class Growth:
-    """How time and memory grow with blocks, and up to which workload."""
+    """The exponents of time and memory over the number of blocks, up to the workload `last`."""
 
     time: float
     memory: float
     microseconds: float
-    """For a block, where there are most."""
+    """Time of a block, in the workload with the most blocks."""
 
     last: str
 
 
 def growth(session: Session, contestant: str) -> Growth | None:
-    """Least squares of logarithms, over what exceeds 10 nodes; None if there are not two points."""
+    """Fit logarithms by least squares, after subtraction of the workload 10_nodes; None with less than two points."""
     start = next((result for result in session.results if result.name == "10_nodes"), None)
     if start is None or not start.good(contestant):
         return None
@@ -116,7 +116,7 @@ def growth(session: Session, contestant: str) -> Growth | None:
         count = WORKLOADS[result.name].blocks
         if not count or not result.good(contestant):
             continue
-        beyond = [result.median(contestant, what) - start.median(contestant, what) for what in ("cpu", "peak")]
+        beyond = [result.median(contestant, key) - start.median(contestant, key) for key in ("cpu", "peak")]
         if min(beyond) > 0:
             points.append((result.nodes / 3, *beyond, result.title))
     if len(points) < 2:
@@ -127,7 +127,7 @@ def growth(session: Session, contestant: str) -> Growth | None:
 
 
 def targets(session: Session) -> Iterator[tuple[str, str, float, float | None]]:
-    """A workload, what is to be small there, how small, and what irc has."""
+    """Yield each target: the workload, the measure, its limit, and the value of irc (None if it failed)."""
     for result in session.results:
         workload = WORKLOADS[result.name]
         for reference, limit in ((REFERENCE, workload.ratio), (COPY, workload.copies)):
@@ -142,7 +142,7 @@ def targets(session: Session) -> Iterator[tuple[str, str, float, float | None]]:
 
 
 class Report:
-    """One table for each question."""
+    """The report: a table for each measure."""
 
     def __init__(self, session: Session, *, markdown: bool) -> None:
         self.session = session
@@ -161,7 +161,7 @@ class Report:
         self.console.print(table)
 
     def contest(self, title: str, cell: Callable[[Result, str], str]) -> None:
-        """A row for each contestant, a column for each workload."""
+        """Print a table with a row for each contestant and a column for each workload."""
         results = self.session.results
         lines = [
             [name, *(result.failure(name) or cell(result, name) for result in results)]
@@ -169,11 +169,11 @@ class Report:
         ]
         self.show(title, ["", *(result.title for result in results)], lines)
 
-    def ratio(self, what: str) -> Callable[[Result, str], str]:
-        """Seconds of the reference, multiples of that for the others with their spread."""
+    def ratio(self, measure: str) -> Callable[[Result, str], str]:
+        """Return the text of a cell: seconds for the reference, else the median ratio to it and the spread."""
 
         def cell(result: Result, name: str) -> str:
-            value, ratios = result.median(name, what), result.ratios(name, REFERENCE, what)
+            value, ratios = result.median(name, measure), result.ratios(name, REFERENCE, measure)
             if name == REFERENCE or not ratios:
                 return f"{value:.2f} s"
             spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if len(ratios) > 1 else ""
@@ -182,7 +182,7 @@ class Report:
         return cell
 
     def growth(self) -> None:
-        """Exponents."""
+        """Print the exponents of growth."""
         lines = []
         for name in self.session.contestants:
             if name != COPY and (found := growth(self.session, name)):
@@ -195,15 +195,15 @@ class Report:
             self.console.print("no growth: 10_nodes and two workloads of blocks are needed\n")
 
     def targets(self) -> None:
-        """What is met."""
+        """Print which targets are met."""
         lines = []
-        for title, what, limit, value in targets(self.session):
+        for title, measure, limit, value in targets(self.session):
             verdict = "failed" if value is None else "met" if value <= limit else "missed"
-            lines.append((title, what, f"{limit:g}", "" if value is None else f"{value:.2f}", verdict))
-        self.show("Targets for irc", ["", "what", "at most", "measured", ""], lines)
+            lines.append((title, measure, f"{limit:g}", "" if value is None else f"{value:.2f}", verdict))
+        self.show("Targets for irc", ["", "measure", "at most", "measured", ""], lines)
 
     def failures(self) -> None:
-        """Why contestants failed."""
+        """Print the failures of contestants."""
         for result in self.session.results:
             for name, runs in result.runs.items():
                 for run in runs:
@@ -211,7 +211,7 @@ class Report:
                         self.console.print(f"{name} on {result.title}: {run.failure}, {run.detail}", soft_wrap=True)
 
     def show_all(self, *, check: bool) -> None:
-        """The whole report."""
+        """Print the whole report."""
         session, say = self.session, lambda text: self.console.print(text, soft_wrap=True)
         say(f"{session.date}; {session.machine}")
         say(", ".join(f"{name} {version}" for name, version in session.versions.items()))
@@ -236,7 +236,7 @@ STYLE = {OWN: {"color": "black", "linewidth": 2.5}, REFERENCE: {"color": "0.5", 
 
 
 def plot(session: Session, path: Path) -> None:
-    """Time over nodes and over bytes, and multiples of the reference's."""
+    """Draw time over nodes and over bytes, and the ratios to the reference."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -254,19 +254,19 @@ def plot(session: Session, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def draw_times(axes: Any, session: Session, results: Sequence[Result], what: str, title: str) -> None:
-    """A line for each contestant."""
+def draw_times(axes: Any, session: Session, results: Sequence[Result], measure: str, title: str) -> None:
+    """Draw a line for each contestant."""
     for i, name in enumerate(session.contestants):
-        points = [(getattr(r, what), r.median(name, "wall")) for r in results if r.good(name)]
+        points = [(getattr(r, measure), r.median(name, "wall")) for r in results if r.good(name)]
         if points:
             look = {"color": f"C{i}", **STYLE.get(name, {})}
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name, **look)
-    axes.set(xlabel=what, ylabel="seconds, whole process", xscale="log", yscale="log", title=title)
+    axes.set(xlabel=measure, ylabel="seconds, whole process", xscale="log", yscale="log", title=title)
     axes.grid(alpha=0.3)
 
 
 def draw_ratios(axes: Any, session: Session) -> None:
-    """Bars for irc, cp and onnxruntime, and marks for the targets."""
+    """Draw bars for irc, cp and onnxruntime, and marks for the targets."""
     results = session.results
     shown = [name for name in (OWN, COPY, "onnxruntime") if name in session.contestants]
     for i, name in enumerate(shown):

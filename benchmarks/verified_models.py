@@ -1,9 +1,9 @@
-"""Compile every model of the shared folder and verify it, each in a process of its own.
+"""Compile every model of the shared folder and verify its numerics, each model in its own process.
 
     python benchmarks/verified_models.py [--only TEXT] [--each] [--largest BYTES] [--timeout SECONDS] [--json FILE]
 
-prints, over all models: how many are verified, the largest difference as a share of what rounding can do, of how much
-nothing can be said, how many the verification does not run and why, and all accusations, of which there should be none.
+prints the number of verified models, the largest differences as shares of the rounding bound, the shares of undecided
+elements, the number of models that were not verified, and the reasons. No model should be accused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from irc.verify import VerifyNumerics
 
 
 def verify(path: Path, when: str) -> dict[str, Any]:
-    """What the verification says of one model."""
+    """Verify one model, and return its outcome, time and memory."""
     warnings.simplefilter("ignore")
     started = perf_counter()
     instrument = VerifyNumerics(when=when)
@@ -53,12 +53,12 @@ def verify(path: Path, when: str) -> dict[str, Any]:
 
 
 def apart(path: Path, when: str, timeout: float) -> dict[str, Any]:
-    """The same in another process, which a crash of onnxruntime ends alone."""
+    """Verify one model in another process, which isolates crashes of onnxruntime."""
     try:
         command = [sys.executable, __file__, "--one", str(path), *(["--each"] if when == "each" else [])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        return {"outcome": "failed", "why": f"takes longer than {timeout:g} s"}
+        return {"outcome": "failed", "why": f"took longer than {timeout:g} s"}
     if done.returncode:
         return {"outcome": "failed", "why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
     found: dict[str, Any] = json.loads(done.stdout)
@@ -66,13 +66,13 @@ def apart(path: Path, when: str, timeout: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the report."""
+    """Verify the selected models and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="models whose path holds this")
-    parser.add_argument("--each", action="store_true", help="verify after every pass, not the result alone")
-    parser.add_argument("--largest", type=int, help="leave out files of more bytes")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for one model")
-    parser.add_argument("--json", type=Path, help="write what was found of every model")
+    parser.add_argument("--only", default="", help="select models whose path contains this text")
+    parser.add_argument("--each", action="store_true", help="verify after every pass instead of only at the end")
+    parser.add_argument("--largest", type=int, help="skip files of more bytes")
+    parser.add_argument("--timeout", type=float, default=600, help="maximum seconds of one model (default: 600)")
+    parser.add_argument("--json", type=Path, help="write the outcome of every model to this file")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     when = "each" if options.each else "end"
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def report(found: dict[str, dict[str, Any]]) -> None:
-    """Counts, the largest shares, and everything that was not verified."""
+    """Print counts, the largest shares, and the reasons why models were not verified."""
     outcomes = Counter(entry["outcome"] for entry in found.values())
     print(f"{len(found)} models: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
     verified = [(entry["share"], name) for name, entry in found.items() if entry["outcome"] == "verified"]

@@ -1,6 +1,6 @@
-"""The models that benchmarks/speed.py times: made from a seed, written in pieces, and checked once compiled.
+"""The models that benchmarks/speed.py times: made from a seed, and checked after they are compiled.
 
-Weights are drawn a block at a time straight into the file, so that a model of gigabytes needs no memory to make.
+Random weights are written to the file in blocks, so that making a model of gigabytes takes little memory.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from onnx import helper
 
 SEED = 6
 BLOCK = 1 << 22
-"""Elements drawn at once."""
+"""Number of random elements in a block."""
 
 EXTERNAL = 1024
-"""Bytes of a tensor from which it is stored beside the model, as in onnx.save."""
+"""Smallest tensor in bytes that is stored as external data, as in onnx.save."""
 
 BATCH_NORM = ("gamma", "beta", "mean", "variance")
 
 
 @dataclass
 class Graph:
-    """Nodes, and the tensors that they read: a name, a shape and the deviation of what is drawn for it, or None."""
+    """Nodes and their tensors: the name, shape and standard deviation of each; None for positive uniform elements."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[tuple[str, tuple[int, ...], float | None]] = field(default_factory=list)
 
     def node(self, op: str, *inputs: str, parameters: tuple[str, ...] = (), **attributes: object) -> str:
-        """Append a node named like its result, which is returned."""
+        """Append a node, and return the name of its output, which is also the name of the node."""
         name = f"{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, [*inputs, *parameters], [name], name=name, **attributes))
         return name
 
     def conv(self, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> str:
-        """Conv and BatchNormalization."""
+        """Append Conv and BatchNormalization, and return the name of the output."""
         i, pad = len(self.nodes), kernel // 2
         shape = (outputs, inputs, kernel, kernel)
         self.tensors.append((f"weight_{i}", shape, (2 / (inputs * kernel**2)) ** 0.5))
@@ -51,7 +51,7 @@ class Graph:
 
 
 def chain(count: int, channels: int, kernel: int = 3, first: int | None = None) -> Graph:
-    """Blocks of Conv, BatchNormalization and Relu in a row."""
+    """Return `count` blocks of Conv, BatchNormalization and Relu in a chain."""
     graph, x = Graph(), "input"
     for i in range(count):
         x = graph.node("Relu", graph.conv(x, first if first and not i else channels, channels, kernel))
@@ -59,14 +59,14 @@ def chain(count: int, channels: int, kernel: int = 3, first: int | None = None) 
 
 
 def ten_nodes() -> Graph:
-    """Three blocks and a pool."""
+    """Return three blocks and a pool."""
     graph = chain(3, 8, first=3)
     graph.node("GlobalAveragePool", graph.nodes[-1].output[0])
     return graph
 
 
 def resnet(width: int) -> Graph:
-    """ResNet-50, if `width` is 64: 53 Conv with BatchNormalization, and a Gemm."""
+    """Return ResNet-50 (`width` 64), or a narrower one: 53 Conv with BatchNormalization, and a Gemm."""
     graph = Graph()
     x = graph.node("Relu", graph.conv("input", 3, width, 7, 2))
     x = graph.node("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
@@ -89,28 +89,30 @@ def resnet(width: int) -> Graph:
 
 @dataclass(frozen=True)
 class Workload:
-    """A model to compile, and what compiling it may take: targets, never gates."""
+    """A model to compile, and targets for time and memory; a missed target is not an error."""
 
     name: str
     title: str
     build: Callable[[], Graph]
     small: Callable[[], Graph]
-    """The same on a scale for tests."""
+    """Builds a small version for tests."""
 
     ratio: float | None = None
-    """Time beside onnx.load and onnx.save."""
+    """Target for the time relative to onnx.load and onnx.save."""
 
     copies: float | None = None
-    """Time beside cp."""
+    """Target for the time relative to cp."""
 
     megabytes: float | None = None
+    """Target for the peak memory."""
+
     external: bool = False
     blocks: int | None = None
-    """Place in the fit of growth."""
+    """Number of blocks, for the fit of growth."""
 
 
 def blocks(count: int, ratio: float | None = None, megabytes: float | None = None) -> Workload:
-    """Many small layers."""
+    """Return a workload of many small layers."""
     name, title = f"blocks_{count // 1000}k", f"{count:,} blocks"
     small = count // 100
     return Workload(
@@ -147,7 +149,10 @@ WORKLOADS = {
 
 
 def payload(rng: np.random.Generator, shape: tuple[int, ...], deviation: float | None) -> Iterator[NDArray[np.float32]]:
-    """What is drawn for a tensor: normal, or uniform and positive if there is no deviation; the block is reused."""
+    """Yield the random elements of a tensor in blocks: normal, or uniform and positive where `deviation` is None.
+
+    All blocks share one buffer.
+    """
     left = int(np.prod(shape))
     if deviation is None:
         yield rng.uniform(0.5, 1.5, left).astype("<f4")
@@ -162,7 +167,7 @@ def payload(rng: np.random.Generator, shape: tuple[int, ...], deviation: float |
 
 
 def varint(number: int) -> bytes:
-    """A number in base 128, as protobuf writes it."""
+    """Encode a number in base 128 as protobuf does."""
     digits = bytearray()
     while number > 127:
         digits.append(number & 127 | 128)
@@ -171,12 +176,12 @@ def varint(number: int) -> bytes:
 
 
 def prefix(key: int, length: int) -> bytes:
-    """What stands before a field of `length` bytes."""
+    """Encode the key and length of a protobuf field of `length` bytes."""
     return varint(key << 3 | 2) + varint(length)
 
 
 def write(graph: Graph, path: Path, *, external: bool = False, seed: int = SEED) -> None:
-    """Write a graph as a model, its tensors to `path` + .data if `external`, as onnx.save would have it."""
+    """Write a graph as a model; with `external`, write large tensors to `path` + .data as onnx.save does."""
     rng = np.random.default_rng(seed)
     value = helper.make_tensor_value_info
     head = onnx.ModelProto(ir_version=8, producer_name="benchmark")
@@ -209,13 +214,13 @@ def write(graph: Graph, path: Path, *, external: bool = False, seed: int = SEED)
 
 
 def draw(file: BinaryIO, blocks: Iterator[NDArray[np.float32]]) -> None:
-    """Write what is drawn."""
+    """Write blocks of elements to a file."""
     for block in blocks:
         file.write(block.data)
 
 
 def make(name: str, path: Path, *, small: bool) -> tuple[int, int]:
-    """Write a workload; how many nodes and bytes it has."""
+    """Write a workload, and return its numbers of nodes and bytes."""
     workload = WORKLOADS[name]
     graph = workload.small() if small else workload.build()
     write(graph, path, external=workload.external)
@@ -223,7 +228,7 @@ def make(name: str, path: Path, *, small: bool) -> tuple[int, int]:
 
 
 def size(name: str, *, small: bool) -> int:
-    """The bytes of a workload's tensors; 0 where these are many and small, and take megabytes."""
+    """Return the bytes of a workload's tensors, or 0 for the workloads of blocks, which take only megabytes."""
     workload = WORKLOADS[name]
     if small or workload.blocks:
         return 0
@@ -234,7 +239,7 @@ def size(name: str, *, small: bool) -> int:
 
 
 def tensors(path: Path, names: Callable[[onnx.GraphProto], list[str]]) -> list[NDArray[np.float64]]:
-    """Some initializers of a model in float64; external ones are read alone."""
+    """Return the initializers that `names` selects, in float64; no other external data is read."""
     graph = onnx.load(path, load_external_data=False).graph
     found = {tensor.name: tensor for tensor in graph.initializer}
     result = []
@@ -247,9 +252,10 @@ def tensors(path: Path, names: Callable[[onnx.GraphProto], list[str]]) -> list[N
 
 
 def wrong(source: Path, result: Path) -> str | None:
-    """What is wrong with a compiled workload: every BatchNormalization has to be gone, and three Conv have to be right.
+    """Return an error message for a wrongly compiled workload, or None.
 
-    The first, the middle and the last are held to float64 arithmetic: within one unit in the last place.
+    No BatchNormalization may be left, and the parameters of the first, middle and last Conv must agree with float64
+    arithmetic within one unit in the last place.
     """
     try:
         onnx.checker.check_model(str(result))
@@ -282,5 +288,5 @@ def wrong(source: Path, result: Path) -> str | None:
         expected = (weight * scale[:, None, None, None], beta - mean * scale)
         for exact, given in zip(expected, after[2 * i : 2 * i + 2], strict=True):
             if exact.shape != given.shape or np.any(abs(given - exact) > np.spacing(abs(exact).astype(np.float32))):
-                return f"{layer} is not what float64 gives"
+                return f"{layer} differs from float64"
     return None

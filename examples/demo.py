@@ -1,4 +1,4 @@
-"""Compile the example network, check its labels before and after, and show what was folded where."""
+"""Compile the example network, compare its labels before and after, and show the layer of every fold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def predict(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:
-    """Logits [N, 10], by onnxruntime without graph optimisations."""
+    """Return logits [N, 10], by onnxruntime without graph optimisations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -24,7 +24,7 @@ def predict(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:
 
 
 def folds(result: irc.Result) -> Table:
-    """A row for each affine of the source: which layer took it, on which tensors."""
+    """Return a table with a row for each affine: the layer it was folded into, and the tensors it changed."""
     layers = {layer["id"]: layer for layer in result.fold_map.layers}
     table = Table("affine", "went into", "weight (output axis)", "bias", title="What was folded where")
     for source in result.fold_map.sources:
@@ -39,7 +39,7 @@ def folds(result: irc.Result) -> Table:
 
 
 def statistics(result: irc.Result) -> Table:
-    """The BatchNormalization statistics that the fold map keeps, as mean over channels."""
+    """Return a table of the BatchNormalization statistics in the fold map, as means over channels."""
     table = Table("affine", "channels", "gamma", "beta", "mean", "var", title="What the fold map keeps (channel means)")
     for source in result.fold_map.sources:
         params = {key: result.fold_map.arrays.get(entry["value"]) for key, entry in source["params"].items()}
@@ -49,7 +49,7 @@ def statistics(result: irc.Result) -> Table:
 
 
 def main() -> None:
-    """Compile, compare, report."""
+    """Compile the network, compare the results and print the tables."""
     console = Console(width=110)
     model = onnx.load(HERE / "digits_cnn.onnx")
     samples = np.load(HERE / "digits_samples.npz")
@@ -65,7 +65,7 @@ def main() -> None:
     console.print(f"labels right: {right[0]} of {len(labels)} before, {right[1]} of {len(labels)} after")
     console.print(f"largest difference of a logit: {np.abs(before - after).max():.2e} (of {np.abs(before).max():.1f})")
     if not (before.argmax(1) == after.argmax(1)).all():
-        raise SystemExit("the compiled model labels some image differently")
+        raise SystemExit("the compiled model changes the label of an image")
 
     folder = Path(tempfile.mkdtemp(prefix="irc-demo-"))
     result.save(folder / "digits_cnn.irc.onnx", fold_map=folder / "digits_cnn.foldmap.json")

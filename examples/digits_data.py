@@ -1,4 +1,4 @@
-"""The handwritten digits that scikit-learn carries, split as `train_digits.py` split them."""
+"""The handwritten digits of scikit-learn, split as in `train_digits.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Split(NamedTuple):
 
 
 def load_splits() -> tuple[Split, Split]:
-    """Return the training part and the held-out quarter, stratified by digit."""
+    """Return the training set and the held-out quarter, stratified by digit."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[:, None]
     labels = digits.target.astype(np.int64)

@@ -1,10 +1,10 @@
-"""Quantize a network with imbalanced channels to int8, with data and without: what the fold map is good for.
+"""Quantize a network with imbalanced channels to int8, with calibration data and from the fold map alone.
 
     make demo-quantize        or        python examples/quantize.py -o FOLDER
 
-The network is ../shared/models/digits/relu_imbalanced.onnx where that folder stands beside the checkout, else the one
-in this folder, whose channels are then brought out of balance. Either way the imbalance is made: powers of two that go
-into one layer and out of the next, so that the function stays the same, bit for bit.
+The network is ../shared/models/digits/relu_imbalanced.onnx if that file exists, else the network of this folder after
+its channels are brought out of balance. In both the imbalance is artificial: one layer is multiplied by powers of two
+and the next divided by them, so that the function stays the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ STEPS = {
     "+ absorption": ("CrossLayerEqualization", "HighBiasAbsorption"),
     "+ bias correction": ("CrossLayerEqualization", "HighBiasAbsorption", "BiasCorrection"),
 }
-"""The passes between the default ones and the FoldConstant that rounds what they leave."""
+"""The passes between the default passes and the FoldConstant that rounds their result."""
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A network before and after its channels were brought out of balance, and images to measure it with."""
+    """A network before and after its channels were brought out of balance, and the images to test it."""
 
     about: str
     balanced: ModelProto
@@ -62,12 +62,12 @@ class Task:
 
     @property
     def one(self) -> float:
-        """What one image is worth, in points."""
+        """The accuracy of one image, in percentage points."""
         return 100 / len(self.labels)
 
 
 def shared_task() -> Task:
-    """The network of the shared models."""
+    """Return the task of the shared models."""
     with np.load(SHARED / "data.npz") as data:
         images, labels, calibration = data["test_images"], data["test_labels"], data["calib_images"]
     limits = float(calibration.min()), float(calibration.max())
@@ -76,7 +76,7 @@ def shared_task() -> Task:
 
 
 def example_task() -> Task:
-    """The network of this folder, on all images held out where scikit-learn is there, else on half of the samples."""
+    """Return the task of this folder: all held-out images with scikit-learn installed, else half of the samples."""
     balanced = onnx.load(HERE / "digits_cnn.onnx")
     try:
         from digits_data import load_splits
@@ -91,10 +91,10 @@ def example_task() -> Task:
 
 
 def imbalanced(model: ModelProto, octaves: int = 7, seed: int = 0) -> ModelProto:
-    """The same function with a factor of up to 2**octaves in each channel, in one layer and out of the next.
+    """Return a model of the same function with a factor of up to 2**octaves in each channel.
 
-    The factor goes into a BatchNormalization and, behind operators that let a positive scale pass, out of the weight
-    that alone reads it. It is a power of two: nothing is rounded.
+    The factor multiplies a BatchNormalization, and divides the weight of its only reader after operators that commute
+    with a positive scale. It is a power of two, so nothing is rounded.
     """
     model = copy.deepcopy(model)
     rng = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def imbalanced(model: ModelProto, octaves: int = 7, seed: int = 0) -> ModelProto
 
 
 def reading_layer(model: ModelProto, node: NodeProto) -> NodeProto | None:
-    """The layer that reads the result, through activations and pools; None where there are other readers."""
+    """Return the layer that alone reads the node's output, through activations and pools, or None."""
     while True:
         readers = [other for other in model.graph.node if node.output[0] in other.input]
         if len(readers) != 1 or readers[0].op_type not in {"Relu", "GlobalAveragePool", "Flatten", *LAYERS}:
@@ -121,31 +121,31 @@ def reading_layer(model: ModelProto, node: NodeProto) -> NodeProto | None:
 
 
 def attribute(node: NodeProto, name: str, default: int) -> int:
-    """An integer attribute."""
+    """Return an integer attribute of a node."""
     return next((found.i for found in node.attribute if found.name == name), default)
 
 
 def data_axis(node: NodeProto) -> int:
-    """The axis of the weight that the channels of the data are on; the channels of a depthwise Conv stand on axis 0."""
+    """Return the axis of the input channels in the weight; for a depthwise Conv this is axis 0."""
     if node.op_type == "Conv":
         return int(attribute(node, "group", 1) == 1)
     return attribute(node, "transB", 0)
 
 
 def result_axis(node: NodeProto) -> int:
-    """The axis of the weight that the channels of the result are on."""
+    """Return the axis of the output channels in the weight."""
     return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
 
 
 def multiply(tensor: onnx.TensorProto, factors: Array, axis: int) -> None:
-    """Multiply a tensor by a factor for each index on `axis`."""
+    """Multiply a tensor by one factor for each index on `axis`."""
     array = numpy_helper.to_array(tensor)
     shape = [-1 if i == axis else 1 for i in range(array.ndim)]
     tensor.CopyFrom(numpy_helper.from_array(array * factors.reshape(shape), tensor.name))
 
 
 def scores(model: ModelProto, images: Array) -> Array:
-    """Logits [N, 10], by onnxruntime without graph optimisations."""
+    """Return logits [N, 10], by onnxruntime without graph optimisations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -154,19 +154,19 @@ def scores(model: ModelProto, images: Array) -> Array:
 
 @dataclass(frozen=True)
 class Score:
-    """What a network makes of the test images: accuracy in %, and signal to noise of the logits in dB."""
+    """The score of a network on the test images: accuracy in %, and signal-to-noise ratio of the logits in dB."""
 
     accuracy: float
     sqnr: float
 
     @property
     def cells(self) -> tuple[str, str]:
-        """Both, with as many decimals as say something."""
+        """Both numbers as text, with their significant decimals."""
         return f"{self.accuracy:.2f}", f"{self.sqnr:.1f}"
 
 
 def score(task: Task, model: ModelProto) -> Score:
-    """Measure a model against the labels, and against the logits in float32."""
+    """Compare a model with the labels, and with the logits in float32."""
     expected, found = (scores(each, task.images).astype(np.float64) for each in (task.model, model))
     noise = np.square(found - expected).sum()
     signal = np.square(expected).sum()
@@ -175,23 +175,23 @@ def score(task: Task, model: ModelProto) -> Score:
 
 
 def compiled(model: ModelProto, passes: Sequence[str] = ()) -> irc.Result:
-    """Fold, then prepare by the passes named."""
+    """Fold, then prepare the model by the named passes."""
     return irc.compile(copy.deepcopy(model), ",".join([*FOLD, *passes, "FoldConstant"]))
 
 
 class Batches(CalibrationDataReader):
-    """All calibration images in one batch."""
+    """A data reader with all calibration images in one batch."""
 
     def __init__(self, name: str, images: Array) -> None:
         self._batches: Iterator[dict[str, Array]] = iter([{name: images}])
 
     def get_next(self) -> Any:
-        """The next batch, None behind the last."""
+        """Return the next batch, or None after the last."""
         return next(self._batches, None)
 
 
 def quantized(task: Task, result: irc.Result, *, data: bool, ranges: Ranges | None = None) -> ModelProto:
-    """Int8: ranges of activations from the calibration images, or those given and the fold map's."""
+    """Return an int8 model; activation ranges come from the images with `data`, else from `ranges` and the fold map."""
     name = result.model.graph.input[0].name
     with tempfile.TemporaryDirectory() as folder:
         target, cache = Path(folder) / "int8.onnx", Path(folder) / "cache.json"
@@ -199,7 +199,7 @@ def quantized(task: Task, result: irc.Result, *, data: bool, ranges: Ranges | No
             inputs = {name: task.input_range}
             to_calibration_cache(result.model, result.fold_map, input_ranges=inputs, ranges=ranges).save(cache)
         quantize_static(
-            copy.deepcopy(result.model),  # its tensors are moved away
+            copy.deepcopy(result.model),  # quantize_static moves its tensors away
             target,
             Batches(name, task.calibration) if data else None,
             quant_format=QuantFormat.QDQ,
@@ -212,7 +212,7 @@ def quantized(task: Task, result: irc.Result, *, data: bool, ranges: Ranges | No
 
 
 def stale_ranges(task: Task, before: irc.Result, after: irc.Result) -> Ranges:
-    """What the statistics say of values before scales moved, for the values that stand in their place afterwards."""
+    """Return the ranges of `before`, under the names that the same values have in `after`."""
     inputs = {before.model.graph.input[0].name: task.input_range}
     known = activations(before.model, before.fold_map, input_ranges=inputs).known
     pairs = zip(before.model.graph.node, after.model.graph.node, strict=True)
@@ -221,7 +221,7 @@ def stale_ranges(task: Task, before: irc.Result, after: irc.Result) -> Ranges:
 
 @dataclass(frozen=True)
 class Row:
-    """A way to quantize, measured with ranges from data, where there are any, and without."""
+    """A way to quantize, with the scores for ranges from data (None if not measured) and from the fold map."""
 
     name: str
     data: Score | None
@@ -229,9 +229,10 @@ class Row:
 
 
 def measure(task: Task) -> tuple[Score, list[Row]]:
-    """FP32; then int8 of the network in balance, and of the one out of balance after each step.
+    """Return the score of float32, and rows for int8.
 
-    Last the one that is equalized, with ranges that nobody rescaled.
+    The rows are the balanced network, the imbalanced network after each step, and last the equalized network with
+    ranges that were not rescaled.
     """
     cases = [("before the imbalance", compiled(task.balanced))]
     cases += [(name, compiled(task.model, passes)) for name, passes in STEPS.items()]
@@ -246,9 +247,9 @@ def measure(task: Task) -> tuple[Score, list[Row]]:
 
 
 def report(task: Task, float32: Score, rows: Sequence[Row]) -> Table:
-    """Accuracies and signal to noise, with data and without."""
+    """Return a table of accuracies and signal-to-noise ratios, with data and without."""
     caption = (
-        f"Accuracy in %, and signal to noise of the logits in dB. {len(task.labels)} test images: one is "
+        f"Accuracy in %, and signal-to-noise ratio of the logits in dB. {len(task.labels)} test images: one is "
         f"{task.one:.2f} %, and differences of a few are noise. Data: {len(task.calibration)} other images."
     )
     table = Table(title=task.about, caption=caption, caption_justify="left")
@@ -264,14 +265,14 @@ def report(task: Task, float32: Score, rows: Sequence[Row]) -> Table:
 
 @dataclass(frozen=True)
 class Layer:
-    """The greatest |weight| of each channel of a layer's result, by that of the layer."""
+    """The maximum |weight| of each output channel of a layer, relative to the maximum of the layer."""
 
     label: str
     shares: Array
 
 
 def layers(model: ModelProto) -> list[Layer]:
-    """What a quantizer with one scale for each weight finds, in the order of the graph."""
+    """Return the layers in the order of the graph."""
     tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     found = []
     for node in model.graph.node:
@@ -286,11 +287,11 @@ def layers(model: ModelProto) -> list[Layer]:
 
 
 LOST = 1 / 254
-"""Of the greatest weight, half a step of symmetric int8: a channel below it is all zeros."""
+"""Half a step of symmetric int8, relative to the maximum weight: a channel below it becomes all zeros."""
 
 
 def picture(before: Sequence[Layer], after: Sequence[Layer], folder: Path) -> list[Path]:
-    """Draw the ranges of channels, layer by layer, before equalization and after; as PNG and SVG."""
+    """Draw the channel ranges of each layer before and after equalization; return the paths of a PNG and an SVG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -313,7 +314,7 @@ def picture(before: Sequence[Layer], after: Sequence[Layer], folder: Path) -> li
 
 
 def strip(axes: Any, found: Sequence[Layer], colour: str, title: str) -> None:
-    """A column of dots for each layer, those of its channels from the smallest to the greatest."""
+    """Draw a column of dots for each layer, one for each channel in ascending order."""
     lost, channels = (sum(counts) for counts in zip(*map(counted, found), strict=True))
     axes.set_title(title.format(lost, channels), loc="left", fontsize=11)
     axes.set_yscale("log", base=2)
@@ -328,15 +329,17 @@ def strip(axes: Any, found: Sequence[Layer], colour: str, title: str) -> None:
 
 
 def counted(layer: Layer) -> tuple[int, int]:
-    """How many channels a single int8 scale rounds to zero, and how many there are."""
+    """Return the number of channels that a single int8 scale rounds to zero, and the number of all channels."""
     return int((layer.shares < LOST).sum()), len(layer.shares)
 
 
 def main() -> None:
-    """Measure, print, draw."""
+    """Measure the task, print the table and draw the picture."""
     parser = argparse.ArgumentParser(description="Quantize a network with imbalanced channels, with and without data.")
-    parser.add_argument("-o", "--output", type=Path, help="folder for the picture, by default a temporary one")
-    parser.add_argument("--example", action="store_true", help="the network of this folder, whatever else is there")
+    parser.add_argument("-o", "--output", type=Path, help="folder for the picture (default: temporary)")
+    parser.add_argument(
+        "--example", action="store_true", help="use the network of this folder even if the shared models exist"
+    )
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # quantize_static asks for a preprocessing that irc has done
     console = Console(width=110)

@@ -1,4 +1,4 @@
-"""Train the example network on scikit-learn's 8x8 digits and write it as an ONNX file with its BatchNormalization kept.
+"""Train the example network on scikit-learn's 8x8 digits and write it as ONNX, with every BatchNormalization.
 
 Needs torch, scikit-learn, onnx, onnxruntime and numpy; see README.md beside this file for the versions used.
 The graph is written from the trained modules with `onnx.helper`, so every node keeps the name of its module.
@@ -36,7 +36,7 @@ def take_samples(held_out: Split) -> Split:
 
 
 def chain(**layers: nn.Module) -> nn.Sequential:
-    """Return the layers in a row, under their keyword names."""
+    """Return the layers as a chain, under their keyword names."""
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -135,7 +135,7 @@ def describe(layer: nn.Module) -> tuple[str, tuple[str, ...], dict[str, Any]]:
 
 @dataclass
 class GraphWriter:
-    """Collects nodes and initializers; the value a node makes is named after the node, with `:0` added."""
+    """A list of nodes and initializers; the output of a node has the name of the node and `:0`."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[TensorProto] = field(default_factory=list)
@@ -158,7 +158,7 @@ class GraphWriter:
         return self.node(name, op, inputs, output, **attributes)
 
     def chain(self, prefix: str, layers: nn.Sequential, source: str, output: str = "") -> str:
-        """Add the layers in a row as `prefix/<layer>`; `output` names the last value."""
+        """Add a chain of layers as `prefix/<layer>`; `output` names the last value."""
         last = len(layers) - 1
         for index, (name, layer) in enumerate(layers.named_children()):
             source = self.layer(f"{prefix}/{name}", layer, source, output if index == last else "")
@@ -166,7 +166,7 @@ class GraphWriter:
 
 
 def to_onnx(net: DigitsNet) -> onnx.ModelProto:
-    """Return the network in its inference form, with every BatchNormalization as a node of its own."""
+    """Return the network in its inference form, with every BatchNormalization as a node."""
     writer = GraphWriter()
     x = writer.chain("stem", net.stem, "image")
     x = writer.chain("depthwise", net.depthwise, x)
@@ -199,7 +199,7 @@ def run_onnx(path: Path, images: Images) -> Images:
 
 
 def correct(logits: Images, labels: Labels) -> str:
-    """Return how many of the labels the logits get right, as `right/all (percent)`."""
+    """Return the number of labels that the logits predict, as `right/all (percent)`."""
     right = int((logits.argmax(axis=1) == labels).sum())
     return f"{right}/{len(labels)} ({100 * right / len(labels):.2f} %)"
 

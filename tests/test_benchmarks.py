@@ -154,6 +154,4 @@ def test_workloads_are_the_same_every_time_and_a_wrong_result_is_seen(
     weight = changed.graph.initializer[0]
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(1.001), weight.name))
     onnx.save(changed, tmp_path / "changed.onnx")
-    assert (
-        module.wrong(files[0], tmp_path / "changed.onnx") == f"{changed.graph.node[0].name} is not what float64 gives"
-    )
+    assert module.wrong(files[0], tmp_path / "changed.onnx") == f"{changed.graph.node[0].name} differs from float64"
