@@ -64,7 +64,8 @@ def import_dtype(number: int) -> DType:
 
 def export_dtype(dtype: DType) -> int:
     """Return the ONNX number of an element type."""
-    return TO_ONNX[dtype] if dtype in TO_ONNX else int(dtype.name.removeprefix("onnx"))
+    number = TO_ONNX.get(dtype)
+    return int(dtype.name.removeprefix("onnx")) if number is None else number
 
 
 def import_type(proto: TypeProto) -> Type:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from .protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -70,19 +71,23 @@ def all_tensors(model: ModelProto, *, any_kind: bool = False) -> Iterator[Tensor
 
     With `any_kind` also yield tensors in attributes whose kind says that they have none.
     """
+    return chain.from_iterable(_tensor_lists(model, any_kind=any_kind))
+
+
+def _tensor_lists(model: ModelProto, *, any_kind: bool) -> Iterator[Iterable[TensorProto]]:
     found: list[AttributeProto] = []
     for part, attributes in _parts(model, any_kind=any_kind):
         found.extend(attributes)
         if isinstance(part, GraphProto):
-            yield from part.initializer
+            yield part.initializer
             for sparse in part.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
+                yield (sparse.values, sparse.indices)
     for attribute in found:
         if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
+            yield (attribute.t,)
+        yield attribute.tensors
         for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
+            yield (sparse.values, sparse.indices)
 
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:

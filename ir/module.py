@@ -74,9 +74,9 @@ class Module:
         """Return the names of all values and graph outputs, in any graph, and the empty name. O(nodes)."""
         names = {""}
         for graph in self.graphs():
-            names.update(value.name for value in graph.inputs)
+            names.update([value.name for value in graph.inputs])
             names.update(graph.output_names)
-        names.update(value.name for node in self.walk() for value in node.outputs)
+            names.update([value.name for node in graph.nodes() for value in node.outputs])
         return names
 
     def fresh_name(self, hint: str) -> str:
@@ -91,7 +91,9 @@ class Module:
         The fresh name derives from the old one; where that is empty from `hint`, and at last from the operator.
         """
         if self._node_names is None:
-            self._node_counts = Counter(other.name for other in self.walk())
+            self._node_counts = Counter()
+            for graph in self.graphs():
+                self._node_counts.update([other.name for other in graph.nodes()])
             self._node_names = NamePool(["", *self._node_counts])
         if node.name and self._node_counts[node.name] == 1:
             return node.name

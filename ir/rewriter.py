@@ -7,9 +7,8 @@ lists the origins that nothing inherits. So every imported node is an origin of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal
 
 from .attributes import Attribute
 from .evaluate import ConstantEvaluator
@@ -69,6 +68,10 @@ def _merged(known: Shape, inferred: Shape) -> Shape:
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
+_no_reason: Callable[[str], bool] = frozenset[str]().__contains__
+"""Returns False, without a call of Python: rules decline at nearly every node, and traces are rare."""
+
+
 class _Rewriting:
     """The context of `Rewriter.rewriting`: no generator, since it is entered for every rule at every node."""
 
@@ -100,13 +103,14 @@ class Rewriter:
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
+        self.decline: Callable[[str], bool] = _no_reason if self.debug_counter.trace is None else self._keep_reason
+        """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
 
     def rewriting(self, node: Node | None) -> _Rewriting:
         """Give new nodes the origins of `node`, or none, within this context."""
         return _Rewriting(self, node)
 
-    def decline(self, reason: str) -> Literal[False]:
-        """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
+    def _keep_reason(self, reason: str) -> bool:
         self._reason = reason
         return False
 

@@ -96,6 +96,7 @@ class RuleDriver(Generic[C]):
         self._rules = rules
         self._any = rules.get(ANY, ())
         self._erase_dead = erase_dead
+        self._visits_all = bool(self._any) or erase_dead or before_node is not None
         self._before_node = before_node
         self._before_round = before_round
         self._counter = rewriter.debug_counter
@@ -126,7 +127,7 @@ class RuleDriver(Generic[C]):
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
         changed, rewriter, before_node = False, self.rewriter, self._before_node
         for node in nodes:
-            if node.graph is not None and (node.op != "constant" or "constant" in self._rules):
+            if node.graph is not None and (node.op in self._rules or (self._visits_all and node.op != "constant")):
                 if before_node is not None and rewriter.changed:
                     before_node(node)
                 changed |= self.visit(node)

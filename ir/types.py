@@ -193,10 +193,12 @@ def dtype_of(type_: Type) -> DType | None:
     return type_.dtype if isinstance(type_, TensorType) else None
 
 
-def has_unknown_dtype(type_: Type) -> bool:
-    """Return whether the elements are of a type of ONNX that irc does not know."""
-    dtype = dtype_of(type_)
-    return dtype is not None and dtype.kind == "unknown"
+def have_unknown_dtype(types: Iterable[Type]) -> bool:
+    """Return whether one of `types` is a tensor with an element type of ONNX that irc does not know."""
+    for type_ in types:
+        if isinstance(type_, TensorType) and type_.dtype is not None and type_.dtype.kind == "unknown":
+            return True
+    return False
 
 
 def shape_of(type_: Type) -> Shape:

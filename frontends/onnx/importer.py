@@ -26,7 +26,7 @@ from ...ir.ops.inference import unknown
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Tensor
-from ...ir.types import UNKNOWN, TensorType, Type, has_unknown_dtype
+from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
@@ -237,11 +237,10 @@ class _Importer:
         opset: int,
     ) -> str | None:
         """Return the in-house operator of a node of the default domain, None if it stays foreign."""
-        if is_newer(opset) or any([value is not None and has_unknown_dtype(value.type) for value in inputs]):
+        names, types = zip(*outputs, strict=True) if outputs else ((), ())
+        if is_newer(opset) or have_unknown_dtype([*types, *[value.type for value in inputs if value is not None]]):
             return None
-        if any([has_unknown_dtype(type_) for _, type_ in outputs]):
-            return None
-        view = NodeView(opset, attrs, inputs, tuple([name for name, _ in outputs]))
+        view = NodeView(opset, attrs, inputs, names)
         op, refusal = lower("", op_type, view)
         if refusal is not None:
             self.module.provenance.refusals[self.module.next_origin - 1] = refusal

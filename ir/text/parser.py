@@ -39,7 +39,7 @@ from ..ops import BY_ONNX_NAME, OPS
 from ..ops.row import OpInfo, invalid_attribute
 from ..rewriter import infer_types
 from ..tensor import Tensor
-from ..types import UNKNOWN, Type, has_unknown_dtype
+from ..types import UNKNOWN, Type, have_unknown_dtype
 from .attribute_parser import AttributeParser
 from .lexer import Mark, nearest
 from .printer import DEFAULT_OPSETS
@@ -236,8 +236,8 @@ class _Parser(AttributeParser):
 
     def check_dtypes(self, node: Node, info: OpInfo, at: Mark) -> None:
         """Reject an in-house operator on elements of a type that irc does not know."""
-        values = [*node.outputs, *(value for value in node.inputs if value is not None)]
-        if info.inputs[1] and any(has_unknown_dtype(value.type) for value in values):
+        types = [value.type for value in (*node.outputs, *node.inputs) if value is not None]
+        if info.inputs[1] and have_unknown_dtype(types):
             self.fail("known element types", at)
 
     def defined_names(self) -> list[str]:
