@@ -1,4 +1,4 @@
-"""The passes, and what composes and observes them. Names are imported when they are first used."""
+"""Passes, pipelines and instruments. Names are imported when they are first used."""
 
 from __future__ import annotations
 

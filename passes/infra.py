@@ -71,7 +71,7 @@ class Pass:
         A module marked untouchable stays as it is, and a warning says why.
         """
         ctx = ctx or PassContext()
-        if not self.prepares:
+        if not self.prepares:  # before the first pass that may fold or move an affine
             collect_sources(module)
         if module.untouchable:
             note = f"{module.untouchable}; passes leave the model unchanged"

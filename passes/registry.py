@@ -40,7 +40,7 @@ def lookup(name: str) -> type[Pass]:
 
 
 def parse_pipeline(spec: str) -> Sequential:
-    """Parse a pipeline such as `A,B{x=1},default`; `default` means the default pipeline, `none` no pass.
+    """Parse a pipeline like `A,B{x=1},default`; `default` means the default pipeline, `none` no pass.
 
     Raises UsageError where the text cannot be parsed, or names an unknown pass or option.
     """

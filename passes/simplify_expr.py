@@ -1,4 +1,4 @@
-"""SimplifyExpr: algebraic clean-up, to a fixpoint. The rewrites stand in the folder `simplify`."""
+"""SimplifyExpr: algebraic simplification to a fixpoint. The folder `simplify` holds the rules."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from .simplify.rule_set import CLEAN_UP, RULES
 class SimplifyExpr(Pass):
     """Rewrite expressions into fewer operators that compute the same.
 
-    1. What does nothing goes: `identity`, a `cast` to the type that x has, `multiply` by ones, `add` of zeros and the
-       like, `power` of one, and a `transpose`, reshape, slice, pad, resize, tile, expand, concatenation, split or sum
-       that leaves x as it is, where x may stand in the interface in their place and its shape stays, rank included.
-    2. `x * 0` and `x - x` become 0 for integers, never for floats.
-    3. Two casts become one where the type between holds every value; two bounds in a row (`clip`, `nn.relu`) become
-       one, unless one is the wrong way round; two transposes become one, or none; two reshapes (also flatten, squeeze
-       and unsqueeze) become one, where the target can be said without the shape between.
+    1. Operators that leave x as it is are removed: `identity`, a `cast` to the type of x, `multiply` by ones, `add` of
+       zeros and the like, `power` of one, and a `transpose`, reshape, slice, pad, resize, tile, expand, concatenation,
+       split or sum without effect. x has to keep its shape, rank included, and be allowed in their place in the
+       interface.
+    2. `x * 0` and `x - x` become 0 for integers, never for floats, where x may be infinite or NaN.
+    3. Two casts become one if the type between holds every value. Two bounds in a row (`clip`, `nn.relu`) become one,
+       unless the lower bound of one is above its upper bound. Two transposes become one, or none. Two reshapes (also
+       flatten, squeeze and unsqueeze) become one if the target can be written without the shape between.
     4. Two additions of constants in a row, and two multiplications, become one: the first must have no other reader,
        the result must be finite in the data's dtype, and the constants must not cancel (additions) or leave the normal
        range (multiplications). Integers wrap. The constant may grow to 64 KiB, or to the sum of the two.
-    5. Transposes move through elementwise operators, concatenations, pads and reductions where fewer of them are left.
-    6. A constant pad of zeros goes into the pads of the convolution or average pool that alone reads it, one of -inf,
-       or of 0 around what is not negative, into those of a max pool.
-    7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` where both operands have rank 2 and b is a constant per
-       column. A bias of zeros that is computed at run time goes.
-    8. `where` and `if` of a constant become what they choose.
-    9. An extent that is static is a constant, also where others of the same shape are not; the target of a reshape
-       that is put together from extents of x and constants becomes a constant.
-    10. An operator of the op table whose results nobody reads goes.
+    5. Transposes move through elementwise operators, concatenations, pads and reductions if fewer of them remain.
+    6. A constant pad of zeros moves into the pads of the convolution or average pool that is its only reader. A pad of
+       -inf, or of 0 on data that are not negative, moves into the pads of a max pool.
+    7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` if both operands of the product have rank 2 and b is a
+       constant per column. A bias of zeros that is computed at run time is removed.
+    8. `where` and `if` with a constant condition become the chosen operand or branch.
+    9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The target of a reshape
+       that is built from extents of x and constants becomes a constant.
+    10. An operator of the op table whose results are never read is removed.
     """
 
     name: ClassVar[str] = "SimplifyExpr"
@@ -53,7 +54,7 @@ class SimplifyExpr(Pass):
 def simplifier(
     rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules[ShapeEvaluator]
 ) -> RuleDriver[ShapeEvaluator]:
-    """Return a driver of `rules` that completes types on the way and erases what nobody reads."""
+    """Return a driver of `rules` that infers missing types and erases operators that nothing reads."""
     return RuleDriver(
         rewriter,
         rules,
@@ -65,9 +66,9 @@ def simplifier(
 
 
 def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> None:
-    """Apply the rules that remove what stands in the way of a fold.
+    """Apply the rules that remove obstacles to folds.
 
-    `evaluator` forgets what was no constant before, as it may be one now.
+    `evaluator` forgets which values were not constant, because they may be constant now.
     """
     simplifier(rewriter, ShapeEvaluator(), CLEAN_UP).to_fixpoint(graph)
     evaluator.forget_unknown()

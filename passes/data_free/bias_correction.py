@@ -66,6 +66,8 @@ class BiasCorrection(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         params = Parameters(module.constants)
+        # Once, before any bias changes: the corrections restore these means in the quantized model, layer by layer, so
+        # that the E[x] of a later layer is the same with and without the corrections before it.
         moments = propagate(module)
         corrector = _Corrector(Rewriter(module), params)
         applied = LayerEdits(str(self))
@@ -134,7 +136,7 @@ class _Corrector:
         statistics = statistic_refs(self.rewriter.module)
         known = statistics.get(change.value)
         self.committer.commit(Plan([change]), change.node, change.node)
-        if known is not None:
+        if known is not None:  # whatever the commit made of it: with quantized weights the mean is the old one
             statistics[change.value] = known
         return True
 

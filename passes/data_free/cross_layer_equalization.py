@@ -4,7 +4,7 @@ After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any diagonal S > 0. The S that gives both
 weights the same range in every channel i is s_i = r1_i / sqrt(r1_i r2_i), where r is max |W| over a channel.
 
-The paper has a Relu between two convolutions. Here, any operator may stand there that the scale passes in the table
+The paper has a Relu between two convolutions. Here any operator is allowed that a scale passes by the rules in
 `passes.affine.table`. A probe tells which layers are reached and where each channel goes: it is a plan for a scale that
 differs in every channel and so names it.
 """
@@ -139,6 +139,7 @@ class _Equalizer:
         done.add(middle)
         first_scale = np.ones(len(order))
         first_scale[order] = scale
+        # Each write plans anew, so the second reads the weights as the first leaves them.
         moved = self.write(probed, first_scale)
         return self.write(second, second_scale) or moved
 

@@ -97,6 +97,8 @@ class Linear:
             mask[tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))] = True
             weight = self.weight * mask
             kinds = prod(strides)
+            # apply() takes the mean over all kinds, to which the taps of the others add 0 here. The variance of
+            # alpha * x takes alpha^2, of which apply() has one factor.
             found.append((self.apply(weight, vector) * kinds, self.apply(weight**2, variance) * kinds * float(slope)))
         return found
 

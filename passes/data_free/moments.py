@@ -241,6 +241,7 @@ class _Propagator:
         if _contributors(first) & _contributors(second):
             unknown = np.full_like(low, np.nan)
             return Moments(x.axis, unknown, unknown, low, high)
+        # For independent x and y: E[x^2 y^2] - E[x]^2 E[y]^2, with E[x^2] = std^2 + mean^2.
         std = np.sqrt(x.std**2 * y.std**2 + x.std**2 * y.mean**2 + y.std**2 * x.mean**2)
         return self.bounded(Moments(x.axis, x.mean * y.mean, std, low, high))
 
@@ -255,9 +256,7 @@ class _Propagator:
         return found
 
     def function_of(self, value: Value, root: Value) -> Function | None:
-        """Return the function from each element of `root` to that of `value`, for arrays [C, n]; None where there is
-        none.
-        """
+        """Return the function that maps elements of `root` to those of `value`, on arrays [C, n], None without one."""
         functions: list[Function] = []
         while value is not root:
             source = self.element(value)
@@ -344,6 +343,7 @@ class _Propagator:
             return None
         phases = linear.phases(data.mean, data.std**2)
         parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]
+        # Over all positions: the variance is the mean of the variances plus the variance of the means.
         mean = np.mean([part.mean for part in parts], axis=0)
         spread = np.mean([part.std**2 + (part.mean - mean) ** 2 for part in parts], axis=0)
         low, high = np.min([part.low for part in parts], axis=0), np.max([part.high for part in parts], axis=0)
