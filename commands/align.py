@@ -21,7 +21,7 @@ from .options import (
 )
 
 WIDE = 200
-"""Columns of a table that does not go to a terminal."""
+"""Columns of the table where the output is not a terminal."""
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -33,8 +33,10 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains.",
     )
     command.add_argument("first", metavar="A", help=ONNX)
-    command.add_argument("second", metavar="B", help="an ONNX file, such as irc compile wrote of A")
-    command.add_argument("--map", metavar="MAP.json", help="the fold map of B, for tensors of A that B lacks")
+    command.add_argument("second", metavar="B", help="an ONNX file, for example the output of irc compile for A")
+    command.add_argument(
+        "--map", metavar="MAP.json", help="the fold map of B, to compare tensors of A that B does not compute"
+    )
     add_inputs(command)
     command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")

@@ -1,4 +1,4 @@
-"""`irc bisect`: find the rule application that makes a compile wrong."""
+"""`irc bisect`: find the rule application that makes the compiled model wrong."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--command",
         dest="judge",
         metavar="COMMAND",
-        help="a command that fails if the compiled model, which stands for {}, is wrong",
+        help="a shell command that fails if a compiled model is wrong; {} is replaced by the path of the model",
     )
-    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that reproduce it")
+    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that reproduce the fault")
     add_inputs(command)
     command.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find the application of a rule, and print it."""
+    """Find the first wrong application of a rule and print it."""
     from pathlib import Path
 
     from ..backends.compiler import read
@@ -45,13 +45,13 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.inputs import read_inputs
 
     if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
-        raise UsageError("--command needs {} for the model, and cannot be combined with --inputs and -o")
+        raise UsageError("--command needs {} in place of the model, and cannot be combined with --inputs or -o")
     if options.model == "-":
         raise UsageError("bisect needs a file, not standard input: it reads the model again for each compile")
     pipeline = parse_pipeline(options.passes)
     changing = next((pass_ for pass_ in pipeline.passes if not pass_.preserves), None)
     if changing is not None and options.judge is None:
-        raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or judge by --command")
+        raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or give a --command")
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
     limits = limits_of(options)

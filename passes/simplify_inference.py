@@ -44,7 +44,7 @@ class SimplifyInference(Pass):
 
 
 Numbers = Mapping[Node, "tuple[Array, Array] | Refusal"]
-"""The scale and the shift of every BatchNormalization, or the reason for which its parameters make no affine."""
+"""The scale and shift of every BatchNormalization, or the reason why it has none."""
 
 
 @rule(affine="merges")
@@ -57,6 +57,7 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     data, *params = node.inputs
     hint, type_ = node.output.name, node.output.type
     affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
+    # With its source, the node is written as the same BatchNormalization where no pass changes the pair.
     affine.source = node.source
     for value, array in zip(affine.outputs, found, strict=True):
         rewriter.module.constants.remember(value, array)
@@ -80,21 +81,21 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
     for many.
     """
     found: dict[Node, tuple[Array, Array] | Refusal] = {}
-    alike: dict[int, list[tuple[Node, list[Array]]]] = {}
+    by_channels: dict[int, list[tuple[Node, list[Array]]]] = {}
     for node in nodes:
         try:
             vectors = parameters(node, evaluator)
         except Refused as refused:
             found[node] = refused.refusal
         else:
-            alike.setdefault(vectors[0].size, []).append((node, vectors))
-    for group in alike.values():
+            by_channels.setdefault(vectors[0].size, []).append((node, vectors))
+    for group in by_channels.values():
         found.update(_computed(group))
     return found
 
 
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
-    """Return gamma, beta, mean and variance, as vectors of one length."""
+    """Return gamma, beta, mean and variance as vectors of one length. Raises Refused where they are not."""
     arrays = []
     for value in node.inputs[1:]:
         if made_of_little(value):

@@ -1,6 +1,6 @@
 """Bisection of a compile: the first application of a rule after which the model is wrong.
 
-LLVM's opt-bisect-limit works alike.
+It works as LLVM's -opt-bisect-limit does.
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ from .numeric_verify import VerifyNumerics
 
 Load = Callable[[], Module]
 Judge = Callable[[ModelProto, Path], str | None]
-"""Describes the fault of a model whose external data is in the folder, None if nothing is."""
+"""Takes a model and the folder of its external data. Returns a description of its fault, None if it has none."""
 
 NO_COMMAND = (126, 127)
-"""Exit status of a shell if a command cannot be executed, or does not exist: that says nothing of a model."""
+"""Exit status of a shell if a command cannot be executed or does not exist, which is no verdict on a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """The first step of a pipeline after which a model is wrong.
 
-    It is application number `step` of `steps`, of `rule` at `where`, in a pass. `rule` and `where` are empty if the
-    pass does not count its steps, and the pass is empty if the source is wrong.
+    `rule` and `where` are empty if the pass does not count its steps, and `pass_` too if the source model is wrong.
     """
 
     pass_: str
     rule: str
     where: str
+    """Label of the node at which the rule was applied."""
+
     step: int
+    """Number of the application, from 1."""
+
     steps: int
+    """Applications in the whole pipeline."""
+
     wrong: str
     """Description of the fault."""
 
@@ -53,7 +58,7 @@ class Culprit:
 
 
 class _StepCounts:
-    """An instrument that notes after each pass how many steps were taken so far."""
+    """An instrument that records the number of steps taken so far after each pass."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -62,7 +67,7 @@ class _StepCounts:
         """Do nothing."""
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Note the number of steps."""
+        """Record the number of steps."""
         self.counts.append(module.debug_counter.count)
 
 
@@ -83,9 +88,9 @@ def judge_numerically(verify: VerifyNumerics, source: Module) -> Judge:
 
 
 def judge_by_command(command: str) -> Judge:
-    """Return a judge that runs a shell command, which fails for a wrong model. The model's path replaces `{}`.
+    """Return a judge that runs a shell command, with the path of the model in place of `{}`.
 
-    The judge raises UsageError if the shell cannot run the command.
+    A model is wrong if the command fails. The judge raises UsageError if the shell cannot run the command.
     """
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
@@ -105,9 +110,8 @@ def bisect(
 ) -> Culprit | None:
     """Return the first step after which `judge` finds a fault, None if it finds none after the whole pipeline.
 
-    `load` reads the model for each of the O(log passes + log steps) tries. The order of steps does not depend on the
-    limit, so that a fault begins at one of them. If the model goes wrong several times, one of these is found.
-    `advance` is called with the verdict of every try.
+    `load` reads the model for each of the O(log passes + log steps) tries. If the model goes from right to wrong at
+    several steps, one of these is found. `advance` is called with the verdict of every try.
     """
 
     def wrong_after(passes: int, limit: int | None = None, counts: _StepCounts | None = None) -> str | None:
@@ -124,6 +128,8 @@ def bisect(
     total = steps.counts[-1] if steps.counts else 0
     if wrong_after(0) is not None:
         return Culprit("", "", "", 0, total, "the source model is wrong already")
+    # Passes first, then the steps of one pass: the order of steps does not depend on the limit, so step n is the same
+    # in every try.
     low, high, wrong = _first_wrong(0, len(pipeline.passes), wrong, wrong_after)
     culprit = str(pipeline.passes[high - 1])
     before = steps.counts[low - 1] if low else 0
@@ -136,7 +142,7 @@ def bisect(
 
 
 def _first_wrong(low: int, high: int, wrong: str, wrong_after: Callable[[int], str | None]) -> tuple[int, int, str]:
-    """Bisect between `low`, which is right, and `high`, which is `wrong`, down to neighbours."""
+    """Bisect between `low`, where the model is right, and `high`, where it is `wrong`, until they are adjacent."""
     while high - low > 1:
         middle = (low + high) // 2
         found = wrong_after(middle)

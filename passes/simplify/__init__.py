@@ -1,1 +1,1 @@
-"""The rewrites of SimplifyExpr, grouped by what they are about; `table` has them all."""
+"""The rules of SimplifyExpr, one module a subject; `rule_set` has the table of all of them."""

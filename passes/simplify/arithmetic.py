@@ -1,4 +1,4 @@
-"""Neutral elements, constants in a row, and sums of products."""
+"""Rules for arithmetic: neutral constants, successive constants, and MatMul followed by Add."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ from .rules import (
 @rule(affine="merges")
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
-    step = find_affine(node, evaluator)
-    if step is None or len(step.nodes) > 1 or not (step.scale == 1).all() or step.shift.any():
-        return rewriter.decline("it is no product with ones and no sum with zeros")
-    if step.data.type != step.result.type:
-        return rewriter.decline("its result has another type than its data")
-    return rewriter.forward(step.result, step.data)
+    affine = find_affine(node, evaluator)
+    if affine is None or len(affine.nodes) > 1 or not (affine.scale == 1).all() or affine.shift.any():
+        return rewriter.decline("it neither multiplies by ones nor adds zeros")
+    if affine.data.type != affine.result.type:
+        return rewriter.decline("its result differs from its data in shape or type")
+    # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 + 0.0 is 0.0.
+    return rewriter.forward(affine.result, affine.data)
 
 
 @rule(affine="merges")
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is no float or the constant varies along several axes"""
-    link = _link(node, evaluator)
-    if link is None or (link.left and node.op not in ("add", "multiply")):
-        return rewriter.decline("no operand, or the one on the wrong side, is a constant")
+    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along several axes"""
+    operands = _operands(node, evaluator)
+    # 0 - x and 1 / x are not x.
+    if operands is None or (operands.constant_first and node.op not in ("add", "multiply")):
+        return rewriter.decline("no operand is a constant, or the constant is the first operand of Sub or Div")
     neutral = 1 if node.op in ("multiply", "divide") else 0
-    if (link.constant != neutral).any() or not keeps_shape(link.data, link.constant):
-        return rewriter.decline("its constant is not neutral, or changes the shape")
-    return rewriter.forward(node.output, link.data)
+    if (operands.constant != neutral).any() or not keeps_shape(operands.data, operands.constant):
+        return rewriter.decline("its constant is not neutral, or broadcasting changes the shape")
+    return rewriter.forward(node.output, operands.data)
 
 
 @rule(affine="merges")
@@ -55,7 +57,8 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     """power(x, 1) -> x"""
     data, exponent = data_of(node), evaluator.array(node.inputs[1])
     if exponent is None or exponent.dtype.kind == "O" or (exponent != 1).any() or not keeps_shape(data, exponent):
-        return rewriter.decline("its exponent is no constant of ones, or changes the shape")
+        return rewriter.decline("its exponent is not a constant of ones, or broadcasting changes the shape")
+    # The result of Pow has the type of the base, and pow(x, 1) is x for NaN and the infinities too.
     return rewriter.forward(node.output, data)
 
 
@@ -63,11 +66,12 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """multiply(x, 0) -> 0, subtract(x, x) -> 0, for integers of static shape"""
     dtype, shape = dtype_of(node.output.type), shape_of(node.output.type)
+    # Not for floats: NaN * 0 and inf - inf are NaN.
     if dtype is None or dtype.kind not in ("int", "uint") or dtype.bits < 8 or shape is None:
-        return rewriter.decline("its result is no integer of known rank")
+        return rewriter.decline("its result is not an integer tensor of known rank")
     dims = [dim for dim in shape if isinstance(dim, int)]
     if len(dims) != len(shape) or element_count(dims) * dtype.bits > 8 * MAX_BYTES:
-        return rewriter.decline("its shape is not static, or too large")
+        return rewriter.decline("its shape is not static, or the result is too large")
     if node.op == "subtract":
         zero = node.inputs[0] is node.inputs[1]
     else:
@@ -81,22 +85,22 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
     outer = find_affine(node, evaluator)
     if outer is None or len(outer.nodes) > 1:
-        return rewriter.decline("it is no affine of one operator")
+        return rewriter.decline("it is not one Add, Sub, Mul or Div of a constant per channel")
     producer = outer.data.node
     if producer is None or not only_reader(outer.data, node):
-        return rewriter.decline("its data is read elsewhere or is an input")
+        return rewriter.decline("its data has other readers, or is an input or a constant")
     if {_GROUP.get(producer.op), _GROUP.get(node.op)} == {"add", "multiply"}:
-        return rewriter.decline("one of the two adds and the other multiplies")
+        return rewriter.decline("one of the two operators adds and the other multiplies")
     inner = find_affine(producer, evaluator)
     dtype = dtype_of(outer.result.type)
     if inner is None or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
-        return rewriter.decline("the operator before it is no affine of one operator")
+        return rewriter.decline("the operator before it is not one Add, Sub, Mul or Div of a constant per channel")
     axis = inner.axis if outer.axis is None else outer.axis
     if (inner.axis is not None and inner.axis != axis) or inner.data.type != outer.result.type:
-        return rewriter.decline("the two vary along different axes, or change the type")
+        return rewriter.decline("the two constants vary along different axes, or an operator changes the type")
     merged = _merged(inner, outer, dtype)
     if merged is None:
-        return rewriter.decline("the constants cancel, are not finite or leave the normal range")
+        return rewriter.decline("the merged constant cancels, is not finite or leaves the normal range")
     op, constant = merged
     attrs = {} if axis is None else {"axis": axis}
     payload = ArrayTensor(constant)
@@ -110,7 +114,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _merged(inner: AffineOp, outer: AffineOp, dtype: DType) -> tuple[str, Array] | None:
-    """The operator and constant that stand for two shifts or two scales in a row, None where they may not merge."""
+    """Return one operator and its constant for two successive shifts or scales, None where they may not merge."""
     if (inner.scale == 1).all() and (outer.scale == 1).all():
         total = _total("add", inner.shift, outer.shift, dtype)
         return None if total is None else ("add", total)
@@ -121,7 +125,13 @@ def _merged(inner: AffineOp, outer: AffineOp, dtype: DType) -> tuple[str, Array]
 
 
 def _total(op: str, a: Array, b: Array, dtype: DType) -> Array | None:
-    """The sum or product of two float64 constants, None where it cancels, is not finite, or leaves the normal range."""
+    """Return the sum or product of two float64 constants.
+
+    Return None where a sum cancels, a product leaves the normal range of `dtype`, or the result is not finite.
+    """
+    # The total is computed in float64 and rounded to `dtype` once, where the model rounds after each operator. So the
+    # result is as precise, but for three cases, which stay: (x + a) + b with b near -a rounds x on purpose; a product
+    # below the normal range has lost bits; and an infinite total is wrong where x * a * b is finite.
     with np.errstate(all="ignore"):
         if op == "add":
             total = np.asarray(a + b)
@@ -137,18 +147,19 @@ def _finite(array: Array, dtype: DType) -> bool:
 
 
 @record
-class _Link:
-    """An arithmetic operator on `data` and a `constant`, which stands on the `left` or not."""
+class _Operands:
+    """The two operands of an arithmetic operator, one of which is a constant."""
 
     data: Value
     constant: Array
-    left: bool
+    constant_first: bool
 
 
-def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
-    """The operands of `node` where exactly one is a constant, in the form in which numpy broadcasts it.
+def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands | None:
+    """Return the operands of `node`, the constant in the shape in which numpy broadcasts it.
 
-    Halves of a BatchNormalization are none, nor is the bias of a layer, which may become part of it.
+    Return None unless exactly one operand is a constant. Return None too for a lowered BatchNormalization, which is
+    written as one operator while both of its halves stay, and for the bias of a layer, which may become its operand.
     """
     sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(sides) != 1 or node.opset < 7:
@@ -173,30 +184,32 @@ def _link(node: Node, evaluator: ConstantEvaluator) -> _Link | None:
         ):
             return None
         constant = align(constant, axis, len(shape))
-    return _Link(data, constant, sides[0] == 0)
+    return _Operands(data, constant, constant_first=sides[0] == 0)
 
 
 @rule(affine="merges")
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
-    outer = _link(node, evaluator)
+    outer = _operands(node, evaluator)
     producer = None if outer is None else outer.data.node
     dtype = dtype_of(node.output.type)
     if outer is None or producer is None or dtype is None or not only_reader(outer.data, node):
-        return rewriter.decline("it has no constant operand, or its data is read elsewhere")
-    inner = _link(producer, evaluator) if producer.op in _GROUP else None
+        return rewriter.decline("it has no constant operand, or its data has other readers")
+    inner = _operands(producer, evaluator) if producer.op in _GROUP else None
     if inner is None or _GROUP[producer.op] != _GROUP[node.op] or not keeps_shape(inner.data, inner.constant):
-        return rewriter.decline("the operator before it does not regroup with it")
-    if not keeps_shape(inner.data, outer.constant) or (inner.left and producer.op in ("subtract", "divide")):
-        return rewriter.decline("a constant changes the shape, or is divided or subtracted from")
-    if outer.left and node.op in ("subtract", "divide"):
-        return rewriter.decline("it is a constant that is divided or subtracted from")
+        return rewriter.decline(
+            "the operator before it is not of the same group: Add and Sub, or Mul and Div, of a constant"
+        )
+    if not keeps_shape(inner.data, outer.constant) or (inner.constant_first and producer.op in ("subtract", "divide")):
+        return rewriter.decline("a constant changes the shape, or is the first operand of Sub or Div")
+    if outer.constant_first and node.op in ("subtract", "divide"):
+        return rewriter.decline("its constant is the first operand of Sub or Div")
     op = _GROUP[node.op]
     total = (
         _integers(producer, inner, node, outer) if not dtype.is_float else _floats(producer, inner, node, outer, dtype)
     )
     if total is None or total.nbytes > max(MAX_BYTES, inner.constant.nbytes + outer.constant.nbytes):
-        return rewriter.decline("the constants cancel, are not finite or would grow")
+        return rewriter.decline("the merged constant cancels, is not finite, leaves the normal range or is too large")
     hint = f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
     parameter = rewriter.constant(ArrayTensor(total), before=node, hint=hint)
     result = rewriter.make(
@@ -207,52 +220,55 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
+"""The operator that computes each of these, once its constant is negated or inverted."""
 
 
-def _integers(first: Node, inner: _Link, second: Node, outer: _Link) -> Array | None:
-    """The sum or product, which wraps as the operators do; a quotient of integers is not regrouped."""
+def _integers(first: Node, inner: _Operands, second: Node, outer: _Operands) -> Array | None:
+    """Return the sum or product of two integer constants, None where they may not merge."""
+    # Sums and products are exact modulo 2**n, in numpy as in the operators. Div rounds: (x * 3) / 3 is not x * (3 / 3).
     if "divide" in (first.op, second.op) or inner.constant.dtype.kind not in "iu":
         return None
     with np.errstate(all="ignore"):
         a, b = (
-            np.negative(link.constant) if node.op == "subtract" else link.constant
-            for node, link in ((first, inner), (second, outer))
+            np.negative(operands.constant) if node.op == "subtract" else operands.constant
+            for node, operands in ((first, inner), (second, outer))
         )
         return np.asarray(a * b if _GROUP[first.op] == "multiply" else a + b, inner.constant.dtype)
 
 
-def _floats(first: Node, inner: _Link, second: Node, outer: _Link, dtype: DType) -> Array | None:
-    """The sum or product in float64, None where it may not be merged."""
-    wide = []
-    for node, link in ((first, inner), (second, outer)):
-        constant = to_float64(link.constant)
+def _floats(first: Node, inner: _Operands, second: Node, outer: _Operands, dtype: DType) -> Array | None:
+    """Return the sum or product of two floating constants in float64, None where they may not merge."""
+    constants = []
+    for node, operands in ((first, inner), (second, outer)):
+        constant = to_float64(operands.constant)
         if node.op == "divide":
             if not constant.all():
                 return None
             constant = 1 / constant
-        wide.append(-constant if node.op == "subtract" else constant)
-    return _total(_GROUP[first.op], wide[0], wide[1], dtype)
+        constants.append(-constant if node.op == "subtract" else constant)
+    return _total(_GROUP[first.op], constants[0], constants[1], dtype)
 
 
 @rule(affine="merges")
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b)"""
-    step = find_affine(node, evaluator)
-    if step is None or len(step.nodes) > 1 or step.axis != 1 or not (step.scale == 1).all():
-        return rewriter.decline("it adds no constant per column")
-    matmul = step.data.node
-    if matmul is None or matmul.op != "matmul" or not only_reader(step.data, node):
-        return rewriter.decline("its data is no MatMul that it alone reads")
+    affine = find_affine(node, evaluator)
+    if affine is None or len(affine.nodes) > 1 or affine.axis != 1 or not (affine.scale == 1).all():
+        return rewriter.decline("it does not add one constant per column")
+    matmul = affine.data.node
+    if matmul is None or matmul.op != "matmul" or not only_reader(affine.data, node):
+        return rewriter.decline("its data is not the result of a MatMul without other readers")
     ranks = [None if value is None else shape_of(value.type) for value in matmul.inputs]
     dtype = dtype_of(node.output.type)
+    # Gemm broadcasts its bias from opset 7 on, and takes bfloat16 from opset 13 on.
     if any(shape is None or len(shape) != 2 for shape in ranks) or node.opset < (13 if str(dtype) == "bf16" else 7):
-        return rewriter.decline("an operand is no matrix, or the opset is too old")
+        return rewriter.decline("an operand of the MatMul is not a matrix, or Gemm of this opset cannot add the bias")
     if dtype is None or not dtype.is_float:
-        return rewriter.decline("its elements are no floats")
-    bias = step.parameter
+        return rewriter.decline("its elements are not floats")
+    bias = affine.parameter
     assert bias is not None
-    if (shape := shape_of(bias.type)) is None or len(shape) != 1 or (step.shift != evaluator.array(bias)).any():
-        bias = rewriter.constant(ArrayTensor(step.shift), before=node, hint=f"{node.output.name}.bias")
+    if (shape := shape_of(bias.type)) is None or len(shape) != 1 or (affine.shift != evaluator.array(bias)).any():
+        bias = rewriter.constant(ArrayTensor(affine.shift), before=node, hint=f"{node.output.name}.bias")
     dense = rewriter.make(
         "nn.dense", [*matmul.inputs, bias], before=node, hint=node.output.name, name=matmul.name or node.name
     )
@@ -263,11 +279,11 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 @rule(affine="obstructs")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """conv(x, w, 0) -> conv(x, w), where the zeros are computed: exporters make them of the weight's shape"""
+    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as exporters write it"""
     bias = node.input(2)
     array = evaluator.array(bias)
     if bias is None or array is None or bias.node is None or bias.node.op == "constant" or array.any():
-        return rewriter.decline("its bias is not computed, or not zero")
+        return rewriter.decline("it has no bias of zeros that a constant expression computes")
     rewriter.set_inputs(node, node.inputs[:2])
     return True
 
@@ -283,13 +299,14 @@ def where_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     """where(true, x, y) -> x, where(false, x, y) -> y, of unchanged shape"""
     condition = evaluator.array(node.inputs[0])
     if condition is None or condition.size == 0 or (condition != condition.ravel()[0]).any():
-        return rewriter.decline("its condition is no constant, or not the same everywhere")
-    taken, other = node.inputs[1:] if condition.ravel()[0] else reversed(node.inputs[1:])
-    assert taken is not None and other is not None
-    shape = shape_of(taken.type)
+        return rewriter.decline("its condition is not a constant, or has both true and false elements")
+    chosen, other = node.inputs[1:] if condition.ravel()[0] else reversed(node.inputs[1:])
+    assert chosen is not None and other is not None
+    shape = shape_of(chosen.type)
+    # The shape of the result is broadcast from all three operands.
     if not broadcasts_into(shape_of(other.type), shape) or not broadcasts_into(condition.shape, shape):
-        return rewriter.decline("the other operands stretch the shape")
-    return rewriter.forward(node.output, taken)
+        return rewriter.decline("broadcasting the other operands may change the shape")
+    return rewriter.forward(node.output, chosen)
 
 
 RULES: Rules[ShapeEvaluator] = {

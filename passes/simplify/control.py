@@ -1,4 +1,4 @@
-"""Branches that are decided at compile time."""
+"""Rules for control flow: If nodes whose condition is a constant."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     condition = evaluator.array(node.input(0))
     branches = [_region(node, name) for name in ("then_branch", "else_branch")]
     if condition is None or condition.size != 1 or None in branches or len(node.inputs) != 1 or node.graph is None:
-        return rewriter.decline("its condition is no constant")
+        return rewriter.decline("its condition is not one constant element")
     taken = branches[0] if condition.ravel()[0] else branches[1]
     assert taken is not None
     results = taken.outputs
     if len(results) != len(node.outputs):
-        return rewriter.decline("its branch has another number of results")
+        return rewriter.decline("its branch and the If node have different numbers of outputs")
+    # A name in a branch may be that of a value of the outer graph.
     for inner in taken:
         for value in inner.outputs:
             value.name = rewriter.module.fresh_name(value.name) if value.name else ""
@@ -40,16 +41,18 @@ def _region(node: Node, name: str) -> Graph | None:
 
 
 def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> None:
-    """Let every reader of `old` read `new`, which takes over its name where it is computed in the same graph; where
-    the interface wants a value of its own there, an `identity` in front of `before` makes one.
+    """Replace every use of `old` by `new`.
+
+    `new` takes the name of `old` if both are computed in the same graph. An output of a graph may not be an input, a
+    constant or another output: then an `identity` before the node `before` computes it from `new`.
     """
     if not old.users:
         return
-    own = new.node is not None and old.node is not None and new.node.graph is old.node.graph
+    same_graph = new.node is not None and old.node is not None and new.node.graph is old.node.graph
     if not rewriter.forward(old, new):
         copy = rewriter.make("identity", [new], before=before, hint=old.name, type_=old.type)
         rewriter.replace(old, copy.output, take_name=True)
-    elif own and new.node is not None and new.node.op not in ("constant", "variable") and not new.is_returned:
+    elif same_graph and new.node is not None and new.node.op not in ("constant", "variable") and not new.is_returned:
         new.name = old.name
 
 

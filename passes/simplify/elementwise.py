@@ -1,4 +1,4 @@
-"""Identities, casts and bounds in a row."""
+"""Rules for elementwise operators: Identity, Dropout, and successive Casts or Clips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDER = {
     "bool": "u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64",
 }
 LOSSLESS = {source: frozenset(middles.split()) for source, middles in _WIDER.items()}
-"""The types that hold every value of a type."""
+"""For each type, the types that represent all of its values."""
 
 
 @rule(affine="untouched")
@@ -37,7 +37,7 @@ def drop_identity(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 @rule(affine="untouched")
 def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
-    """dropout(x) -> x, where nobody reads the mask"""
+    """dropout(x) -> x, where the mask is not read"""
     data = node.inputs[0]
     assert data is not None
     if any(value.users for value in node.outputs[1:]):
@@ -56,17 +56,17 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
 
 @rule(affine="untouched")
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """cast(cast(x: S) to M) to T -> cast(x) to T, where M holds every value of S"""
+    """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
     middle = data_of(node)
     producer = middle.node
     if producer is None or producer.op not in ("cast", "cast_like"):
-        return rewriter.decline("its data is no cast")
+        return rewriter.decline("its data is not the result of a Cast")
     data = data_of(producer)
     source, via, target = (dtype_of(value.type) for value in (data, middle, node.output))
     if source is None or via is None or target is None or via.name not in LOSSLESS.get(source.name, ()):
-        return rewriter.decline("the type between may not hold every value")
+        return rewriter.decline("the type between the two Casts may not represent every value")
     if not _casts_alike(source, via, target):
-        return rewriter.decline("the two casts differ from one for some values")
+        return rewriter.decline("one Cast would give other results for some values")
     if source is target:
         return rewriter.forward(node.output, data)
     rewriter.set_inputs(node, [data, *node.inputs[1:]])
@@ -74,11 +74,11 @@ def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 
 def _casts_alike(source: DType, via: DType, target: DType) -> bool:
-    """Whether equal numbers of two types become the same in the third: text shows the type, and a float out of an
-    integer's range is undefined where an integer wraps.
-    """
+    """Whether equal numbers of types `source` and `via` are the same number after a cast to `target`."""
+    # The text of a number depends on its type: 1 and 1.0.
     if target.kind == "string":
         return False
+    # Out of the range of `target`, an integer wraps and the result of a float is undefined.
     narrows = target.kind in ("int", "uint") and target is not source and target.name not in LOSSLESS[source.name]
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
@@ -89,22 +89,24 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     middle = data_of(node)
     producer = middle.node
     if producer is None or producer.op not in ("clip", "nn.relu"):
-        return rewriter.decline("its data is no Clip or Relu")
+        return rewriter.decline("its data is not the result of a Clip or Relu")
     if node.op == producer.op == "nn.relu":
         return rewriter.forward(node.output, middle)
     inner, outer = clip_bounds(producer, evaluator), clip_bounds(node, evaluator)
     dtype = dtype_of(node.output.type)
     if inner is None or outer is None or not inner.is_ordered or not outer.is_ordered or dtype is None:
-        return rewriter.decline("bounds are computed, or the wrong way round")
+        return rewriter.decline("a bound is not a constant, or min is larger than max")
     if dtype_of(data_of(producer).type) is not dtype:
-        return rewriter.decline("the types are unknown")
+        return rewriter.decline("the two operators differ in type, or the type is unknown")
+    # The outer Clip is monotone, so it maps the interval of the inner one onto the interval between its clipped ends.
     low, high = (_clipped(bound, outer) for bound in (inner.low, inner.high))
     low = outer.low if low is None else low
     high = outer.high if high is None else high
     if producer.op == "clip" and (low, high) == (inner.low, inner.high):
         return rewriter.forward(node.output, middle)
+    # Before opset 11 the bounds are attributes, which are floats.
     if not only_reader(middle, node) or (node.opset < 11 and not dtype.is_float):
-        return rewriter.decline("the inner bounds are read elsewhere, or integers in an old opset")
+        return rewriter.decline("the inner Clip or Relu has other readers, or Clip of this opset takes floats only")
     inputs: list[Value | None] = [data_of(producer)]
     attrs: dict[str, Attribute] = {}
     for name, bound in (("min", low), ("max", high)):

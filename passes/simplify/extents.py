@@ -1,4 +1,7 @@
-"""What is known of vectors of extents that are not constant as a whole: each element by itself."""
+"""Evaluation of shape vectors element by element, for vectors of which only some elements are constants.
+
+The result of Shape, and of the integer arithmetic on it, is an array of pieces: numbers, symbols and extents of values.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ from ...ir.tensor import Array
 from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
 
 _MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
-"""Operators that hand elements on unseen."""
+"""Operators that move elements and do not depend on their values."""
 
 _MAX_ELEMENTS = 64
-"""Longer vectors are no shapes."""
+"""Elements of the longest vector that is taken for a shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The extent of `value` along `axis`, whatever it is."""
+    """The extent of `value` along `axis`, where neither a number nor a symbol is known."""
 
     value: Value
     axis: int
 
 
 Piece = int | str | Extent | None
-"""One element of a shape: a number, a symbol of the model, the extent of some value, or unknown."""
+"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if unknown."""
 
 
 class ShapeEvaluator(ConstantEvaluator):
-    """A constant evaluator that also knows single elements of shapes."""
+    """A constant evaluator that also evaluates single elements of shapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +49,7 @@ class ShapeEvaluator(ConstantEvaluator):
         self._pieces = {}
 
     def pieces(self, value: Value | None) -> Array | None:
-        """The elements of an integer scalar or vector as an array of pieces; None where it is something else."""
+        """Return the pieces of an i32 or i64 scalar or vector, None where `value` is neither."""
         if value is None or not _may_be_shape(value):
             return None
         stack = [value]
@@ -63,7 +66,7 @@ class ShapeEvaluator(ConstantEvaluator):
         return self._pieces[value]
 
     def _operands(self, value: Value) -> list[Value]:
-        """The values whose pieces those of `value` are made of."""
+        """Return the operands that determine the pieces of `value`."""
         node = value.node
         if node is None or len(node.outputs) != 1 or not _may_be_shape(value):
             return []
@@ -99,7 +102,7 @@ class ShapeEvaluator(ConstantEvaluator):
 
 
 def _cast(value: Value, pieces: Array | None) -> Array | None:
-    """The pieces in the dtype of `value`; None where a number does not fit, or is no integer any more."""
+    """Return `pieces` cast to the dtype of `value`, None where a number would wrap or the dtype is not an integer."""
     dtype = dtype_of(value.type)
     if pieces is None or dtype is None or dtype.kind != "int":
         return None
@@ -114,7 +117,7 @@ def _may_be_shape(value: Value) -> bool:
 
 
 def shape_pieces(node: Node) -> Array | None:
-    """The elements of a `shape_of`; None where the rank of its data is unknown."""
+    """Return the elements of the result of a `shape_of`, None where the rank of its data is unknown."""
     data = node.inputs[0]
     dims = None if data is None else shape_of(data.type)
     if data is None or dims is None:
@@ -125,7 +128,7 @@ def shape_pieces(node: Node) -> Array | None:
 
 
 def piece_of(value: Value, axis: int) -> Piece:
-    """The extent of `value` along `axis`, under the name that says most."""
+    """Return the extent of `value` along `axis`: a number or symbol if its type states one, else an Extent."""
     dims = shape_of(value.type)
     known: Dim = None if dims is None else dims[axis]
     return Extent(value, axis) if known is None else known
@@ -174,7 +177,7 @@ _ARITHMETIC = {"multiply": _product, "add": _sum, "subtract": _difference, "divi
 
 
 def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
-    """Elementwise arithmetic on pieces; numbers that could wrap are no extents."""
+    """Return the elementwise arithmetic of `node` on pieces, None where a number may overflow i32."""
     assert a is not None and b is not None
     if "axis" in node.attrs:
         return None
@@ -182,5 +185,5 @@ def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
         result = np.asarray(np.frompyfunc(_ARITHMETIC[node.op], 2, 1)(a, b), object)
     except ValueError:
         return None
-    wild = any(isinstance(item, int) and abs(item) >= 1 << 31 for item in result.ravel())
-    return None if wild else result
+    overflows = any(isinstance(item, int) and abs(item) >= 1 << 31 for item in result.ravel())
+    return None if overflows else result

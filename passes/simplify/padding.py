@@ -1,4 +1,4 @@
-"""Explicit pads that a window has a word for."""
+"""Rules that move an explicit Pad into the `pads` attribute of a Conv or a pool."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     """conv(pad(x, 0)) -> conv(x) with more pads"""
     found = _spatial_pads(node, evaluator)
     if found is None or found[1] != 0:
-        return rewriter.decline("no Pad of zeros that it alone reads stands before it")
+        return rewriter.decline("its data is not the result of a spatial Pad of zeros without other readers")
     return _pads_grow(node, rewriter, found[0])
 
 
 @rule(affine="obstructs")
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that count"""
+    """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that the mean includes"""
     found = _spatial_pads(node, evaluator)
     if found is None or found[1] != 0 or node.opset < 7 or not _fit_windows(node, found[0]):
-        return rewriter.decline("no Pad of zeros that fits its windows stands before it")
+        return rewriter.decline("its data is not the result of a spatial Pad of zeros that its windows can take")
+    # The mean includes the zeros of the Pad, so the pool has to count its pads. It may not begin to count its own.
     own = _own_pads(node, len(found[0]))
     if not node.attrs.get("count_include_pad"):
         if own is None or any(own):
-            return rewriter.decline("its own pads do not count")
+            return rewriter.decline("it has pads of its own and count_include_pad is 0")
         rewriter.set_attr(node, "count_include_pad", 1)
     return _pads_grow(node, rewriter, found[0])
 
@@ -45,19 +46,21 @@ def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     found = _spatial_pads(node, evaluator)
     dtype = dtype_of(node.output.type)
     if found is None or dtype is None or not dtype.is_float or not _fit_windows(node, found[0]):
-        return rewriter.decline("no Pad that fits its windows stands before it")
+        return rewriter.decline("its data is not the result of a spatial Pad that its windows can take")
     if any(value.users for value in node.outputs[1:]):
-        return rewriter.decline("its indices are read")
+        return rewriter.decline("its Indices output is read")
     pads, value = found
     producer = data_of(node).node
     assert producer is not None
+    # A MaxPool ignores its pads, as if they were -inf. Every window has an element of x, so a 0 beside it changes no
+    # maximum where x >= 0.
     if value != -np.inf and not (value == 0 and is_not_negative(data_of(producer), evaluator)):
-        return rewriter.decline("the padding may win: it is no -inf, and 0 only does where the data is not negative")
+        return rewriter.decline("the padding is neither -inf, nor 0 around data that is never negative")
     return _pads_grow(node, rewriter, pads)
 
 
 def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
-    """Whether the producer of `value` makes no negative number."""
+    """Whether the operator that computes `value` never returns a negative number."""
     node = value.node
     if node is None:
         return False
@@ -68,7 +71,10 @@ def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
 
 
 def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], float] | None:
-    """The pads of the spatial axes that a constant `nn.pad` adds for `node` alone, and their value."""
+    """Return the pads (begins, then ends) of a constant `nn.pad` that only `node` reads, and their value.
+
+    Return None where there is no `nn.pad`, it pads the batch or channel axis, crops, or is not constant.
+    """
     padded = data_of(node)
     pad = padded.node
     if (
@@ -84,12 +90,12 @@ def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], flo
     rank = len(pads) // 2 if axes is None else len(shape_of(padded.type) or ())
     if not rank:
         return None
-    places = range(rank) if axes is None else [axis % rank for axis in axes]
-    if len(pads) != 2 * len(places) or len(set(places)) != len(places):
+    padded_axes = range(rank) if axes is None else [axis % rank for axis in axes]
+    if len(pads) != 2 * len(padded_axes) or len(set(padded_axes)) != len(padded_axes):
         return None
     begins, ends = [0] * rank, [0] * rank
-    for i, axis in enumerate(places):
-        begins[axis], ends[axis] = pads[i], pads[len(places) + i]
+    for i, axis in enumerate(padded_axes):
+        begins[axis], ends[axis] = pads[i], pads[len(padded_axes) + i]
     if any(begins[:2]) or any(ends[:2]):
         return None
     value: object = pad.attrs.get("value", 0.0)
@@ -100,7 +106,7 @@ def _spatial_pads(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], flo
 
 
 def _own_pads(node: Node, count: int) -> list[int] | None:
-    """Return the pads that a window has already; None where they depend on the extents."""
+    """Return the pads of the window of `node`, None where they depend on the extents of its data."""
     window = window_of(node, count // 2)
     return None if window is None or window.pads is None else list(window.pads)
 
@@ -118,10 +124,10 @@ def _fit_windows(node: Node, pads: list[int]) -> bool:
 
 
 def _pads_grow(node: Node, rewriter: Rewriter, pads: list[int]) -> bool:
-    """Give a window the pads of the `nn.pad` in front of it."""
+    """Add the pads of the `nn.pad` before `node` to its own, and read the data before the `nn.pad`."""
     own, pad = _own_pads(node, len(pads)), data_of(node).node
     if own is None or pad is None:
-        return rewriter.decline("its own pads depend on the extents")
+        return rewriter.decline("its own pads depend on the extents of its data (auto_pad)")
     if node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
         rewriter.set_attr(node, "auto_pad", "NOTSET")
     rewriter.set_attr(node, "pads", tuple(a + b for a, b in zip(own, pads, strict=True)))

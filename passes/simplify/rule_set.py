@@ -1,4 +1,4 @@
-"""All rewrites of SimplifyExpr by the operator at which they match."""
+"""The table of all rules of SimplifyExpr by the operator at which they match."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ RULES: Rules[ShapeEvaluator] = _joined((elementwise, arithmetic, layout, padding
 """The rules for each operator, in the order in which they are tried."""
 
 CLEAN_UP = only(RULES, "untouched")
-"""The rules that remove what may stand in the way of a fold."""
+"""The rules that remove operators between an affine and a layer, and never an affine."""

@@ -1,4 +1,4 @@
-"""What the rewrites have in common: their form, how they are applied, and what they ask of values."""
+"""Helpers of the rules of SimplifyExpr: replacing a node, making constants, and comparing shapes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import Shape, dtype_of, shape_of
 
 MAX_BYTES = 64 << 10
-"""Bound on a constant that a rewrite makes where it replaces none of that size."""
+"""Largest constant that a rule may create, unless it replaces one of that size."""
 
 
 def data_of(node: Node) -> Value:
-    """The first operand, which the op table requires."""
+    """Return the first operand, which the op table requires."""
     data = node.inputs[0]
     assert data is not None
     return data
@@ -30,14 +30,14 @@ def substitute(
     inputs: Sequence[Value | None],
     attrs: Mapping[str, Attribute] | None = None,
 ) -> bool:
-    """Put a new node, of the name and result of `node`, in its place. Always True, as the result of a rule."""
+    """Replace `node` by a new node with the same name and result, and return True, as a rule does."""
     made = rewriter.make(op, inputs, attrs, before=node, hint=node.output.name, name=node.name, type_=node.output.type)
     rewriter.replace(node.output, made.output, take_name=True)
     return True
 
 
 def become_constant(node: Node, rewriter: Rewriter, array: Array) -> bool:
-    """Let `array` stand for the result of `node`; False, and nothing done, for a result of the graph."""
+    """Replace the result of `node` by a constant. Return False, and do nothing, for an output of the graph."""
     dtype = dtype_of(node.output.type)
     if node.output.is_returned:
         return False
@@ -48,12 +48,12 @@ def become_constant(node: Node, rewriter: Rewriter, array: Array) -> bool:
 
 
 def int_vector(items: Sequence[int], node: Node, rewriter: Rewriter, hint: str) -> Value:
-    """A constant i64[n] in front of `node`."""
+    """Return a new constant i64[n] before `node`."""
     return rewriter.constant(ArrayTensor(np.asarray(items, np.int64)), before=node, hint=f"{node.output.name}.{hint}")
 
 
 def only_reader(value: Value, node: Node) -> bool:
-    """Whether `node` reads `value` once, nobody else does, and both stand in one graph."""
+    """Whether `node` is the only reader of `value`, reads it once, and is in the graph that computes it."""
     return value.node is not None and value.node.graph is node.graph and value.sole_user() is node
 
 
@@ -63,8 +63,8 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
         return not small
     if small is None or shape is None or len(small) > len(shape):
         return False
-    behind = shape[len(shape) - len(small) :]
-    return all(a == 1 or (a is not None and a == b) for a, b in zip(small, behind, strict=True))
+    trailing = shape[len(shape) - len(small) :]
+    return all(a == 1 or (a is not None and a == b) for a, b in zip(small, trailing, strict=True))
 
 
 def keeps_shape(data: Value, constant: Array) -> bool:

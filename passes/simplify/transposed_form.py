@@ -1,0 +1,129 @@
+"""How an operator changes if its data are transposed: operands, constants and attributes in the new order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.attributes import Attribute
+from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
+from ...ir.ops.inference import integer_of, is_given, listed
+from ...ir.ops.row import Trait
+from ...ir.tensor import Array
+from ...ir.types import shape_of
+from .extents import ShapeEvaluator
+from .rules import data_of
+
+Perm = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class TransposedForm:
+    """The changes of an operator whose data are transposed: with them, it computes the transposed result."""
+
+    moved: list[int]
+    """Indices of the operands that must be transposed at run time."""
+
+    constants: dict[int, Array] = field(default_factory=dict)
+    """The new constants, by the index of the operand."""
+
+    attrs: dict[str, Attribute] = field(default_factory=dict)
+    """The attributes that change."""
+
+    old_name: str = ""
+    """The name of the result before the change."""
+
+
+def transposed_form(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    """Return how `node` changes if its data are transposed by `perm`, None where it cannot compute on them."""
+    shape = shape_of(node.output.type)
+    if shape is None or len(shape) != len(perm):
+        return None
+    if has_trait(node, Trait.ELEMENTWISE):
+        first = node.inputs[0]
+        return TransposedForm([0]) if first is not None and _has_rank(first, perm) else None
+    if has_trait(node, Trait.BROADCASTS):
+        return _broadcast(node, perm, evaluator)
+    special: dict[str, Callable[[Node, Perm, ShapeEvaluator], TransposedForm | None]] = {
+        "concatenate": _concatenate,
+        "nn.pad": _pad,
+    }
+    if has_trait(node, Trait.REDUCES):
+        return _reduce(node, perm, evaluator)
+    return special[node.op](node, perm, evaluator) if node.op in special else None
+
+
+def _has_rank(value: Value, perm: Perm) -> bool:
+    shape = shape_of(value.type)
+    return shape is not None and len(shape) == len(perm)
+
+
+def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    """Return the form of a broadcasting operator: constants are transposed, operands of one element stay."""
+    # Before opset 7 broadcasting is not numpy's.
+    if node.opset < 7:
+        return None
+    form = TransposedForm([])
+    axis = node.attrs.get("axis")
+    if isinstance(axis, int):
+        parameter = node.inputs[1]
+        assert parameter is not None
+        position = perm.index(axis % len(perm))
+        shape = shape_of(parameter.type)
+        # Written as a BatchNormalization again, which has its channels along axis 1.
+        misplaced = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine" and position != 1
+        if misplaced or shape is None or len(shape) != 1 or not _has_rank(data_of(node), perm):
+            return None
+        return TransposedForm([0], attrs={"axis": position})
+    for i, value in enumerate(node.inputs):
+        if value is None:
+            return None
+        shape = shape_of(value.type)
+        if shape is not None and (not shape or all(dim == 1 for dim in shape)):
+            continue
+        array = evaluator.array(value)
+        if array is not None and array.ndim <= len(perm):
+            form.constants[i] = np.transpose(array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm)
+        elif _has_rank(value, perm):
+            form.moved.append(i)
+        else:
+            return None
+    return form if form.moved else None
+
+
+def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    axis = node.attrs.get("axis", 1)
+    if not isinstance(axis, int) or not all(value is not None and _has_rank(value, perm) for value in node.inputs):
+        return None
+    form = TransposedForm([], attrs={"axis": perm.index(axis % len(perm))})
+    for i, value in enumerate(node.inputs):
+        array = evaluator.array(value)
+        if array is None:
+            form.moved.append(i)
+        else:
+            form.constants[i] = np.transpose(array, perm)
+    return form if form.moved else None
+
+
+def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    pads = listed(node, "pads", 1, evaluator)
+    rank = len(perm)
+    if pads is None or len(pads) != 2 * rank or is_given(node, "axes", 3) or not _has_rank(data_of(node), perm):
+        return None
+    moved = [pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm]
+    if "pads" in node.attrs:
+        return TransposedForm([0], attrs={"pads": tuple(moved)})
+    return TransposedForm([0], constants={1: np.asarray(moved, np.int64)})
+
+
+def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    axes = listed(node, "axes", 1, evaluator)
+    if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(data_of(node), perm):
+        return None
+    moved = sorted(perm.index(axis % len(perm)) for axis in axes)
+    if "axes" in node.attrs:
+        return TransposedForm([0], attrs={"axes": tuple(moved)})
+    return TransposedForm([0], constants={1: np.asarray(moved, np.int64)})
