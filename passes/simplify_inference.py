@@ -28,7 +28,7 @@ class SimplifyInference(Pass):
     1. `nn.batch_norm(x, gamma, beta, mean, var)` becomes `add(multiply(x, scale), shift)` along axis 1, where `scale,
        shift = nn.batch_norm_to_affine(gamma, beta, mean, var)` are float64 and never rounded. The parameters must be
        constant floating vectors of one length, finite, with var + epsilon > 0 and a finite result.
-    2. `nn.dropout(x)` becomes `x`, if nobody reads the mask and the result is not returned in place of a graph input.
+    2. `nn.dropout(x)` becomes `x`, if the mask is not read and the result is not returned in place of a graph input.
 
     A BatchNormalization that stays as rule 1 left it is written to ONNX as the node it was, bit for bit.
     """

@@ -59,7 +59,10 @@ class Comparison:
         advance: Callable[[str], None] | None = None,
         frozen: bool = False,
     ) -> None:
-        """Raises SourceError if the source does not run on one of the user's stimuli, or on no generated one."""
+        """Run the source model on `inputs`, or on generated stimuli.
+
+        Raises SourceError if it fails on one of `inputs`, or on all generated stimuli.
+        """
         self.source = ReferenceModel(source, base_dir or Path())
         self.advance = advance
         self.frozen = frozen

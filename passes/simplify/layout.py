@@ -233,7 +233,7 @@ class _Region:
 
     def _rename(self, node: Node, rewriter: Rewriter) -> None:
         """Give the result of `node` its new shape and a new name."""
-        # The old name stays with the old order of axes: users and quantization parameters look up values by name.
+        # Statements of the model about the old name, as in quantization_annotation, do not hold for the new value.
         value = node.output
         shape = shape_of(value.type)
         dims = None if shape is None else tuple(shape[axis] for axis in self.perm)

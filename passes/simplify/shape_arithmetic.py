@@ -74,7 +74,7 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
 
 
 def _target(node: Node, evaluator: ShapeEvaluator) -> list[Piece] | None:
-    """Return the extents to which `node` reshapes its data, 0 resolved and -1 as it stands; None where unknown."""
+    """Return the extents to which `node` reshapes its data, with 0 resolved and -1 kept; None where unknown."""
     data = data_of(node)
     shape = shape_of(data.type)
     if node.op == "reshape":
