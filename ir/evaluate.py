@@ -53,7 +53,7 @@ class ConstantEvaluator:
     def forget(self, values: Iterable[Value]) -> None:
         """Drop the elements of erased values."""
         for value in values:
-            if self._known.pop(value, None) is not None:
+            if self._known.pop(value, None) is not None and self._remembered:
                 self._remembered.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:

@@ -76,9 +76,10 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
     for number, layer in layers.items():
         for fold in layer.folds:
             where.setdefault(fold.origin, []).append(number)
-    merged = provenance.merged_origins()
     sources = records.sources or {}
-    alive, others = _alive(module) if not where.keys() >= sources.keys() else (set(), set())
+    all_folded = where.keys() >= sources.keys()
+    merged = {} if all_folded else provenance.merged_origins()
+    alive, others = (set(), set()) if all_folded else _alive(module)
     replaced = provenance.replaced_origins() if others else {}
     found: dict[int, AffineStatus] = {}
     for origin in sources:

@@ -72,7 +72,7 @@ def graph_digest(
     if digests is None:
         digests = [(tensor.name, tensor_digest(tensor, folder)) for tensor in graph.initializer]
     # protobuf gives a name that is not UTF-8 as bytes, which str makes comparable
-    named = sorted((str(name), digest) for name, digest in digests)
+    named = sorted([(str(name), digest) for name, digest in digests])
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
     for node in graph.node:

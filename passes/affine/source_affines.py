@@ -39,7 +39,7 @@ def collect_sources(module: Module) -> None:
     if records.sources is not None:
         return
     sources: dict[int, SourceAffine] = {}
-    evaluator = module.constants
+    evaluator, refs = module.constants, statistic_refs(module)
     for graph, scope in scopes(module):
         index = 0
         for node in graph.nodes():
@@ -52,15 +52,14 @@ def collect_sources(module: Module) -> None:
             if source is not None:
                 sources[source.origin] = source
             if source is not None and node.op == "nn.batch_norm":
-                note_statistics(node, source, module)
+                _note_statistics(node, source, refs)
             index += node.op != "constant" or "form" in node.attrs
     records.sources = sources
     evaluator.reset()
 
 
-def note_statistics(node: Node, source: SourceAffine, module: Module) -> None:
+def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, StatisticRef]) -> None:
     """Record the statistics of a BatchNormalization's data and result. For a value with two, the result counts."""
-    refs = statistic_refs(module)
     data = node.inputs[0]
     if data is not None:
         refs.setdefault(data, StatisticRef(source, result=False))
