@@ -70,12 +70,12 @@ class TensorIndex:
 
     @lazy
     def by_digest(self) -> dict[str, TensorProto]:
-        """The first tensor with each digest."""
+        """Return the first tensor with each digest."""
         return dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
 
     @lazy
     def by_name(self) -> dict[str, str]:
-        """The digests of the main graph's initializers."""
+        """Return the digests of the main graph's initializers."""
         return dict(self.initializer_digests())
 
     @lazy

@@ -87,12 +87,12 @@ class Affine:
 
     @lazy
     def scale(self) -> Array:
-        """The scale of the whole chain."""
+        """Return the scale of the whole chain."""
         return self._numbers[0]
 
     @lazy
     def shift(self) -> Array:
-        """The shift of the whole chain, which is its value at zero."""
+        """Return the shift of the whole chain, its value at zero."""
         return self._numbers[1]
 
     @lazy
@@ -150,7 +150,7 @@ class Affine:
 
     @lazy
     def origins(self) -> tuple[int, ...]:
-        """The imported nodes that the affine comes from."""
+        """Return the imported nodes that the affine comes from."""
         return tuple(origin for stage in self.stages for origin in stage.origins)
 
     @lazy

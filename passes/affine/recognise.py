@@ -54,17 +54,17 @@ class AffineOp:
 
     @lazy
     def stage(self) -> Stage:
-        """The affine as a stage of a chain."""
+        """Return the affine as a stage of a chain."""
         return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
     @lazy
     def affine(self) -> Affine:
-        """The affine as a chain of its own."""
+        """Return the affine as a chain of its own."""
         return Affine.of(self.axis, [self.stage])
 
     @lazy
     def origins(self) -> list[int]:
-        """The imported nodes that the affine comes from."""
+        """Return the imported nodes that the affine comes from."""
         first = self.nodes[0].origins
         if all(node.origins is first for node in self.nodes):
             return flatten_origins(first)
