@@ -222,9 +222,12 @@ class Rewriter:
         self._erase(node, heir, dead=heir is None)
         self.changed = True
 
-    def erase_unread(self, values: Sequence[Value | None]) -> None:
-        """Erase the pure nodes that define `values` without users, and their operands likewise. O(erased)."""
-        self._erase_unread(values, None, dead=True)
+    def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
+        """Erase the pure nodes that define `values` without users, and their operands likewise. O(erased).
+
+        `heir`, if there is one, inherits their origins.
+        """
+        self._erase_unread(values, heir, dead=heir is None)
 
     def erase_function(self, key: FunctionKey) -> None:
         """Erase a function that is never called."""

@@ -24,6 +24,12 @@ def test_packages_are_the_folders_on_disk() -> None:
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == found
 
 
+def test_make_renews_the_environment_for_every_package() -> None:
+    line = next(line for line in (harness.ROOT / "Makefile").read_text().splitlines() if line.startswith("PACKAGE :="))
+    packages = {f"irc.{folder.replace('/', '.')}" for folder in line.split()[2:]}
+    assert packages | {"irc"} == set(PROJECT["tool"]["setuptools"]["packages"])
+
+
 def test_only_the_face_stands_at_the_root() -> None:
     assert sorted(path.name for path in harness.ROOT.glob("*.py")) == ["__init__.py", "__main__.py", "cli.py"]
 

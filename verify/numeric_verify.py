@@ -23,8 +23,6 @@ from .inputs import Stimulus
 from .reproducer import agreeing_tensors, save_reproducer
 from .runner import Runner
 
-WHEN = ("each", "end")
-
 
 @dataclass(slots=True)
 class Verdict:

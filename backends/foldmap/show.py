@@ -54,7 +54,7 @@ def _names(fold_map: FoldMap) -> dict[str, str]:
 
 def _label(source: SourceEntry) -> str:
     scope = "/".join(step.get("function", step.get("node", "")) for step in source["scope"])
-    name = source["node"]["name"] or f"%{source['output']}"
+    name = source["node"]["name"] or repr(source["output"])
     return f"{scope}/{name}" if scope else name
 
 

@@ -182,7 +182,7 @@ def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
         ways += [Transfer(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
     if not ways:
-        raise Refused("axis_mismatch", f"{node.description}: the numerator has not the channels")
+        raise Refused("axis_mismatch", f"{node.description}: the numerator does not have the channels")
     return ways
 
 

@@ -45,7 +45,7 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
         raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {node.description}")
     rule = affine_rule(node.op)
     if rule.forward is None and rule.absorb_data is None:
-        raise Refused("no_foldable_neighbour", f"{node.description} after it does not take it in")
+        raise Refused("no_foldable_neighbour", f"{node.description} after it cannot absorb an affine")
     if batch_norm_parameters(node) is not None:
         raise Refused("no_foldable_neighbour", f"{node.description} after it is a BatchNormalization that stays")
 

@@ -209,7 +209,9 @@ class Chooser:
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
         if choice.added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
             return
-        raise Refused("bias_slot", f"{label}: {choice.added} operators would replace {removed}")
+        raise Refused(
+            "bias_slot", f"{label}: a fold saves no operator: {choice.added} would take the place of {removed}"
+        )
 
 
 def _refused(code: str, detail: str) -> Choice:
@@ -219,7 +221,7 @@ def _refused(code: str, detail: str) -> Choice:
 def _summary(refusals: Sequence[Refusal]) -> Refusal:
     """Return one refusal for all attempts: the first that names a concrete obstacle, else the first."""
     if not refusals:
-        return Refusal("no_foldable_neighbour", "no part of it can go anywhere")
+        return Refusal("no_foldable_neighbour", "no part of it can be folded in either direction")
     first = refusals[0]
     if first.code == "no_foldable_neighbour":
         first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)

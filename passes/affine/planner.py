@@ -109,7 +109,7 @@ class Planner:
             raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
         rule = affine_rule(node.op).backward
         if rule is None:
-            raise Refused("no_foldable_neighbour", f"{node.description} before it does not take it in")
+            raise Refused("no_foldable_neighbour", f"{node.description} before it cannot absorb an affine")
         first: Refusal | None = None
         for transfer in rule(node, value.index, affine, self.params):
             length = len(self._trail)
