@@ -49,7 +49,7 @@ MODULES = (
 DECLINING = tuple(f"passes/affine/{name}" for name in ("algebra", "magic", "operands", "recognise", "reshape", "zero"))
 """Modules whose functions decline by returning None."""
 TESTS = (
-    *("tests/passes", "tests/ir", "tests/test_regressions.py", "tests/test_round_trip.py"),
+    *("tests/passes", "tests/ir", "tests/frontends", "tests/test_regressions.py", "tests/test_round_trip.py"),
     "tests/test_hostile_regressions.py",
     *(f"tests/backends/test_{name}.py" for name in ("fold_map_cases", "statistics")),
 )
