@@ -73,7 +73,7 @@ def program() -> int:
 
 
 def give_up_output() -> None:
-    """Flush standard output, and discard what cannot be written: Python would try again at exit, and complain."""
+    """Flush standard output, and discard a rest that fails: Python would try again at exit, and complain."""
     from .support.errors import EmitError
 
     try:

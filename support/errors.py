@@ -2,7 +2,7 @@
 
 IRError                 everything irc raises on purpose: one clear sentence
 ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
-├── ParseError          IR text does not parse (line, caret, what was expected)
+├── ParseError          IR text does not parse (line, caret, expected token)
 ├── VerifyError         a module breaks an invariant of the IR, or does not compute the same
 │   └── SourceError     the reference model of a comparison does not run
 ├── PassError           an unknown pass or option, or a pass that failed
@@ -53,7 +53,7 @@ class ModelError(IRError):
 class ParseError(IRError):
     """IR text does not parse.
 
-    The message holds the place, the offending line, a caret under the column and what was expected there.
+    The message holds the place, the offending line, a caret under the column and the expected token.
     """
 
 

@@ -17,7 +17,7 @@ class Messages(io.TextIOWrapper):
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered, as far as that is possible."""
+        """Write the buffer, as far as that is possible."""
         with suppress(OSError):
             super().flush()
 
@@ -33,7 +33,7 @@ class Output(io.TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Write what is buffered. Raises EmitError."""
+        """Write the buffer. Raises EmitError."""
         from .files import writing
 
         with writing("standard output"):
