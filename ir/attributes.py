@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..support.record import value
 from .tensor import Tensor
 from .types import Type
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttributeRef:
     """A reference in the body of a function to its attribute `name`; `kind` is the name of its type in ONNX."""
 
@@ -16,21 +15,21 @@ class AttributeRef:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RegionRef:
     """The value of a graph attribute: the region `index` of the node."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EmptyList:
     """An empty list of a `kind` (`ints`, `floats`, `strings`, ...)."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SparseTensor:
     """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of `shape`."""
 

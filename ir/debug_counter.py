@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ..support.record import record
 
 APPLIED = "applied"
 
@@ -11,7 +12,7 @@ Trace = Callable[[str, str, str], None]
 """Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave none)."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class DebugCounter:
     """The number of rule applications in a module, and their limit.
 

@@ -7,13 +7,13 @@ keeps informed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
+from ..support.record import value
 from .graph import Node, Origins, Value, flatten_origins
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refusal:
     """Why an affine stays: a reason code of the fold map, and a sentence that names the obstacle.
 

@@ -7,10 +7,10 @@ each attempt, and has the Rewriter stamp new nodes with the origins of the node 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from ..support.errors import PassError
+from ..support.record import record
 from .graph import Graph, Node
 from .ops import op_info
 from .rewriter import Rewriter
@@ -33,7 +33,7 @@ ROUNDS = 64
 """Rounds over a graph before rules are taken to run in circles; chains collapse in one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule(Generic[C]):
     """A rewrite at one node: `apply` edits the graph and returns True, or declines and returns False.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
+
+from ..support.record import value
 
 Dim = int | str | None
 """An extent: a number, a symbol that is the same number wherever it occurs, or None if it is unknown."""
@@ -20,7 +21,7 @@ MAX_RANK = 64
 """The greatest rank of a numpy array."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DType:
     """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as `float` or `int`."""
 
@@ -62,7 +63,7 @@ F16, BF16, F32, F64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 I64, BOOL = DTYPES["i64"], DTYPES["bool"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Type:
     """Base of all value types; an instance of it is the unknown type (`?` in text)."""
 
@@ -100,7 +101,7 @@ def quote(text: str) -> str:
     return "".join(out)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TensorType(Type):
     """A dense tensor: `f32[N,3,8]`; `f32[*]` has unknown rank, `?[3]` an unknown element type."""
 
@@ -117,7 +118,7 @@ class TensorType(Type):
         return None if self.shape is None else len(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SparseTensorType(Type):
     """A sparse tensor: `sparse<f32[3,4]>`."""
 
@@ -128,7 +129,7 @@ class SparseTensorType(Type):
         return f"sparse<{TensorType(self.dtype, self.shape)}>"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SequenceType(Type):
     """A sequence: `seq<f32[*]>`."""
 
@@ -138,7 +139,7 @@ class SequenceType(Type):
         return f"seq<{self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OptionalType(Type):
     """An optional: `optional<f32[*]>`."""
 
@@ -148,7 +149,7 @@ class OptionalType(Type):
         return f"optional<{self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MapType(Type):
     """A map from integers or strings: `map<i64,f32[*]>`."""
 
@@ -159,7 +160,7 @@ class MapType(Type):
         return f"map<{self.key or '?'},{self.value}>"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpaqueType(Type):
     """A type of which only the name is known: `opaque<"domain","name">`."""
 

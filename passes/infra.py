@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, VerifyError
+from ..support.record import record
 from .affine.source_affines import collect_sources
 from .catalog import check_name, format_option
 
@@ -30,7 +31,7 @@ class Instrument(Protocol):
         """Observe the module after the pass; `changed` is the value that the pass returned."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class PassContext:
     """Instruments, in the order of their calls, and names of passes that `Sequential` skips.
 

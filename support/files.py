@@ -12,18 +12,18 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 
 from .errors import EmitError
+from .record import record
 
 MAX_JOURNAL = 1 << 16
 """Bytes of a journal that are read."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class PendingFile:
     """A file that is written as `temporary` and renamed to `path`, which may change until then."""
 

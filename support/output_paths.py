@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import UsageError
+from .record import record
 
 MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
 """Suffixes of the files made for a model, in place of its own. Files of these names are not read as external data
@@ -19,7 +19,7 @@ MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputPaths:
     """Paths of one model and its outputs; `dump_ir` is the folder of its IR dumps."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ...codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
 from ...codec.traversal import value_names
@@ -25,6 +24,8 @@ from .restore import TensorIndex, describe_model
 from .serialize import check_store, document_lines, with_store, write_document
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from .entries import Document, LayerEntry, ScopeStep, SourceEntry, StatisticEntry
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...codec.protos import ModelProto
 from ...codec.traversal import all_nodes, value_names
 from ...support.errors import FoldMapError
+from ...support.record import record
 from .digests import graph_digest
 from .fold_map import FoldMap
 from .restore import TensorIndex, rebuild_source
@@ -48,7 +48,7 @@ def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None
     return graph_digest(model, *known) == fold_map.data["folded_model"].get("digest")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MapComparison:
     """The result of comparing a model with a fold map.
 

@@ -13,7 +13,7 @@ Producers that lose their last reader this way are skipped. The module is not ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
 from ...support.lazy import lazy
+from ...support.record import record
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Legalization:
     """The decisions for one module.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class Constants(Protocol):
         """Return the elements of a constant value, None where it is not constant."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class NodeView:
     """An ONNX node that is being imported, as a condition sees it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.graph import Node, Value
 from ...ir.module import Module
@@ -60,7 +60,7 @@ class FoldedAffine:
     crossed: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Layer:
     """A convolution-like node that absorbed affines, and the names that it had before.
 

@@ -6,7 +6,7 @@ change a node twice is not sound and is not written: each change is computed fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.graph import Node, Value
 from ...ir.types import dtype_of
@@ -49,7 +49,7 @@ def crossed(path: Path | None) -> list[Node]:
     return found[::-1]
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Plan:
     """Changes that together make an affine disappear, and their cost."""
 

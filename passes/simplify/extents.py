@@ -5,8 +5,6 @@ The result of Shape, and of the integer arithmetic on it, is an array of pieces:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
@@ -17,6 +15,7 @@ from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Evaluate, Inputs
 from ...ir.tensor import Array
 from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
+from ...support.record import value
 
 _MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
 """Operators that move elements and do not depend on their values."""
@@ -25,7 +24,7 @@ _MAX_ELEMENTS = 64
 """Elements of the longest vector that is taken for a shape."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Extent:
     """The extent of `value` along `axis`, where neither a number nor a symbol is known."""
 

@@ -13,7 +13,7 @@ It is moved only where more Transposes go than come. Everything is decided befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import ops_with
@@ -24,6 +24,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
+from ...support.record import record
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, data_of, int_vector
 from .transposed_form import Perm, TransposedForm, transposed_form
@@ -112,7 +113,7 @@ def inverse(perm: Perm) -> Perm:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Region:
     """A connected set of operators of `graph` that can be computed on data transposed by `perm`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from ...ir.ops.inference import integer_of, is_given, listed
 from ...ir.ops.row import Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ...support.record import record
 from .extents import ShapeEvaluator
 from .rules import data_of
 
 Perm = tuple[int, ...]
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class TransposedForm:
     """The changes of an operator whose data are transposed: with them, it computes the transposed result."""
 
