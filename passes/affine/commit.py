@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -28,13 +29,23 @@ class Committer:
         self.rewriter = rewriter
         self.module = rewriter.module
         self._crossed: dict[Node, tuple[str, ...]] = {}
+        self._carried: Mapping[int, Sequence[int]] = {}
 
-    def commit(self, plan: Plan, tail: Node, first: Node, between: Sequence[str] = ()) -> set[int]:
+    def commit(
+        self,
+        plan: Plan,
+        tail: Node,
+        first: Node,
+        between: Sequence[str] = (),
+        carried: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    ) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
 
-        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. Returns
-        the imported nodes that went into some layer.
+        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. `carried`
+        lists by the origin of an affine the folded affines of which it holds a part. Returns the imported nodes that
+        went into some layer.
         """
+        self._carried = carried
         recorded: set[int] = set()
         self._crossed = {change.node: tuple(node.label for node in change.crossed) for change in plan.changes}
         with self.rewriter.rewriting(tail):
@@ -261,15 +272,18 @@ class Committer:
         return layer
 
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
-        sources = fold_records(self.module).sources or {}
+        records = fold_records(self.module)
+        sources = records.sources or {}
         crossed = self._crossed[change.node]
         for stage in affine.stages:
-            for origin in stage.origins:
+            carried = [other for origin in stage.origins for other in self._carried.get(origin, ())]
+            for origin in dict.fromkeys((*stage.origins, *carried)):
                 self.module.provenance.refusals.pop(origin, None)
                 if origin in sources:
                     axis = layer.axis if change.direction == "backward" else affine.axis
                     record = FoldedAffine(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)
+                    records.folded.add(origin)
 
 
 def bias_name(node: Node) -> str:

@@ -98,13 +98,14 @@ class FoldRecords(SideTable):
     """The records of one module.
 
     `sources` has the affines of the source by origin, None until `collect_sources` has run; `layers` is keyed by the
-    absorbing node; `partial` has the origins of affines of which the shift or the scale stays. `history` has, in order,
-    the edits of passes that change numbers and fold no affine.
+    absorbing node; `folded` has the origins of affines that went into some layer, and `partial` of those of which the
+    shift or the scale stays. `history` has, in order, the edits of passes that change numbers and fold no affine.
     """
 
     def __init__(self) -> None:
         self.sources: dict[int, SourceAffine] | None = None
         self.layers: dict[Node, Layer] = {}
+        self.folded: set[int] = set()
         self.partial: set[int] = set()
         self.history: list[LayerEdits] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter, is_known
 from .chains import Chain, ChainFinder, affine_of, is_identity
@@ -116,7 +116,7 @@ class ChainFolder:
         tail = last.nodes[-1]
         position = first.nodes[0].inputs.index(first.data)
         between = [op.data.name for op in choice.ops[1:]]
-        recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between)
+        recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between, self._carried(choice.ops))
         data = first.nodes[0].inputs[position]
         assert data is not None
         origins = [origin for op in choice.ops for origin in op.origins]
@@ -134,6 +134,21 @@ class ChainFolder:
             return made[:1]
         gone = {op.nodes[0] for op in choice.ops}
         return [op.nodes[0] for op in ops if op.nodes[0] not in gone][:1]
+
+    def _carried(self, ops: Iterable[AffineOp]) -> dict[int, list[int]]:
+        """Return, by the origin of each affine, the folded affines of which it holds a part.
+
+        A BatchNormalization that is folded past an Add leaves its shift in the constant of the Add. A layer that takes
+        the Add takes this part of the BatchNormalization, too.
+        """
+        folded = fold_records(self.module).folded
+        carried: dict[int, list[int]] = {}
+        for op in ops:
+            ropes = tuple(node.inherited for node in op.nodes if node.inherited)
+            parts = [origin for origin in flatten_origins(ropes) if origin in folded] if ropes else []
+            if parts:
+                carried[op.origins[0]] = parts
+        return carried
 
     def _make_leftovers(self, choice: Choice, data: Value, tail: Node, origin: Node | None) -> list[Node]:
         made = []

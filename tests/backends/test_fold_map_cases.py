@@ -158,3 +158,31 @@ def test_what_stays_says_why() -> None:
     assert (source["status"], source["reason"], source["layers"]) == ("kept", "graph_output", [])
     assert "'c'" in source["detail"]
     assert source["notes"]
+
+
+def test_a_shift_left_in_another_add_is_listed_where_that_add_goes() -> None:
+    """The scale of the BatchNormalization goes into the first Conv, its shift into the Add, and the Add forward."""
+    graph = Graph(dtype=F64)
+    x = graph.input("x", [2, 2, 2, 1])
+    rows = graph.initializer(np.array([0.5, 0.25]).reshape(1, 1, 2, 1), "rows")
+    hidden = graph.node("Conv", [x, weight(graph, 1, 2, 1, 1, name="w0")], "c0", "first")
+    hidden = graph.node("Add", [hidden, rows], "r", "by_row")
+    hidden = graph.node("Add", [hidden, graph.initializer(np.array(1.5), "b")], "a", "uniform")
+    hidden = graph.batch_norm(hidden, batch_norm(1, dtype=F64), "n", "bn")
+    bounds = [graph.initializer(np.array(bound), name) for bound, name in ((-1.0, "low"), (1.0, "high"))]
+    hidden = graph.node("Clip", [hidden, *bounds], "k", "clip")
+    hidden = graph.node("Add", [hidden, graph.initializer(np.array(0.5), "d")], "e", "late")
+    graph.node("Conv", [hidden, weight(graph, 1, 1, 1, 1, name="w1")], "y", "last")
+    fold_map = fold_map_of(graph, ["y"])
+    where = {source["node"]["name"]: source["layers"] for source in fold_map.sources}
+    names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
+    assert {name: [names[number] for number in numbers] for name, numbers in where.items()} == {
+        "by_row": [],
+        "uniform": ["last"],
+        "bn": ["first", "last"],
+        "late": [],
+    }
+    forward = [
+        fold["direction"] for layer in fold_map.layers if layer["node"]["name"] == "last" for fold in layer["folds"]
+    ]
+    assert forward == ["forward", "forward"]
