@@ -17,10 +17,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the default pipeline and all passes."""
-    from ..passes.catalog import CATALOG, DEFAULT_NAMES, format_option
+    from ..passes.catalog import CATALOG, DEFAULT_NAMES, describe, format_option
 
     sys.stdout.write(f"default pipeline: {','.join(DEFAULT_NAMES)}\n")
-    for name, (_module, summary, defaults) in sorted(CATALOG.items()):
+    for name in sorted(CATALOG):
+        summary, defaults = describe(name)
         sys.stdout.write(f"\n{name}\n    {summary}\n")
         for option, default in defaults.items():
             sys.stdout.write(f"    {option}={format_option(default)}\n")

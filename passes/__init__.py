@@ -65,6 +65,6 @@ __getattr__, __dir__ = lazy_exports(
         "infra": ("Instrument", "Pass", "PassContext", "Sequential"),
         "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "TraceRules", "Verify"),
         "registry": ("DEFAULT_PIPELINE", "PASSES", "default_pipeline", "parse_pipeline"),
-        **{module: (name,) for name, (module, *_) in CATALOG.items()},
+        **{module: (name,) for name, module in CATALOG.items()},
     },
 )

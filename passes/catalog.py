@@ -1,73 +1,62 @@
-"""Table of all passes, which can be listed without importing them: numpy alone takes longer to load than the table."""
+"""Names of all passes, and their options, which are listed without importing the passes: numpy alone takes longer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..support.errors import UsageError
 
-CATALOG: dict[str, tuple[str, str, dict[str, object]]] = {
-    "SimplifyInference": (
-        "simplify_inference",
-        "Turn inference-mode BatchNormalization into arithmetic, and drop Dropout.",
-        {},
-    ),
-    "FoldScaleAxis": (
-        "fold_scale_axis",
-        "Fold constant per-channel affines into the layers before and after them.",
-        {"forward": True, "partial": "pays", "border": "keep", "quantized_weights": False, "max_growth": 16 << 20},
-    ),
-    "CanonicalizeOps": (
-        "canonicalize_ops",
-        "Rewrite operators to the one form that later passes match.",
-        {"bias_add": True},
-    ),
-    "SimplifyExpr": ("simplify_expr", "Rewrite expressions into fewer operators that compute the same.", {}),
-    "FoldConstant": ("fold_constant", "Compute constant expressions.", {"max_bytes": 64 << 10}),
-    "BiasCorrection": (
-        "data_free.bias_correction",
-        "Correct biases in advance for the mean error of the weight quantization to come.",
-        {"bits": 8, "per_channel": False, "symmetric": True, "padding": "ignore"},
-    ),
-    "CrossLayerEqualization": (
-        "data_free.cross_layer_equalization",
-        "Equalize the ranges of weights between layers without changing the function.",
-        {"iterations": 1, "through": "any", "power_of_two": False},
-    ),
-    "DeadCodeElimination": (
-        "eliminate_dead_code",
-        "Remove operators, constants and functions that no result needs.",
-        {},
-    ),
-    "EliminateCommonSubexpr": ("eliminate_common_subexpr", "Merge equal expressions in one graph.", {}),
-    "FreezeInitializers": (
-        "freeze_initializers",
-        "Turn initializers that are also graph inputs into constants, so that callers can no longer override them.",
-        {},
-    ),
-    "HighBiasAbsorption": (
-        "data_free.high_bias_absorption",
-        "Absorb high biases of layers into the layers after them.",
-        {"sigmas": 3.0, "padding": "exact", "spread": "std"},
-    ),
-    "InlineFunctions": (
-        "inline_functions",
-        "Replace calls of model-local functions by the bodies of the functions.",
-        {},
-    ),
-    "UnfuseBias": (
-        "unfuse_bias",
-        "Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two again.",
-        {},
-    ),
-}
-"""For each pass its module, the first line of its docstring, and its options with their defaults.
+if TYPE_CHECKING:
+    import ast
 
-A test holds the entries equal to the classes.
-"""
+CATALOG: dict[str, str] = {
+    "SimplifyInference": "simplify_inference",
+    "FoldScaleAxis": "fold_scale_axis",
+    "CanonicalizeOps": "canonicalize_ops",
+    "SimplifyExpr": "simplify_expr",
+    "FoldConstant": "fold_constant",
+    "BiasCorrection": "data_free.bias_correction",
+    "CrossLayerEqualization": "data_free.cross_layer_equalization",
+    "DeadCodeElimination": "eliminate_dead_code",
+    "EliminateCommonSubexpr": "eliminate_common_subexpr",
+    "FreezeInitializers": "freeze_initializers",
+    "HighBiasAbsorption": "data_free.high_bias_absorption",
+    "InlineFunctions": "inline_functions",
+    "UnfuseBias": "unfuse_bias",
+}
+"""The module of each pass."""
 
 DEFAULT_NAMES = ("SimplifyInference", "FoldScaleAxis", "CanonicalizeOps", "SimplifyExpr", "FoldConstant")
 """Names of the passes in the default pipeline, in order."""
+
+
+def describe(name: str) -> tuple[str, dict[str, object]]:
+    """Return the first line of a pass's docstring, and its options with their defaults, read from its source."""
+    import ast
+
+    source = Path(__file__).parent.joinpath(*CATALOG[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    (body,) = (item for item in ast.parse(source).body if isinstance(item, ast.ClassDef) and item.name == name)
+    fields = (item for item in body.body if isinstance(item, ast.AnnAssign) and item.value is not None)
+    options = {
+        field.target.id: _constant(field.value)
+        for field in fields
+        if isinstance(field.target, ast.Name)
+        and field.value
+        and not ast.unparse(field.annotation).startswith("ClassVar")
+    }
+    return (ast.get_docstring(body) or "").partition("\n")[0], options
+
+
+def _constant(expression: ast.expr) -> object:
+    """Return the value of a literal, or of a literal shifted to the left, such as `16 << 20`."""
+    import ast
+
+    match expression:
+        case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.LShift(), right=ast.Constant(value=int(bits))):
+            return number << bits
+    return ast.literal_eval(expression)
 
 
 def format_option(value: object) -> str:

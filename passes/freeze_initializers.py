@@ -29,13 +29,13 @@ class FreezeInitializers(Pass):
             frozen = {value: payload for value, payload in graph.defaults.items() if isinstance(payload, Tensor)}
             if not frozen:
                 continue
-            changed = True
             first = next(iter(graph), graph.return_)
             for value, payload in list(frozen.items()):
                 if module.debug_counter.exhausted:
                     del frozen[value]
                     continue
                 module.debug_counter.note("freeze", value.name)
+                changed = True
                 del graph.defaults[value]
                 node = Node(
                     "constant",

@@ -50,8 +50,8 @@ class PassContext:
 class Pass:
     """Base class of all passes.
 
-    A subclass is a frozen dataclass with a `name` and a `run`. Its docstring lists its rules; the first line is also in
-    `passes.catalog`.
+    A subclass is a frozen dataclass with a `name` and a `run`. Its docstring lists its rules; `irc passes` prints the
+    first line.
     """
 
     name: ClassVar[str]

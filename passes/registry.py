@@ -35,7 +35,7 @@ def default_pipeline() -> Sequential:
 def lookup(name: str) -> type[Pass]:
     """Return the class of the pass with this name. Raises UsageError where there is none."""
     check_name(name)
-    pass_: type[Pass] = getattr(import_module(f".{CATALOG[name][0]}", __package__), name)
+    pass_: type[Pass] = getattr(import_module(f".{CATALOG[name]}", __package__), name)
     return pass_
 
 

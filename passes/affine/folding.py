@@ -94,13 +94,16 @@ class ChainFolder:
     def _reduce(self, ops: Sequence[AffineOp]) -> list[AffineOp]:
         """Erase affines that are the identity and neighbours that undo each other, and return those that are left."""
         left: list[AffineOp] = []
+        counter = self.rewriter.debug_counter
         for op in ops:
             candidates = ([op], [*left[-1:], op]) if left else ([op],)
             undone = next((each for each in candidates if is_identity(affine_of(each))), [])
             now = self.finder.renewed(undone[0]) if undone else None  # its data may be another value by now
-            if now is None or not self.rewriter.forward(op.result, now.data):
+            label = op.nodes[0].label if undone else ""
+            if now is None or counter.exhausted or not self.rewriter.forward(op.result, now.data):
                 left.append(op)
                 continue
+            counter.note("drop identity", label)
             del left[len(left) - len(undone) + 1 :]
         if len(left) == len(ops):
             return left

@@ -6,18 +6,20 @@ follows from the statistics of BatchNormalization without data.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.module import Module
-from ...ir.ops import has_trait, sole_reader
+from ...ir.ops import ops_with, sole_reader
 from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import RuleDriver, Rules, rule
 from ...ir.tensor import Array, round_to, to_float64
 from ...ir.types import DType
 from ...support.errors import UsageError
@@ -65,32 +67,21 @@ class BiasCorrection(Pass):
             raise UsageError(f"{self.name}: option padding has to be one of exact, ignore")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        params = Parameters(module.constants)
+        rewriter = Rewriter(module)
         # Once, before any bias changes: the corrections restore these means in the quantized model, layer by layer, so
         # that the E[x] of a later layer is the same with and without the corrections before it.
-        moments = propagate(module)
-        corrector = _Corrector(Rewriter(module), params)
-        applied = LayerEdits(str(self))
-        left = total = 0
+        corrector = _Corrector(self, rewriter, propagate(module))
+        driver = RuleDriver(rewriter, RULES, corrector)
         for graph in module.graphs():
-            for node in list(graph):
-                linear = read_linear(node, params) if has_trait(node, Trait.LINEAR) else None
-                if linear is None:
-                    continue
-                total += 1
-                correction = self.correction(linear, moments.get(linear.data))
-                if correction is None or not corrector.subtract(linear, correction):
-                    left += 1
-                else:
-                    applied.layers[node] = {"correction": correction}
-        if applied.layers:
-            fold_records(module).history.append(applied)
-        if left:
+            driver.run(graph.nodes())
+        if corrector.applied.layers:
+            fold_records(module).history.append(corrector.applied)
+        if corrector.left:
             ctx.warnings.append(
-                f"{self.name}: {left} of {total} layers keep their bias, because the mean of their data is not known, "
-                "or they have no bias that could take the correction"
+                f"{self.name}: {corrector.left} of {corrector.total} layers keep their bias, because the mean of their "
+                "data is not known, or they have no bias that could take the correction"
             )
-        return corrector.rewriter.changed
+        return rewriter.changed
 
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
         """Return eps E[x], [M], None where E[x] is unknown."""
@@ -119,16 +110,39 @@ def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symme
 
 
 class _Corrector:
-    def __init__(self, rewriter: Rewriter, params: Parameters) -> None:
+    """The state of one run: `left` of `total` layers keep their bias, and `applied` has the corrections of the rest."""
+
+    def __init__(self, options: BiasCorrection, rewriter: Rewriter, moments: Mapping[Value, Moments]) -> None:
+        self.options = options
         self.rewriter = rewriter
-        self.params = params
-        self.planner = Planner(params)
+        self.moments = moments
+        self.params = Parameters(rewriter.module.constants)
+        self.planner = Planner(self.params)
         self.committer = Committer(rewriter)
+        self.applied = LayerEdits(str(options))
+        self.left = self.total = 0
+
+    def correct(self, node: Node) -> bool:
+        """Subtract the mean error of the quantized weight from the bias of a layer, or decline."""
+        linear = read_linear(node, self.params)
+        if linear is None:
+            return self.rewriter.decline("its weight is not constant")
+        self.total += 1
+        correction = self.options.correction(linear, self.moments.get(linear.data))
+        if correction is None:
+            self.left += 1
+            return self.rewriter.decline("the mean of its data is not known")
+        if not correction.any():
+            self.applied.layers[node] = {"correction": correction}
+            return self.rewriter.decline("the mean error is zero")
+        if not self.subtract(linear, correction):
+            self.left += 1
+            return self.rewriter.decline("it has no bias that could take the correction")
+        self.applied.layers[node] = {"correction": correction}
+        return True
 
     def subtract(self, linear: Linear, correction: Array) -> bool:
         """Subtract `correction` [M] from the bias, and return whether there is a place for it."""
-        if not correction.any():
-            return True
         affine = Affine.joined(linear.axis, np.ones_like(correction), -correction)
         change = self.change(linear.node, affine)
         if change is None:
@@ -156,3 +170,12 @@ class _Corrector:
             if len(changes) == 1 and changes[0].transfer is not None:
                 return changes[0]
         return None
+
+
+@rule(affine="merges")
+def correct_bias(node: Node, rewriter: Rewriter, corrector: _Corrector) -> bool:
+    """layer(x, W, b) -> layer(x, W, b - (Q(W) - W) E[x])"""
+    return corrector.correct(node)
+
+
+RULES: Rules[_Corrector] = dict.fromkeys(ops_with(Trait.LINEAR), (correct_bias,))

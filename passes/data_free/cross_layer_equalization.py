@@ -11,6 +11,7 @@ differs in every channel and so names it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,8 @@ from ...ir.module import Module
 from ...ir.ops import has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Trait
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
@@ -80,8 +83,9 @@ class CrossLayerEqualization(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         equalizer = _Equalizer(self, module)
+        driver = RuleDriver(equalizer.pairs.rewriter, RULES, equalizer)
         for _ in range(self.iterations):
-            moved = [equalizer.equalize_graph(graph) for graph in module.graphs()]
+            moved = [driver.run(equalizer.candidates(graph)) for graph in module.graphs()]
             if not any(moved):
                 break
         if equalizer.applied.layers:
@@ -104,24 +108,25 @@ class _Probed:
 
 
 class _Equalizer:
+    """The state of one run: `done` has the depthwise convolutions that were equalized with the layer before them."""
+
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
         self.pairs = LayerPairs(module)
         self.applied = LayerEdits(str(options))
+        self.done: set[Node] = set()
 
-    def equalize_graph(self, graph: Graph) -> bool:
-        """Equalize every pair once, in the order of the graph, and return whether there was one."""
+    def candidates(self, graph: Graph) -> Iterator[Node]:
+        """Yield the nodes at whose results there may be a pair, in the order of the graph."""
         self.pairs.planner.number(graph)
-        moved = False
-        done: set[Node] = set()
-        for node in list(graph):
-            if node in done or node.graph is None:
+        self.done.clear()
+        for node in graph.nodes():
+            if node in self.done:
                 continue
             if has_trait(node, Trait.LINEAR) or (has_trait(node, Trait.COMBINES) and self.options.through == "any"):
-                moved = self.equalize(node.output, done) or moved
-        return moved
+                yield node
 
-    def equalize(self, value: Value, done: set[Node]) -> bool:
+    def equalize(self, value: Value) -> bool:
         """Equalize the pair at `value`, and return whether anything changed.
 
         If the only layer after `value` is a depthwise convolution, the pair at its result is equalized at once, and the
@@ -136,7 +141,7 @@ class _Equalizer:
         if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
             return self.write(probed, pair_scale(probed.first, probed.second))
         scale, second_scale = triple_scales(probed.first[order], probed.second[order], second.second)
-        done.add(middle)
+        self.done.add(middle)
         first_scale = np.ones(len(order))
         first_scale[order] = scale
         # Each write plans anew, so the second reads the weights as the first leaves them.
@@ -174,12 +179,14 @@ class _Equalizer:
         if self.options.power_of_two:
             scale = 2.0 ** np.rint(np.log2(scale))
         if (np.abs(np.log(scale)) < NEGLIGIBLE).all():
-            return False
+            return self.pairs.rewriter.decline("the ranges are equal already")
         zeros = np.zeros_like(scale)
         backward, forward = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
         pair = self.pairs.find(probed.pair.value, backward, forward)
-        if pair is None or any(self.loses_digits(fold) for _, fold in pair.folds()):
+        if pair is None:
             return False
+        if any(self.loses_digits(fold) for _, fold in pair.folds()):
+            return self.pairs.rewriter.decline("a weight would become subnormal")
         for side, fold in pair.folds():
             record = self.applied.layers.setdefault(fold.node, {})
             factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
@@ -255,3 +262,12 @@ def is_depthwise(node: Node) -> bool:
 def is_whole(node: Node) -> bool:
     """Return whether a layer is a convolution without groups or a depthwise one, as in the paper."""
     return node.op in ("nn.conv", "nn.conv_transpose") and (integer_of(node, "group", 1) == 1 or is_depthwise(node))
+
+
+@rule(affine="merges")
+def equalize_pair(node: Node, rewriter: Rewriter, equalizer: _Equalizer) -> bool:
+    """W2 f(W1 x + b1) -> (W2 S) f((W1 x + b1) / S)"""
+    return equalizer.equalize(node.output)
+
+
+RULES: Rules[_Equalizer] = {ANY: (equalize_pair,)}

@@ -11,17 +11,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.graph import Value
+from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops import has_trait, sole_reader
 from ...ir.ops.row import Trait
 from ...ir.ops.views import may_read_padding
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
 from ..affine.algebra import Affine
 from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.source_affines import values_of
 from ..affine.statistics import Statistic
 from ..infra import Pass, PassContext
 from .layer_pair import LayerPair, LayerPairs
@@ -62,21 +63,16 @@ class HighBiasAbsorption(Pass):
                 raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        pairs = LayerPairs(module, border=PADDING[self.padding])
-        applied = LayerEdits(str(self))
-        padded: list[str] = []
+        absorber = _Absorber(self, LayerPairs(module, border=PADDING[self.padding]))
+        pairs = absorber.pairs
+        driver = RuleDriver(pairs.rewriter, RULES, absorber)
         for graph in module.graphs():
             pairs.planner.number(graph)
-            for value in values_of(graph):
-                reference = pairs.statistics.get(value)
-                statistic = None if reference is None else reference.statistic()
-                pair = None if statistic is None else self.pair(pairs, value, statistic)
-                if pair is not None:
-                    padded.extend(zero_padded(pair))
-                    record(applied, pair)
-                    pairs.commit(pair)
-        if applied.layers:
-            fold_records(module).history.append(applied)
+            known = (node for node in graph.nodes() if any(value in pairs.statistics for value in node.outputs))
+            driver.run(known)
+        if absorber.applied.layers:
+            fold_records(module).history.append(absorber.applied)
+        padded = absorber.padded
         if padded:
             count = "1 layer pads" if len(padded) == 1 else f"{len(padded)} layers pad"
             ctx.warnings.append(
@@ -93,6 +89,7 @@ class HighBiasAbsorption(Pass):
         activated = reader.output if active and reader is not None else None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
+            pairs.rewriter.decline("there is nothing to absorb")
             return None
         ones = np.ones_like(amount)
         backward, forward = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
@@ -122,3 +119,34 @@ def record(applied: LayerEdits, pair: LayerPair) -> None:
         key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
         entry = applied.layers.setdefault(fold.node, {})
         entry[key] = entry.get(key, np.zeros(())) + amount
+
+
+class _Absorber:
+    """The state of one run: `applied` has the amounts, `padded` the convolutions that pad shifted data with zeros."""
+
+    def __init__(self, options: HighBiasAbsorption, pairs: LayerPairs) -> None:
+        self.options = options
+        self.pairs = pairs
+        self.applied = LayerEdits(str(options))
+        self.padded: list[str] = []
+
+    def absorb(self, value: Value) -> bool:
+        """Absorb the bias at `value`, and return whether there was one."""
+        reference = self.pairs.statistics.get(value)
+        statistic = None if reference is None else reference.statistic()
+        pair = None if statistic is None else self.options.pair(self.pairs, value, statistic)
+        if pair is None:
+            return False
+        self.padded.extend(zero_padded(pair))
+        record(self.applied, pair)
+        self.pairs.commit(pair)
+        return True
+
+
+@rule(affine="merges")
+def absorb_bias(node: Node, rewriter: Rewriter, absorber: _Absorber) -> bool:
+    """layer2(f(layer1(x) + b1)) + b2 -> layer2(f(layer1(x) + b1 - c)) + b2 + W2 c"""
+    return any([absorber.absorb(value) for value in node.outputs])
+
+
+RULES: Rules[_Absorber] = {ANY: (absorb_bias,)}

@@ -91,7 +91,8 @@ class LayerPairs:
             forward = self.planner.forward(result, forward_affine)
             pair = LayerPair(value, backward_affine, backward, result, forward_affine, forward)
             _check(pair)
-        except Refused:
+        except Refused as refused:
+            self.rewriter.decline(refused.refusal.detail)
             return None
         return pair
 

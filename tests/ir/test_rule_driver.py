@@ -11,12 +11,15 @@ from graphs import Graph, batch_norm, function_model
 from irc.backends.compiler import read
 from irc.cli import main
 from irc.ir import Module, Node, Rewriter, to_text
+from irc.ir.debug_counter import DebugCounter
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.rule_driver import RuleDriver, Rules, only, rule
 from irc.ir.text import parse
-from irc.passes import PassContext, TraceRules, parse_pipeline
+from irc.passes import PassContext, Sequential, TraceRules, parse_pipeline
+from irc.passes.catalog import CATALOG
 from irc.passes.simplify.rule_set import CLEAN_UP, RULES
 from irc.support.errors import PassError
+from irc.verify.bisection import bisect
 from onnx import ModelProto
 
 TEXT = """graph @main(%x: f32[2,3]) {
@@ -107,6 +110,19 @@ def frozen() -> ModelProto:
     return graph.model()
 
 
+def layers() -> ModelProto:
+    """Return three convolutions, the first two with a BatchNormalization of known statistics."""
+    graph = Graph()
+    value = graph.input("x", [1, 3, 4, 4])
+    for i in range(3):
+        weight = graph.initializer(graph.random(3, 3, 1, 1), f"w{i}")
+        value = graph.node("Conv", [value, weight], f"c{i}", f"conv{i}")
+        value = value if i == 2 else graph.batch_norm(value, batch_norm(3, i + 1), f"n{i}", f"bn{i}")
+    graph.output(value)
+    return graph.model()
+
+
+FOLDED = "SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant"
 PASSES = {
     "SimplifyInference": everything(),
     "SimplifyInference,FoldScaleAxis": everything(),
@@ -118,7 +134,14 @@ PASSES = {
     "UnfuseBias": everything(),
     "InlineFunctions": function_model(),
     "FreezeInitializers": frozen(),
+    f"{FOLDED},CrossLayerEqualization": layers(),
+    f"{FOLDED},HighBiasAbsorption": layers(),
+    f"{FOLDED},BiasCorrection": layers(),
 }
+
+
+def test_every_pass_is_among_them() -> None:
+    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG)
 
 
 @pytest.mark.parametrize("passes", PASSES)
@@ -143,6 +166,40 @@ def test_every_pass_counts_its_steps_and_stops_at_the_limit(passes: str) -> None
     once, _ = run(1)
     assert once.debug_counter.last[0]
     assert once.debug_counter.last[1]
+
+
+@pytest.mark.parametrize("passes", PASSES)
+def test_bisect_finds_a_fault_inside_every_pass(passes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some step of the last pass negates the first result of the model."""
+    pipeline, modules = parse_pipeline(passes), []
+
+    def load() -> Module:
+        modules.append(read(PASSES[passes]))
+        return modules[-1]
+
+    module = load()
+    first = Sequential(pipeline.passes[:-1])(module).debug_counter.count + 1
+    last = Sequential(pipeline.passes[-1:])(module).debug_counter.count
+    assert first <= last
+    fault, note = (first + last + 1) // 2, DebugCounter.note
+
+    def faulty(counter: DebugCounter, name: str, where: str) -> None:
+        note(counter, name, where)
+        if counter.count == fault:
+            rewriter = Rewriter(modules[-1])
+            result = modules[-1].graph.return_.inputs[0]
+            negated = rewriter.make("negative", [result], before=modules[-1].graph.return_)
+            rewriter.set_inputs(modules[-1].graph.return_, [negated.output, *modules[-1].graph.return_.inputs[1:]])
+
+    def judge(model: ModelProto, base_dir: Path) -> str | None:
+        return "a Neg" if any(node.op_type == "Neg" for node in model.graph.node) else None
+
+    monkeypatch.setattr(DebugCounter, "note", faulty)
+    found = bisect(load, pipeline, judge)
+    assert found is not None
+    assert (found.pass_, found.step, found.wrong) == (str(pipeline.passes[-1]), fault, "a Neg")
+    assert found.rule
+    assert found.where
 
 
 def test_the_instrument_prints_a_tree() -> None:
