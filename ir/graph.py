@@ -158,6 +158,12 @@ class Node:
         """Return input `index`, or None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def operand(self, index: int = 0) -> Value:
+        """Return input `index`, which the operator table requires."""
+        value = self.inputs[index]
+        assert value is not None
+        return value
+
     def set_inputs(self, inputs: Sequence[Value | None]) -> None:
         """Replace all inputs, and update the users of the old and new values. O(inputs)."""
         self._drop_uses()

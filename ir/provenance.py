@@ -25,8 +25,16 @@ class Refusal:
     notes: tuple[str, ...] = ()
 
 
-class Refused(Exception):
-    """Raised by a rule that does not apply, with the `refusal` that says why."""
+class Declined(Exception):
+    """Raised by a rule that does not apply, or by a reader that it calls, with the `reason`."""
+
+    def __init__(self, *args: str) -> None:
+        super().__init__(*args)
+        self.reason = args[-1]
+
+
+class Refused(Declined):
+    """Raised by a rule of an affine that does not apply, with the `refusal` that says why."""
 
     def __init__(self, code: str, detail: str, notes: tuple[str, ...] = ()) -> None:
         super().__init__(code, detail)

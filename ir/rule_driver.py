@@ -13,6 +13,7 @@ from ..support.errors import PassError
 from ..support.record import record
 from .graph import Graph, Node
 from .ops import op_info
+from .provenance import Declined
 from .rewriter import Rewriter
 
 C = TypeVar("C", contravariant=True)
@@ -35,7 +36,9 @@ ROUNDS = 64
 
 @record
 class Rule(Generic[C]):
-    """A rewrite at one node: `apply` edits the graph and returns True, or declines and returns False.
+    """A rewrite at one node: `apply` edits the graph and returns True, or declines.
+
+    It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises Declined.
 
     `name` is the function's. The first line of its docstring is the rewrite.
     """
@@ -68,7 +71,7 @@ def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
     """op(x) -> nothing, where nobody reads a result"""
     info = op_info(node.op)
     if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
-        return False
+        return rewriter.decline("a result of it is read, or it may have an effect beyond its results")
     rewriter.erase(node)
     return True
 
@@ -114,7 +117,11 @@ class RuleDriver(Generic[C]):
         try:
             for each in rules:
                 rewriter.rule = each.name
-                if each.apply(node, rewriter, context):
+                try:
+                    applied = each.apply(node, rewriter, context)
+                except Declined as declined:
+                    applied = rewriter.decline(declined.reason)
+                if applied:
                     counter.note(each.name, label)
                     return True
                 if counter.trace is not None:

@@ -66,7 +66,7 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
         return rewriter.decline("its elements cannot be read")
     known = seen.first.setdefault((payload.dtype, payload.shape, digest), node)
     if known is node or node.output.is_returned:
-        return False
+        return rewriter.decline("no equal constant comes before it, or it is a result of the graph")
     rewriter.replace(node.output, known.output)
     return True
 
@@ -85,7 +85,7 @@ def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bo
         return rewriter.decline("two runs on equal operands may give different results")
     known = seen.first.setdefault(_key(node), node)
     if known is node:
-        return False
+        return rewriter.decline("no equal operator comes before it")
     if node in fold_records(rewriter.module).layers:
         return rewriter.decline("it is a layer with folded affines of its own")
     pairs = list(zip(node.outputs, known.outputs, strict=False))

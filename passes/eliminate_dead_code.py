@@ -39,7 +39,7 @@ class DeadCodeElimination(Pass):
 def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool:
     """op(x) -> nothing, where nothing reads a result"""
     if node.op == "return" or node.is_read:
-        return False
+        return rewriter.decline("a result of it is read")
     if not is_erasable(node, module):
         return rewriter.decline("it may have an effect beyond its results")
     rewriter.erase(node)

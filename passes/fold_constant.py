@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Node, Value
+from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
 from ..ir.ops.row import OpInfo, Trait
@@ -87,15 +88,13 @@ class _Constants:
 @rule(affine="merges")
 def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that a runtime computed"""
+    evaluator = constants.evaluator
     if node not in constants.regions.computed or not constants.is_frontier(node):
         return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
-    written = False
-    for value in node.outputs:
-        array = constants.evaluator.array(value) if value.users else None
-        if array is not None:
-            _write(node, ArrayTensor(array), rewriter, value)
-            written = True
-    return written
+    read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
+    for value, array in read:
+        _write(node, ArrayTensor(array), rewriter, value)
+    return bool(read) or rewriter.decline("none of its results is constant")
 
 
 @rule(affine="merges")
@@ -117,11 +116,10 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
 def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """multiply(w, factor){folded} -> the product, computed in float64 and rounded once"""
     if not is_folded_weight(node):
-        return False
-    weight, factor = node.inputs
-    assert weight is not None and factor is not None
-    data, scale = constants.evaluator.tensor(weight), constants.evaluator.array(factor)
-    if data is None or scale is None:
+        return rewriter.decline("no fold made it to scale a weight")
+    weight, scale = node.operand(), elements(node.operand(1), constants.evaluator)
+    data = constants.evaluator.tensor(weight)
+    if data is None:
         return rewriter.decline("the weight is not constant")
     result: Tensor = ScaledTensor(data, scale)
     if result.nbytes < LAZY:
@@ -143,19 +141,16 @@ def _write(node: Node, tensor: Tensor, rewriter: Rewriter, result: Value) -> Val
 def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(x: T, c: f64) -> op(x, c rounded to T)"""
     info = op_info(node.op)
-    if info is None or info.wide is None:
-        return False
-    dtype = dtype_of(node.output.type)
-    if dtype is None or not dtype.is_float or dtype is F64:
-        return False
-    parameter = node.input(info.wide)
-    if parameter is None or dtype_of(parameter.type) is not F64:
-        return False
+    parameter = None if info is None or info.wide is None else node.input(info.wide)
+    if info is None or info.wide is None or parameter is None or dtype_of(parameter.type) is not F64:
+        return rewriter.decline("it has no float64 parameter")
+    dtype = known_dtype(node.output)
+    if not dtype.is_float or dtype is F64:
+        return rewriter.decline("its result is float64, or no float")
     if info.evaluate is not None and constants.is_frontier(node):
         return rewriter.decline("it is a constant expression, too large to be computed")
-    producer = parameter.node
-    if producer is None or producer.op != "constant" or (wide := constants.evaluator.array(parameter)) is None:
-        return rewriter.decline("its float64 parameter is not constant")
+    producer = result_of(parameter, "constant")
+    wide = elements(parameter, constants.evaluator)
     rounded = rewriter.constant(ArrayTensor(round_to(wide, dtype), dtype), before=node, hint=parameter.name)
     inputs: list[Value | None] = list(node.inputs)
     inputs[info.wide] = rounded

@@ -17,12 +17,11 @@ from .inference import (
     input_shape,
     integer_of,
     integers_of,
-    is_given,
     listed,
-    normal_axes,
     number_of,
 )
 from .row import MANY, Constants, Inputs, OpInfo, Trait, integer, integers, text_of
+from .views import pads_of, scales_of, sliced_axes, slices_of
 
 
 def infer_take(node: Node, constants: Constants) -> Types:
@@ -75,21 +74,14 @@ def evaluate_concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def infer_strided_slice(node: Node, constants: Constants) -> Types:
     """Infer the length of each slice of a known extent; axes that are not sliced keep theirs."""
     dtype, shape = input_dtype(node), input_shape(node)
-    starts, ends = listed(node, "starts", 1, constants), listed(node, "ends", 2, constants)
-    axes, steps = listed(node, "axes", 3, constants), listed(node, "steps", 4, constants)
     if shape is None:
         return (TensorType(dtype, None),)
-    unknown = any(is_given(node, name, i) and x is None for name, i, x in (("axes", 3, axes), ("steps", 4, steps)))
-    if starts is None or ends is None or unknown:
+    dims, slices = list(shape), slices_of(node, constants)
+    if slices is None:
         return (TensorType(dtype, (None,) * len(shape)),)
-    sliced = normal_axes(tuple(range(len(starts))) if axes is None else axes, len(shape))
-    if sliced is None or not len(starts) == len(ends) == len(sliced) or (steps and len(steps) != len(sliced)):
-        return (TensorType(dtype, (None,) * len(shape)),)
-    dims = list(shape)
-    for i, axis in enumerate(sliced):
-        extent, step = dims[axis], steps[i] if steps else 1
-        known = isinstance(extent, int) and step > 0
-        dims[axis] = len(range(extent)[starts[i] : ends[i] : step]) if known else None  # type: ignore[arg-type]
+    for axis, part in slices.items():
+        extent = dims[axis]
+        dims[axis] = len(range(extent)[part]) if isinstance(extent, int) and part.step > 0 else None
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -117,10 +109,10 @@ def infer_split(node: Node, constants: Constants) -> Types:
 def infer_pad(node: Node, constants: Constants) -> Types:
     """Infer every known extent plus its pads."""
     dtype, shape = input_dtype(node), input_shape(node)
-    pads = listed(node, "pads", 1, constants)
-    if shape is None or pads is None or is_given(node, "axes", 3) or len(pads) != 2 * len(shape):
+    pads = pads_of(node, constants)
+    if shape is None or pads is None:
         return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
-    both = [before + after for before, after in zip(pads, pads[len(shape) :], strict=False)]
+    both = [sum(pads.get(axis, ())) for axis in range(len(shape))]
     dims = [
         dim + extra if isinstance(dim, int) else dim if not extra else None
         for dim, extra in zip(shape, both, strict=True)
@@ -136,11 +128,7 @@ def infer_resize(node: Node, constants: Constants) -> Types:
         return (TensorType(dtype, None),)
     if sizes is not None and len(sizes) == len(shape):
         return (TensorType(dtype, tuple(sizes)),)
-    last = 1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2
-    scales = node.attrs.get("scales")
-    if not isinstance(scales, tuple):
-        array = constants.array(node.input(last))
-        scales = None if array is None else tuple(float(item) for item in array.ravel())
+    scales = scales_of(node, constants)
     if scales is None or len(scales) != len(shape):
         return (TensorType(dtype, (None,) * len(shape)),)
     return (TensorType(dtype, tuple(dim if scale == 1 else None for dim, scale in zip(shape, scales, strict=True))),)
@@ -150,25 +138,17 @@ def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     """Slice: along a sliced axis, the channels that it reads."""
     if at.axis is None:
         return ChannelMap()
-    before = input_shape(node)
-    starts, ends = integers_of(node, "starts", 1, constants), integers_of(node, "ends", 2, constants)
-    axes, steps = integers_of(node, "axes", 3, constants), integers_of(node, "steps", 4, constants)
-    if axes is None or (starts is None and not axes) or before is None:
+    before, axes, slices = input_shape(node), sliced_axes(node, constants), slices_of(node, constants)
+    if before is None or axes is None:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
-    sliced = [axis % len(before) for axis in axes] if axes else list(range(len(starts or ())))
-    if at.axis not in sliced:
+    if at.axis not in axes:
         return ChannelMap(at.axis)
     extent = before[at.axis]
-    if starts is None or ends is None or steps is None or not isinstance(extent, int):
+    if slices is None or not isinstance(extent, int):
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
-    if not len(starts) == len(ends) == len(sliced) or len(steps) not in (0, len(sliced)) or extent > MAX_EXTENT:
-        raise Refused("axis_mismatch", f"{node.description}: its bounds are not those of its axes")
-    i = sliced.index(at.axis)
-    step = steps[i] if steps else 1
-    end: int | None = ends[i]
-    if step < 0 and end is not None and end < -extent:
-        end = None
-    return ChannelMap(at.axis, np.arange(extent)[slice(starts[i], end, step)], extent)
+    if extent > MAX_EXTENT:
+        raise unknown_shape(node)
+    return ChannelMap(at.axis, np.arange(extent)[slices[at.axis]], extent)
 
 
 def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
@@ -286,7 +266,12 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
         raise Refused("non_constant_params", f"{node.description}: its value is not constant")
     if at.axis is None:
         return ChannelMap(fill=value)
-    begin, end = _pads_along(node, at.axis, constants)
+    pads = pads_of(node, constants)
+    if pads is None and input_shape(node) is None:
+        raise unknown_shape(node)
+    if pads is None:
+        raise Refused("non_constant_params", f"{node.description}: its pads are not constant")
+    begin, end = pads.get(at.axis, (0, 0))
     if not begin and not end:
         return ChannelMap(at.axis, fill=value)
     if at.of_data:
@@ -295,25 +280,6 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
         raise Refused("axis_mismatch", f"{node.description} pads the channels with data, or crops them")
     assert at.count is not None
     return ChannelMap(at.axis, result_of_data=np.arange(at.count)[begin : at.count - end], fill=value)
-
-
-def _pads_along(node: Node, axis: int, constants: Constants) -> tuple[int, int]:
-    """Return the numbers of elements that a Pad adds along `axis`, at the beginning and at the end."""
-    pads = integers_of(node, "pads" if "pads" in node.attrs else "paddings", 1, constants)
-    axes = integers_of(node, "axes", 3, constants)
-    if pads is None or axes is None:
-        raise Refused("non_constant_params", f"{node.description}: its pads are not constant")
-    count = len(pads) // 2
-    padded = list(range(count))
-    if axes or node.input(3) is not None:
-        before = input_shape(node)
-        if before is None:
-            raise unknown_shape(node)
-        padded = [each % len(before) for each in axes]
-    if axis not in padded:
-        return 0, 0
-    i = padded.index(axis)
-    return pads[i], pads[count + i]
 
 
 def resized_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
@@ -350,17 +316,8 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
             return False  # one scale for all axes, whatever extents it rounds to
         return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
     # An extent that stays does not prove a scale of one: 3 * 1.3 is rounded to 3, too.
-    scales = _scales(node, constants)
+    scales = scales_of(node, constants)
     return scales is not None and len(scales) == len(before) and scales[axis] == 1
-
-
-def _scales(node: Node, constants: Constants) -> tuple[float, ...] | None:
-    """Return the scales of a Resize or Upsample, None where they are unknown."""
-    found = node.attrs.get("scales")
-    if isinstance(found, tuple):
-        return tuple(float(item) for item in found if isinstance(item, float | int))
-    array = constants.array(node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2))
-    return None if array is None else tuple(float(item) for item in array.ravel())
 
 
 def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:

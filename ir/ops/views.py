@@ -7,6 +7,7 @@ import math
 from ...support.record import record
 from ..graph import Node
 from ..types import Dim, shape_of
+from .inference import input_shape, integers_of, is_given, listed, normal_axes
 from .row import Constants, text_of
 
 
@@ -28,6 +29,17 @@ class ClipBounds:
         """Whether the bounds are numbers, the lower one not above the upper one."""
         low, high = self.ends
         return low <= high
+
+    def clipped_to(self, outer: ClipBounds) -> ClipBounds:
+        """Return the bounds of a Clip by these, then by `outer`; both are ordered."""
+
+        def clipped(bound: float | None, absent: float | None) -> float | None:
+            if bound is None:
+                return absent
+            raised = bound if outer.low is None or bound >= outer.low else outer.low
+            return raised if outer.high is None or raised <= outer.high else outer.high
+
+        return ClipBounds(clipped(self.low, outer.low), clipped(self.high, outer.high))
 
 
 def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
@@ -115,6 +127,56 @@ def _integers(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...
     if not isinstance(found, tuple) or len(found) != len(default):
         return None
     return tuple([item for item in found if isinstance(item, int)])
+
+
+def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | None:
+    """Return how many elements a Pad adds before and after each axis, a negative number where it crops.
+
+    None stands for pads or axes that are unknown.
+    """
+    pads = listed(node, "pads" if "pads" in node.attrs else "paddings", 1, constants)
+    axes = _axes_of(node, None if pads is None else len(pads) // 2, constants)
+    if pads is None or axes is None or len(pads) != 2 * len(axes):
+        return None
+    if is_given(node, "axes", 3) and input_shape(node) is None:
+        return None
+    return dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
+
+
+def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
+    """Return the axes that a Slice slices, counted from the left if the rank is known; None where they are unknown."""
+    starts = listed(node, "starts", 1, constants)
+    return _axes_of(node, None if starts is None else len(starts), constants)
+
+
+def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
+    """Return the slice along each axis that a Slice slices, None where it is computed at run time."""
+    axes, steps = sliced_axes(node, constants), integers_of(node, "steps", 4, constants)
+    starts, ends = listed(node, "starts", 1, constants), listed(node, "ends", 2, constants)
+    if axes is None or starts is None or ends is None or steps is None or 0 in steps:
+        return None
+    columns = (starts, ends, steps or (1,) * len(axes))
+    if any(len(column) != len(axes) for column in columns):
+        return None
+    return {axis: slice(*each) for axis, each in zip(axes, zip(*columns, strict=True), strict=True)}
+
+
+def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
+    """Return the axes of a Slice or Pad, by default the first `count`."""
+    axes, shape = integers_of(node, "axes", 3, constants), input_shape(node)
+    if axes is None or (not axes and count is None):
+        return None
+    axes = axes or tuple(range(count or 0))
+    return list(axes) if shape is None else normal_axes(axes, len(shape))
+
+
+def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
+    """Return the scales of a Resize or Upsample, None where they are unknown."""
+    found = node.attrs.get("scales")
+    if isinstance(found, tuple):
+        return tuple(float(item) for item in found if isinstance(item, float | int))
+    array = constants.array(node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2))
+    return None if array is None else tuple(float(item) for item in array.ravel())
 
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:

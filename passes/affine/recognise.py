@@ -52,6 +52,16 @@ class AffineOp:
     mean: Array | None = None
     beta: Array | None = None
 
+    @property
+    def has_scale(self) -> bool:
+        """Whether it scales any channel by another number than one."""
+        return not (self.scale == 1).all()
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether it shifts any channel."""
+        return bool(self.shift.any())
+
     @lazy
     def stage(self) -> Stage:
         """Return the affine as a stage of a chain."""

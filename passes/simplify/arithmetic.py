@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.matching import check_only_reader, elements, known_dtype, known_shape, result_of, static_shape
+from ...ir.ops import AFFINE_KINDS, has_trait
 from ...ir.ops.evaluation import align
 from ...ir.ops.row import Trait
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
 from ...support.record import record
 from ..affine.algebra import CANCELLATION
-from ..affine.recognise import AffineOp, find_affine, made_of_little
+from ..affine.recognise import AffineOp, made_of_little, recognise
 from .extents import ShapeEvaluator
-from .rules import (
-    MAX_BYTES,
-    become_constant,
-    broadcasts_into,
-    data_of,
-    keeps_shape,
-    only_reader,
-)
+from .rules import MAX_BYTES, become_constant, broadcasts_into, check_keeps_shape, substitute
 
 
 @rule(affine="merges")
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
-    affine = find_affine(node, evaluator)
-    if affine is None or len(affine.nodes) > 1 or not (affine.scale == 1).all() or affine.shift.any():
+    affine = _one_affine(node, evaluator)
+    if affine.has_scale or affine.has_shift:
         return rewriter.decline("it neither multiplies by ones nor adds zeros")
     if affine.data.type != affine.result.type:
         return rewriter.decline("its result differs from its data in shape or type")
@@ -39,25 +37,31 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return rewriter.forward(affine.result, affine.data)
 
 
+def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
+    """Return the affine that `node` is by itself."""
+    affine = recognise(node, evaluator)
+    if affine is None or len(affine.nodes) > 1:
+        raise Declined("it is not one Add, Sub, Mul or Div of a constant per channel")
+    return affine
+
+
 @rule(affine="merges")
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along several axes"""
     operands = _operands(node, evaluator)
-    # 0 - x and 1 / x are not x.
-    if operands is None or (operands.constant_first and node.op not in ("add", "multiply")):
-        return rewriter.decline("no operand is a constant, or the constant is the first operand of Sub or Div")
-    neutral = 1 if node.op in ("multiply", "divide") else 0
-    if (operands.constant != neutral).any() or not keeps_shape(operands.data, operands.constant):
-        return rewriter.decline("its constant is not neutral, or broadcasting changes the shape")
+    if (operands.constant != (1 if _GROUP[node.op] == "multiply" else 0)).any():
+        return rewriter.decline("its constant is not neutral")
+    check_keeps_shape(operands.data, operands.constant)
     return rewriter.forward(node.output, operands.data)
 
 
 @rule(affine="merges")
 def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """power(x, 1) -> x"""
-    data, exponent = data_of(node), evaluator.array(node.inputs[1])
-    if exponent is None or exponent.dtype.kind == "O" or (exponent != 1).any() or not keeps_shape(data, exponent):
-        return rewriter.decline("its exponent is not a constant of ones, or broadcasting changes the shape")
+    data, exponent = node.operand(), elements(node.inputs[1], evaluator)
+    if exponent.dtype.kind == "O" or (exponent != 1).any():
+        return rewriter.decline("its exponent is not one")
+    check_keeps_shape(data, exponent)
     # The result of Pow has the type of the base, and pow(x, 1) is x for NaN and the infinities too.
     return rewriter.forward(node.output, data)
 
@@ -65,70 +69,56 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 @rule(affine="merges")
 def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """multiply(x, 0) -> 0, subtract(x, x) -> 0, for integers of static shape"""
-    dtype, shape = dtype_of(node.output.type), shape_of(node.output.type)
     # Not for floats: NaN * 0 and inf - inf are NaN.
-    if dtype is None or dtype.kind not in ("int", "uint") or dtype.bits < 8 or shape is None:
-        return rewriter.decline("its result is not an integer tensor of known rank")
-    dims = [dim for dim in shape if isinstance(dim, int)]
-    if len(dims) != len(shape) or element_count(dims) * dtype.bits > 8 * MAX_BYTES:
-        return rewriter.decline("its shape is not static, or the result is too large")
-    if node.op == "subtract":
-        zero = node.inputs[0] is node.inputs[1]
-    else:
-        constants = [array for value in node.inputs if (array := evaluator.array(value)) is not None]
-        zero = len(constants) == 1 and not constants[0].any()
-    return zero and become_constant(node, rewriter, np.zeros(dims, numpy_dtype(dtype)))
+    dtype = known_dtype(node.output)
+    if dtype.kind not in ("int", "uint") or dtype.bits < 8:
+        return rewriter.decline("its result is not an integer tensor")
+    if not (node.inputs[0] is node.inputs[1] if node.op == "subtract" else _has_zero_factor(node, evaluator)):
+        return rewriter.decline("it multiplies by no zero, and subtracts no value from itself")
+    dims = static_shape(node.output)
+    if element_count(dims) * dtype.bits > 8 * MAX_BYTES:
+        return rewriter.decline("the result is too large")
+    return become_constant(node, rewriter, np.zeros(dims, numpy_dtype(dtype)))
+
+
+def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
+    constants = [array for value in node.inputs if (array := evaluator.array(value)) is not None]
+    return len(constants) == 1 and not constants[0].any()
 
 
 @rule(affine="merges")
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
-    outer = find_affine(node, evaluator)
-    if outer is None or len(outer.nodes) > 1:
-        return rewriter.decline("it is not one Add, Sub, Mul or Div of a constant per channel")
-    producer = outer.data.node
-    if producer is None or not only_reader(outer.data, node):
-        return rewriter.decline("its data has other readers, or is an input or a constant")
+    outer = _one_affine(node, evaluator)
+    check_only_reader(outer.data, node)
+    producer = result_of(outer.data, *AFFINE_KINDS)
     if {_GROUP.get(producer.op), _GROUP.get(node.op)} == {"add", "multiply"}:
         return rewriter.decline("one of the two operators adds and the other multiplies")
-    inner = find_affine(producer, evaluator)
-    dtype = dtype_of(outer.result.type)
-    if inner is None or len(inner.nodes) > 1 or inner.result is not outer.data or dtype is None:
-        return rewriter.decline("the operator before it is not one Add, Sub, Mul or Div of a constant per channel")
+    inner, dtype = _one_affine(producer, evaluator), known_dtype(outer.result)
     axis = inner.axis if outer.axis is None else outer.axis
-    if (inner.axis is not None and inner.axis != axis) or inner.data.type != outer.result.type:
+    if inner.axis not in (None, axis) or inner.data.type != outer.result.type:
         return rewriter.decline("the two constants vary along different axes, or an operator changes the type")
-    merged = _merged(inner, outer, dtype)
-    if merged is None:
-        return rewriter.decline("the merged constant cancels, is not finite or leaves the normal range")
-    op, constant = merged
-    attrs = {} if axis is None else {"axis": axis}
-    payload = ArrayTensor(constant)
-    parameter = rewriter.constant(
-        payload, before=node, hint=f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
+    if not inner.has_scale and not outer.has_scale:
+        op, constant = "add", _total("add", inner.shift, outer.shift, dtype)
+    elif not inner.has_shift and not outer.has_shift:
+        op, constant = "multiply", _total("multiply", inner.scale, outer.scale, dtype)
+    else:
+        return rewriter.decline("one of the two operators adds and the other multiplies")
+    return _become(node, rewriter, op, inner.data, constant, {} if axis is None else {"axis": axis})
+
+
+def _become(
+    node: Node, rewriter: Rewriter, op: str, data: Value, constant: Array, attrs: Mapping[str, Attribute] | None = None
+) -> bool:
+    """Replace `node` by the operator `op` on data and constant."""
+    hint = f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
+    return substitute(
+        node, rewriter, op, [data, rewriter.constant(ArrayTensor(constant), before=node, hint=hint)], attrs
     )
-    result = rewriter.make(op, [inner.data, parameter], attrs, before=node, hint=node.output.name, name=node.name)
-    result.output.type = node.output.type
-    rewriter.replace(node.output, result.output, take_name=True)
-    return True
 
 
-def _merged(inner: AffineOp, outer: AffineOp, dtype: DType) -> tuple[str, Array] | None:
-    """Return one operator and its constant for two successive shifts or scales, None where they may not merge."""
-    if (inner.scale == 1).all() and (outer.scale == 1).all():
-        total = _total("add", inner.shift, outer.shift, dtype)
-        return None if total is None else ("add", total)
-    if inner.shift.any() or outer.shift.any():
-        return None
-    total = _total("multiply", inner.scale, outer.scale, dtype)
-    return None if total is None else ("multiply", total)
-
-
-def _total(op: str, a: Array, b: Array, dtype: DType) -> Array | None:
-    """Return the sum or product of two float64 constants.
-
-    Return None where a sum cancels, a product leaves the normal range of `dtype`, or the result is not finite.
-    """
+def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
+    """Return the sum or product of two float64 constants."""
     # The total is computed in float64 and rounded to `dtype` once, where the model rounds after each operator. So the
     # result is as precise, but for three cases, which stay: (x + a) + b with b near -a rounds x on purpose; a product
     # below the normal range has lost bits; and an infinite total is wrong where x * a * b is finite.
@@ -139,150 +129,116 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array | None:
         else:
             total = np.asarray(a * b)
             lost = (np.abs(total) < smallest_normal(dtype)) & (a != 0) & (b != 0)
-        return total if _finite(total, dtype) and not lost.any() else None
-
-
-def _finite(array: Array, dtype: DType) -> bool:
-    return bool(np.isfinite(to_float64(round_to(array, dtype))).all())
+        if lost.any() or not np.isfinite(to_float64(round_to(total, dtype))).all():
+            raise Declined("the merged constant cancels, is not finite or leaves the normal range")
+        return total
 
 
 @record
 class _Operands:
-    """The two operands of an arithmetic operator, one of which is a constant."""
+    """The operands of an arithmetic operator that computes `data` op `constant`."""
 
+    op: str
     data: Value
     constant: Array
-    constant_first: bool
+
+    @property
+    def integers(self) -> Array:
+        """The constant to add or multiply by, of integers."""
+        # Sums and products are exact modulo 2**n, in numpy as in the operators. Div rounds: (x * 3) / 3 is not
+        # x * (3 / 3).
+        if self.op == "divide" or self.constant.dtype.kind not in "iu":
+            raise Declined("it divides integers")
+        return np.negative(self.constant) if self.op == "subtract" else self.constant
+
+    @property
+    def floats(self) -> Array:
+        """The constant to add or multiply by, in float64."""
+        constant = to_float64(self.constant)
+        if self.op != "divide":
+            return -constant if self.op == "subtract" else constant
+        if not constant.all():
+            raise Declined("it divides by zero")
+        return 1 / constant
 
 
-def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands | None:
+def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     """Return the operands of `node`, the constant in the shape in which numpy broadcasts it.
 
-    Return None unless exactly one operand is a constant. Return None too for a lowered BatchNormalization, which is
-    written as one operator while both of its halves stay, and for the bias of a layer, which may become its operand.
+    Declines unless exactly one operand is a constant, the second of Sub and Div. Declines too for a lowered
+    BatchNormalization, which is written as one operator while both of its halves stay, and for the bias of a layer,
+    which may become its operand.
     """
     sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(sides) != 1 or node.opset < 7:
-        return None
-    parameter, data = node.inputs[sides[0]], node.inputs[1 - sides[0]]
+        raise Declined("it has no constant operand, or no other")
+    parameter, data = node.operand(sides[0]), node.operand(1 - sides[0])
     constant = None if made_of_little(parameter) else evaluator.array(parameter)
     if constant is None or not evaluator.affords(constant.size):
-        return None
-    assert parameter is not None and data is not None
+        raise Declined("its constant takes too much memory to compute with")
     if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
-        return None
-    dtype = dtype_of(data.type)
-    if constant.dtype.kind == "O" or dtype is None or dtype is not dtype_of(node.output.type):
-        return None
+        raise Declined("it is a part of a BatchNormalization")
+    if constant.dtype.kind == "O" or known_dtype(data) is not dtype_of(node.output.type):
+        raise Declined("its operands are no numbers of one type")
+    if sides[0] == 0 and node.op in ("subtract", "divide"):
+        raise Declined("its constant is the first operand of Sub or Div")
     axis = node.attrs.get("axis")
-    if isinstance(axis, int):
-        shape = shape_of(data.type)
-        if (
-            shape is None
-            or not 0 <= axis <= len(shape) - constant.ndim
-            or (data.node is not None and has_trait(data.node, Trait.BIASED))
-        ):
-            return None
-        constant = align(constant, axis, len(shape))
-    return _Operands(data, constant, constant_first=sides[0] == 0)
+    if not isinstance(axis, int):
+        return _Operands(node.op, data, constant)
+    rank = len(known_shape(data))
+    if not 0 <= axis <= rank - constant.ndim or (data.node is not None and has_trait(data.node, Trait.BIASED)):
+        raise Declined("it adds the bias of a layer, or its constant does not fit its axis")
+    return _Operands(node.op, data, align(constant, axis, rank))
 
 
 @rule(affine="merges")
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
-    outer = _operands(node, evaluator)
-    producer = None if outer is None else outer.data.node
-    dtype = dtype_of(node.output.type)
-    if outer is None or producer is None or dtype is None or not only_reader(outer.data, node):
-        return rewriter.decline("it has no constant operand, or its data has other readers")
-    inner = _operands(producer, evaluator) if producer.op in _GROUP else None
-    if inner is None or _GROUP[producer.op] != _GROUP[node.op] or not keeps_shape(inner.data, inner.constant):
-        return rewriter.decline(
-            "the operator before it is not of the same group: Add and Sub, or Mul and Div, of a constant"
-        )
-    if not keeps_shape(inner.data, outer.constant) or (inner.constant_first and producer.op in ("subtract", "divide")):
-        return rewriter.decline("a constant changes the shape, or is the first operand of Sub or Div")
-    if outer.constant_first and node.op in ("subtract", "divide"):
-        return rewriter.decline("its constant is the first operand of Sub or Div")
-    op = _GROUP[node.op]
-    total = (
-        _integers(producer, inner, node, outer) if not dtype.is_float else _floats(producer, inner, node, outer, dtype)
-    )
-    if total is None or total.nbytes > max(MAX_BYTES, inner.constant.nbytes + outer.constant.nbytes):
-        return rewriter.decline("the merged constant cancels, is not finite, leaves the normal range or is too large")
-    hint = f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
-    parameter = rewriter.constant(ArrayTensor(total), before=node, hint=hint)
-    result = rewriter.make(
-        op, [inner.data, parameter], before=node, hint=node.output.name, name=node.name, type_=node.output.type
-    )
-    rewriter.replace(node.output, result.output, take_name=True)
-    return True
+    outer, op = _operands(node, evaluator), _GROUP[node.op]
+    check_only_reader(outer.data, node)
+    inner = _operands(result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op)), evaluator)
+    check_keeps_shape(inner.data, inner.constant)
+    check_keeps_shape(inner.data, outer.constant)
+    dtype = known_dtype(node.output)
+    if dtype.is_float:
+        total = _total(op, inner.floats, outer.floats, dtype)
+    else:
+        with np.errstate(all="ignore"):
+            a, b = inner.integers, outer.integers
+            total = np.asarray(a * b if op == "multiply" else a + b, inner.constant.dtype)
+    if total.nbytes > max(MAX_BYTES, inner.constant.nbytes + outer.constant.nbytes):
+        return rewriter.decline("the merged constant is too large")
+    return _become(node, rewriter, op, inner.data, total)
 
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
 """The operator that computes each of these, once its constant is negated or inverted."""
 
 
-def _integers(first: Node, inner: _Operands, second: Node, outer: _Operands) -> Array | None:
-    """Return the sum or product of two integer constants, None where they may not merge."""
-    # Sums and products are exact modulo 2**n, in numpy as in the operators. Div rounds: (x * 3) / 3 is not x * (3 / 3).
-    if "divide" in (first.op, second.op) or inner.constant.dtype.kind not in "iu":
-        return None
-    with np.errstate(all="ignore"):
-        a, b = (
-            np.negative(operands.constant) if node.op == "subtract" else operands.constant
-            for node, operands in ((first, inner), (second, outer))
-        )
-        return np.asarray(a * b if _GROUP[first.op] == "multiply" else a + b, inner.constant.dtype)
-
-
-def _floats(first: Node, inner: _Operands, second: Node, outer: _Operands, dtype: DType) -> Array | None:
-    """Return the sum or product of two floating constants in float64, None where they may not merge."""
-    constants = []
-    for node, operands in ((first, inner), (second, outer)):
-        constant = to_float64(operands.constant)
-        if node.op == "divide":
-            if not constant.all():
-                return None
-            constant = 1 / constant
-        constants.append(-constant if node.op == "subtract" else constant)
-    return _total(_GROUP[first.op], constants[0], constants[1], dtype)
-
-
 @rule(affine="merges")
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b)"""
-    affine = find_affine(node, evaluator)
-    if affine is None or len(affine.nodes) > 1 or affine.axis != 1 or not (affine.scale == 1).all():
+    affine = _one_affine(node, evaluator)
+    if affine.axis != 1 or affine.has_scale:
         return rewriter.decline("it does not add one constant per column")
-    matmul = affine.data.node
-    if matmul is None or matmul.op != "matmul" or not only_reader(affine.data, node):
-        return rewriter.decline("its data is not the result of a MatMul without other readers")
-    ranks = [None if value is None else shape_of(value.type) for value in matmul.inputs]
-    dtype = dtype_of(node.output.type)
+    matmul, dtype = result_of(affine.data, "matmul", only_for=node), known_dtype(node.output)
+    if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
+        return rewriter.decline("an operand of the MatMul is not a matrix")
     # Gemm broadcasts its bias from opset 7 on, and takes bfloat16 from opset 13 on.
-    if any(shape is None or len(shape) != 2 for shape in ranks) or node.opset < (13 if str(dtype) == "bf16" else 7):
-        return rewriter.decline("an operand of the MatMul is not a matrix, or Gemm of this opset cannot add the bias")
-    if dtype is None or not dtype.is_float:
-        return rewriter.decline("its elements are not floats")
+    if not dtype.is_float or node.opset < (13 if str(dtype) == "bf16" else 7):
+        return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
     bias = affine.parameter
     assert bias is not None
-    if (shape := shape_of(bias.type)) is None or len(shape) != 1 or (affine.shift != evaluator.array(bias)).any():
+    if len(shape_of(bias.type) or ()) != 1 or (affine.shift != evaluator.array(bias)).any():
         bias = rewriter.constant(ArrayTensor(affine.shift), before=node, hint=f"{node.output.name}.bias")
-    dense = rewriter.make(
-        "nn.dense", [*matmul.inputs, bias], before=node, hint=node.output.name, name=matmul.name or node.name
-    )
-    dense.output.type = node.output.type
-    rewriter.replace(node.output, dense.output, take_name=True)
-    return True
+    return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
 
 
 @rule(affine="obstructs")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as exporters write it"""
     bias = node.input(2)
-    array = evaluator.array(bias)
-    if bias is None or array is None or bias.node is None or bias.node.op == "constant" or array.any():
+    if bias is None or bias.node is None or bias.node.op == "constant" or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")
     rewriter.set_inputs(node, node.inputs[:2])
     return True
@@ -291,21 +247,22 @@ def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEval
 @rule(affine="untouched")
 def single_operand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """sum(x), max(x), min(x), mean(x), concat(x) -> x, of one operand"""
-    return len(node.inputs) == 1 and rewriter.forward(node.output, data_of(node))
+    if len(node.inputs) != 1:
+        return rewriter.decline("it has several operands")
+    return rewriter.forward(node.output, node.operand())
 
 
 @rule(affine="untouched")
 def where_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """where(true, x, y) -> x, where(false, x, y) -> y, of unchanged shape"""
-    condition = evaluator.array(node.inputs[0])
-    if condition is None or condition.size == 0 or (condition != condition.ravel()[0]).any():
-        return rewriter.decline("its condition is not a constant, or has both true and false elements")
-    chosen, other = node.inputs[1:] if condition.ravel()[0] else reversed(node.inputs[1:])
-    assert chosen is not None and other is not None
-    shape = shape_of(chosen.type)
+    condition = elements(node.inputs[0], evaluator)
+    if condition.size == 0 or (condition != condition.ravel()[0]).any():
+        return rewriter.decline("its condition has both true and false elements")
+    chosen, other = (node.operand(i) for i in ((1, 2) if condition.ravel()[0] else (2, 1)))
     # The shape of the result is broadcast from all three operands.
-    if not broadcasts_into(shape_of(other.type), shape) or not broadcasts_into(condition.shape, shape):
-        return rewriter.decline("broadcasting the other operands may change the shape")
+    check_keeps_shape(chosen, condition)
+    if not broadcasts_into(shape_of(other.type), shape_of(chosen.type)):
+        return rewriter.decline("broadcasting the other operand may change the shape")
     return rewriter.forward(node.output, chosen)
 
 

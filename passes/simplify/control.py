@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
+from ...ir.matching import elements
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from .extents import ShapeEvaluator
@@ -12,12 +14,10 @@ from .extents import ShapeEvaluator
 @rule(affine="untouched")
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, or b, where c is a constant"""
-    condition = evaluator.array(node.input(0))
-    branches = [_region(node, name) for name in ("then_branch", "else_branch")]
-    if condition is None or condition.size != 1 or None in branches or len(node.inputs) != 1 or node.graph is None:
-        return rewriter.decline("its condition is not one constant element")
-    taken = branches[0] if condition.ravel()[0] else branches[1]
-    assert taken is not None
+    condition = elements(node.input(0), evaluator)
+    if condition.size != 1 or len(node.inputs) != 1 or node.graph is None:
+        return rewriter.decline("its condition is not one element")
+    taken = _region(node, "then_branch" if condition.ravel()[0] else "else_branch")
     results = taken.outputs
     if len(results) != len(node.outputs):
         return rewriter.decline("its branch and the If node have different numbers of outputs")
@@ -35,9 +35,11 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     return True
 
 
-def _region(node: Node, name: str) -> Graph | None:
+def _region(node: Node, name: str) -> Graph:
     reference = node.attrs.get(name)
-    return node.regions[reference.index] if isinstance(reference, RegionRef) else None
+    if not isinstance(reference, RegionRef):
+        raise Declined(f"it has no {name}")
+    return node.regions[reference.index]
 
 
 def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> None:

@@ -6,13 +6,15 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
+from ...ir.matching import check_only_reader, check_unread, known_dtype, result_of
 from ...ir.ops.views import ClipBounds, clip_bounds
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor, numpy_dtype
-from ...ir.types import DType, dtype_of
+from ...ir.types import DType
 from .extents import ShapeEvaluator
-from .rules import data_of, only_reader, substitute
+from .rules import substitute
 
 _WIDER = {
     "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
@@ -31,39 +33,31 @@ LOSSLESS = {source: frozenset(middles.split()) for source, middles in _WIDER.ite
 @rule(affine="untouched")
 def drop_identity(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """identity(x) -> x"""
-    data = node.inputs[0]
-    return data is not None and rewriter.forward(node.output, data)
+    return rewriter.forward(node.output, node.operand())
 
 
 @rule(affine="untouched")
 def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
     """dropout(x) -> x, where the mask is not read"""
-    data = node.inputs[0]
-    assert data is not None
-    if any(value.users for value in node.outputs[1:]):
-        return rewriter.decline("its mask is read")
-    return rewriter.forward(node.output, data)
+    check_unread(node)
+    return rewriter.forward(node.output, node.operand())
 
 
 @rule(affine="untouched")
 def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(x: T) to T -> x"""
-    data = node.inputs[0]
-    assert data is not None
-    dtype = dtype_of(data.type)
-    return dtype is not None and dtype is dtype_of(node.output.type) and rewriter.forward(node.output, data)
+    if known_dtype(node.operand()) is not known_dtype(node.output):
+        return rewriter.decline("it changes the type")
+    return rewriter.forward(node.output, node.operand())
 
 
 @rule(affine="untouched")
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
-    middle = data_of(node)
-    producer = middle.node
-    if producer is None or producer.op not in ("cast", "cast_like"):
-        return rewriter.decline("its data is not the result of a Cast")
-    data = data_of(producer)
-    source, via, target = (dtype_of(value.type) for value in (data, middle, node.output))
-    if source is None or via is None or target is None or via.name not in LOSSLESS.get(source.name, ()):
+    middle = node.operand()
+    data = result_of(middle, "cast", "cast_like").operand()
+    source, via, target = (known_dtype(value) for value in (data, middle, node.output))
+    if via.name not in LOSSLESS.get(source.name, ()):
         return rewriter.decline("the type between the two Casts may not represent every value")
     if not _casts_alike(source, via, target):
         return rewriter.decline("one Cast would give other results for some values")
@@ -86,30 +80,25 @@ def _casts_alike(source: DType, via: DType, target: DType) -> bool:
 @rule(affine="untouched")
 def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
-    middle = data_of(node)
-    producer = middle.node
-    if producer is None or producer.op not in ("clip", "nn.relu"):
-        return rewriter.decline("its data is not the result of a Clip or Relu")
+    middle = node.operand()
+    producer = result_of(middle, "clip", "nn.relu")
     if node.op == producer.op == "nn.relu":
         return rewriter.forward(node.output, middle)
-    inner, outer = clip_bounds(producer, evaluator), clip_bounds(node, evaluator)
-    dtype = dtype_of(node.output.type)
-    if inner is None or outer is None or not inner.is_ordered or not outer.is_ordered or dtype is None:
-        return rewriter.decline("a bound is not a constant, or min is larger than max")
-    if dtype_of(data_of(producer).type) is not dtype:
-        return rewriter.decline("the two operators differ in type, or the type is unknown")
+    inner, outer = _ordered_bounds(producer, evaluator), _ordered_bounds(node, evaluator)
+    dtype = known_dtype(node.output)
+    if known_dtype(producer.operand()) is not dtype:
+        return rewriter.decline("the two operators differ in type")
     # The outer Clip is monotone, so it maps the interval of the inner one onto the interval between its clipped ends.
-    low, high = (_clipped(bound, outer) for bound in (inner.low, inner.high))
-    low = outer.low if low is None else low
-    high = outer.high if high is None else high
-    if producer.op == "clip" and (low, high) == (inner.low, inner.high):
+    merged = inner.clipped_to(outer)
+    if producer.op == "clip" and (merged.low, merged.high) == (inner.low, inner.high):
         return rewriter.forward(node.output, middle)
+    check_only_reader(middle, node)
     # Before opset 11 the bounds are attributes, which are floats.
-    if not only_reader(middle, node) or (node.opset < 11 and not dtype.is_float):
-        return rewriter.decline("the inner Clip or Relu has other readers, or Clip of this opset takes floats only")
-    inputs: list[Value | None] = [data_of(producer)]
+    if node.opset < 11 and not dtype.is_float:
+        return rewriter.decline("Clip of this opset takes floats only")
+    inputs: list[Value | None] = [producer.operand()]
     attrs: dict[str, Attribute] = {}
-    for name, bound in (("min", low), ("max", high)):
+    for name, bound in (("min", merged.low), ("max", merged.high)):
         if node.opset < 11:
             attrs.update({} if bound is None else {name: float(bound)})
             continue
@@ -119,12 +108,11 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1], attrs)
 
 
-def _clipped(bound: float | None, bounds: ClipBounds) -> float | None:
-    if bound is None:
-        return None
-    low, high = bounds.low, bounds.high
-    bound = bound if low is None or bound >= low else low
-    return bound if high is None or bound <= high else high
+def _ordered_bounds(node: Node, evaluator: ShapeEvaluator) -> ClipBounds:
+    bounds = clip_bounds(node, evaluator)
+    if bounds is None or not bounds.is_ordered:
+        raise Declined("a bound is not a constant, or min is larger than max")
+    return bounds
 
 
 RULES: Rules[ShapeEvaluator] = {

@@ -13,20 +13,23 @@ It is moved only where more Transposes go than come. Everything is decided befor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.matching import integers, result_of, static_shape
 from ...ir.ops import ops_with
-from ...ir.ops.inference import integer_of, listed
+from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
 from ...support.record import record
 from .extents import ShapeEvaluator
-from .rules import MAX_BYTES, data_of, int_vector
+from .rules import MAX_BYTES, int_vector, substitute
 from .transposed_form import Perm, TransposedForm, transposed_form
 
 MAX_REGION = 1024
@@ -36,58 +39,59 @@ MAX_REGION = 1024
 @rule(affine="untouched")
 def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])"""
-    outer = permutation(node)
-    middle = node.inputs[0]
-    assert middle is not None
-    if outer is None:
-        return rewriter.decline("the rank of its data is unknown")
-    if list(outer) == sorted(outer):
+    outer, middle = _permutation(node), node.operand()
+    if _is_identity(outer):
         return rewriter.forward(node.output, middle)
-    producer = middle.node
-    if producer is None or producer.op != "transpose":
-        return rewriter.decline("its data is not the result of a Transpose")
-    inner, data = permutation(producer), producer.inputs[0]
-    if inner is None or data is None or len(outer) != len(inner):
-        return rewriter.decline("the permutation of the Transpose before it is unknown or has another rank")
+    producer = result_of(middle, "transpose")
+    inner, data = _permutation(producer), producer.operand()
+    if len(outer) != len(inner):
+        return rewriter.decline("the permutation of the Transpose before it has another rank")
     perm = tuple(inner[i] for i in outer)
-    if list(perm) == sorted(perm):
+    if _is_identity(perm):
         return rewriter.forward(node.output, data)
     if middle.sole_user() is not node:
         return rewriter.decline("the Transpose before it has other readers")
-    result = rewriter.make("transpose", [data], {"perm": perm}, before=node, hint=node.output.name, name=node.name)
-    rewriter.replace(node.output, result.output, take_name=True)
-    return True
+    return substitute(node, rewriter, "transpose", [data], {"perm": perm})
+
+
+def _permutation(node: Node) -> Perm:
+    perm = permutation(node)
+    if perm is None:
+        raise Declined("the permutation of a Transpose is unknown")
+    return perm
+
+
+def _is_identity(perm: Sequence[int]) -> bool:
+    return list(perm) == sorted(perm)
 
 
 @rule(affine="untouched")
 def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(x, p) -> x, where p moves axes of extent 1 only and the shape stays"""
-    perm, shape = permutation(node), shape_of(data_of(node).type)
-    if perm is None or shape is None or not all(isinstance(dim, int) for dim in shape) or len(perm) != len(shape):
-        return rewriter.decline("the shape is not static")
+    perm, shape = _permutation(node), static_shape(node.operand())
     # The order of the elements depends on the axes of extent other than 1 alone.
-    longer = [axis for axis in perm if shape[axis] != 1]
-    same = longer == sorted(longer) and tuple(shape[axis] for axis in perm) == shape
-    return same and rewriter.forward(node.output, data_of(node))
+    if len(perm) != len(shape) or not _is_identity([axis for axis in perm if shape[axis] != 1]):
+        return rewriter.decline("it moves axes of an extent other than 1")
+    if tuple(shape[axis] for axis in perm) != shape:
+        return rewriter.decline("it changes the shape")
+    return rewriter.forward(node.output, node.operand())
 
 
 @rule(affine="untouched")
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain are in order"""
-    producer = data_of(node).node
-    perm = None if producer is None or producer.op != "transpose" else permutation(producer)
-    axes = listed(node, "axes", 1, evaluator)
-    if perm is None or producer is None or not axes or integer_of(node, "keepdims", 1):
-        return rewriter.decline("its data is not the result of a Transpose, or keepdims is 1")
+    producer = result_of(node.operand(), "transpose")
+    perm, axes = _permutation(producer), integers(node, "axes", 1, evaluator)
+    if not axes or integer_of(node, "keepdims", 1):
+        return rewriter.decline("it reduces all axes, or keepdims is 1")
     reduced = {axis % len(perm) for axis in axes}
-    kept = [perm[i] for i in range(len(perm)) if i not in reduced]
-    if kept != sorted(kept):
+    if not _is_identity([perm[i] for i in range(len(perm)) if i not in reduced]):
         return rewriter.decline("the Transpose changes the order of the axes that remain")
-    _set_axes(node, sorted(perm[i] for i in reduced), rewriter, producer.inputs[0])
+    _set_axes(node, sorted(perm[i] for i in reduced), rewriter, producer.operand())
     return True
 
 
-def _set_axes(node: Node, axes: list[int], rewriter: Rewriter, data: Value | None) -> None:
+def _set_axes(node: Node, axes: list[int], rewriter: Rewriter, data: Value) -> None:
     if "axes" in node.attrs:
         rewriter.set_attr(node, "axes", tuple(axes))
         rewriter.set_inputs(node, [data, *node.inputs[1:]])
@@ -98,8 +102,8 @@ def _set_axes(node: Node, axes: list[int], rewriter: Rewriter, data: Value | Non
 @rule(affine="untouched")
 def move_region(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(op(transpose(x, inverse of p)), p) -> op(x)"""
-    perm, seed = permutation(node), data_of(node).node
-    if perm is None or seed is None or node.graph is None or seed.graph is not node.graph or seed.op == "transpose":
+    perm, seed = _permutation(node), node.operand().node
+    if seed is None or node.graph is None or seed.graph is not node.graph or seed.op == "transpose":
         return rewriter.decline("its data is an input, or the result of another Transpose or of an outer graph")
     region = _Region(node.graph, perm, evaluator)
     if not region.grow(seed) or not region.pays():
@@ -198,8 +202,7 @@ class _Region:
                 for i in form.moved:
                     inputs[i] = self._operand(inputs[i], transposed, sources, rewriter)
                 for i, array in form.constants.items():
-                    old = inputs[i]
-                    assert old is not None
+                    old = node.operand(i)
                     payload = ArrayTensor(array, dtype_of(old.type))
                     inputs[i] = rewriter.constant(payload, before=node, hint=old.name)
             for name, attribute in form.attrs.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -16,7 +16,6 @@ from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.record import record
 from .extents import ShapeEvaluator
-from .rules import data_of
 
 Perm = tuple[int, ...]
 
@@ -40,21 +39,15 @@ class TransposedForm:
 
 def transposed_form(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     """Return how `node` changes if its data are transposed by `perm`, None where it cannot compute on them."""
-    shape = shape_of(node.output.type)
-    if shape is None or len(shape) != len(perm):
+    if not _has_rank(node.output, perm):
         return None
     if has_trait(node, Trait.ELEMENTWISE):
-        first = node.inputs[0]
-        return TransposedForm([0]) if first is not None and _has_rank(first, perm) else None
-    if has_trait(node, Trait.BROADCASTS):
-        return _broadcast(node, perm, evaluator)
-    special: dict[str, Callable[[Node, Perm, ShapeEvaluator], TransposedForm | None]] = {
-        "concatenate": _concatenate,
-        "nn.pad": _pad,
-    }
-    if has_trait(node, Trait.REDUCES):
-        return _reduce(node, perm, evaluator)
-    return special[node.op](node, perm, evaluator) if node.op in special else None
+        return TransposedForm([0]) if _has_rank(node.operand(), perm) else None
+    for trait, form in ((Trait.BROADCASTS, _broadcast), (Trait.REDUCES, _reduce)):
+        if has_trait(node, trait):
+            return form(node, perm, evaluator)
+    special = _SPECIAL.get(node.op)
+    return None if special is None else special(node, perm, evaluator)
 
 
 def _has_rank(value: Value, perm: Perm) -> bool:
@@ -67,23 +60,20 @@ def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedF
     # Before opset 7 broadcasting is not numpy's.
     if node.opset < 7:
         return None
-    form = TransposedForm([])
     axis = node.attrs.get("axis")
     if isinstance(axis, int):
-        parameter = node.inputs[1]
-        assert parameter is not None
-        position = perm.index(axis % len(perm))
-        shape = shape_of(parameter.type)
+        parameter, position = node.operand(1), perm.index(axis % len(perm))
         # Written as a BatchNormalization again, which has its channels along axis 1.
         misplaced = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine" and position != 1
-        if misplaced or shape is None or len(shape) != 1 or not _has_rank(data_of(node), perm):
+        if misplaced or len(shape_of(parameter.type) or ()) != 1 or not _has_rank(node.operand(), perm):
             return None
         return TransposedForm([0], attrs={"axis": position})
+    form = TransposedForm([])
     for i, value in enumerate(node.inputs):
         if value is None:
             return None
         shape = shape_of(value.type)
-        if shape is not None and (not shape or all(dim == 1 for dim in shape)):
+        if shape is not None and all(dim == 1 for dim in shape):
             continue
         array = evaluator.array(value)
         if array is not None and array.ndim <= len(perm):
@@ -112,19 +102,27 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     pads = listed(node, "pads", 1, evaluator)
     rank = len(perm)
-    if pads is None or len(pads) != 2 * rank or is_given(node, "axes", 3) or not _has_rank(data_of(node), perm):
+    if pads is None or len(pads) != 2 * rank or is_given(node, "axes", 3) or not _has_rank(node.operand(), perm):
         return None
-    moved = [pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm]
-    if "pads" in node.attrs:
-        return TransposedForm([0], attrs={"pads": tuple(moved)})
-    return TransposedForm([0], constants={1: np.asarray(moved, np.int64)})
+    return _with_integers(node, "pads", [pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 
 
 def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     axes = listed(node, "axes", 1, evaluator)
-    if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(data_of(node), perm):
+    if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(node.operand(), perm):
         return None
-    moved = sorted(perm.index(axis % len(perm)) for axis in axes)
-    if "axes" in node.attrs:
-        return TransposedForm([0], attrs={"axes": tuple(moved)})
-    return TransposedForm([0], constants={1: np.asarray(moved, np.int64)})
+    return _with_integers(node, "axes", sorted(perm.index(axis % len(perm)) for axis in axes))
+
+
+def _with_integers(node: Node, name: str, items: list[int]) -> TransposedForm:
+    """Return the form with other integers in attribute `name` or, in newer operator versions, in operand 1."""
+    if name in node.attrs:
+        return TransposedForm([0], attrs={name: tuple(items)})
+    return TransposedForm([0], constants={1: np.asarray(items, np.int64)})
+
+
+_SPECIAL: Mapping[str, Callable[[Node, Perm, ShapeEvaluator], TransposedForm | None]] = {
+    "concatenate": _concatenate,
+    "nn.pad": _pad,
+}
+"""The forms of operators without a trait that tells them."""

@@ -8,11 +8,14 @@ import numpy as np
 import onnx
 import pytest
 from graphs import Graph, batch_norm, function_model
+from ir_text import Case, cases, drawn
 from irc.backends.compiler import read
 from irc.cli import main
 from irc.ir import Module, Node, Rewriter, to_text
 from irc.ir.debug_counter import DebugCounter
 from irc.ir.evaluate import ConstantEvaluator
+from irc.ir.matching import elements, result_of, static_shape
+from irc.ir.provenance import Declined
 from irc.ir.rule_driver import RuleDriver, Rules, only, rule
 from irc.ir.text import parse
 from irc.passes import PassContext, Sequential, TraceRules, parse_pipeline
@@ -34,11 +37,8 @@ TEXT = """graph @main(%x: f32[2,3]) {
 @rule(affine="merges")
 def drop_double_negation(node: Node, rewriter: Rewriter, context: None) -> bool:
     """negative(negative(x)) -> x"""
-    data = node.inputs[0]
-    inner = None if data is None else data.node
-    if inner is None or inner.op != "negative":
-        return rewriter.decline("its operand is not negated")
-    return inner.inputs[0] is not None and rewriter.forward(node.output, inner.inputs[0])
+    inner = result_of(node.operand(), "negative")
+    return rewriter.forward(node.output, inner.operand())
 
 
 @rule(affine="merges")
@@ -64,7 +64,7 @@ def test_the_trace_says_what_was_applied_and_declined() -> None:
     module.debug_counter.trace = lambda *event: heard.append(event)
     RuleDriver(Rewriter(module), NEGATIONS, None).run(module.graph)
     assert heard == [
-        ("negative %a", "drop_double_negation", "its operand is not negated"),
+        ("negative %a", "drop_double_negation", "its data is not the result of Neg"),
         ("negative %b", "drop_double_negation", "applied"),
     ]
 
@@ -209,6 +209,27 @@ def test_the_instrument_prints_a_tree() -> None:
     at = next(i for i, line in enumerate(lines) if line.startswith("  identity"))
     assert lines[at + 1] == "    drop_identity: applied"
     assert any(line.startswith("    merge_affines: declined: ") for line in lines)
+
+
+@cases("passes/*.irc", "passes/simplify/*.irc")
+def test_every_rule_that_declines_gives_a_reason(case: Case) -> None:
+    lines: list[str] = []
+    module = parse(drawn(case.source)[0])
+    parse_pipeline(case.pipeline)(module, PassContext([TraceRules(lines.append)]))
+    assert not [line for line in lines if line.rstrip().endswith(("declined", "declined:"))]
+
+
+def test_a_reason_names_the_operators_that_a_rule_looks_for() -> None:
+    module = parse(TEXT)
+    (a, *_), value = module.graph, module.graph.inputs[0]
+    with pytest.raises(Declined, match=r"^its data is not the result of Clip or Relu$"):
+        result_of(a.output, "clip", "nn.relu")
+    with pytest.raises(Declined, match="other readers"):
+        result_of(a.output, "negative", only_for=a)
+    assert result_of(a.output, "negative", only_for=a.next) is a
+    assert static_shape(value) == (2, 3)
+    with pytest.raises(Declined, match="not constant"):
+        elements(value, module.constants)
 
 
 def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

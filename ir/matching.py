@@ -1,0 +1,85 @@
+"""Readers for rules: each returns one part of what a rule matches, or raises Declined with the reason."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .graph import ONNX_NAMES, Node, Value
+from .ops.inference import integers_of
+from .ops.row import Constants
+from .provenance import Declined
+from .tensor import Array
+from .types import Dim, DType, dtype_of, shape_of
+
+
+def result_of(value: Value, *ops: str, only_for: Node | None = None) -> Node:
+    """Return the node that computes `value`, which must be one of `ops`, and read by `only_for` alone."""
+    node = value.node
+    if node is None or node.op not in ops:
+        raise Declined(_is_no_result(ops))
+    if only_for is not None:
+        check_only_reader(value, only_for)
+    return node
+
+
+@cache
+def _is_no_result(ops: tuple[str, ...]) -> str:
+    return f"its data is not the result of {' or '.join([ONNX_NAMES.get(op, op) for op in ops])}"
+
+
+def is_only_reader(value: Value, node: Node) -> bool:
+    """Whether `node` is the only reader of `value`, reads it once, and is in the graph that computes it."""
+    return value.node is not None and value.node.graph is node.graph and value.sole_user() is node
+
+
+def check_only_reader(value: Value, node: Node) -> None:
+    """Decline unless `is_only_reader`."""
+    if not is_only_reader(value, node):
+        raise Declined("its data has other readers, or is computed in an outer graph")
+
+
+def check_unread(node: Node) -> None:
+    """Decline if anything but the first result of `node` is read."""
+    if any(value.users for value in node.outputs[1:]):
+        raise Declined("another result than its first is read")
+
+
+def elements(value: Value | None, constants: Constants) -> Array:
+    """Return the elements of a constant operand."""
+    array = constants.array(value)
+    if array is None:
+        raise Declined("an operand is absent, or not constant")
+    return array
+
+
+def integers(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...]:
+    """Return the integers of attribute `name` or of constant input `index`, none where neither is given."""
+    found = integers_of(node, name, index, constants)
+    if found is None:
+        raise Declined(f"its {name} are not constant")
+    return found
+
+
+def known_dtype(value: Value) -> DType:
+    """Return the element type of a value."""
+    dtype = dtype_of(value.type)
+    if dtype is None:
+        raise Declined("an element type is unknown")
+    return dtype
+
+
+def known_shape(value: Value) -> tuple[Dim, ...]:
+    """Return the shape of a value; single extents may be unknown."""
+    shape = shape_of(value.type)
+    if shape is None:
+        raise Declined("the rank of its data is unknown")
+    return shape
+
+
+def static_shape(value: Value) -> tuple[int, ...]:
+    """Return the shape of a value, all extents of which are numbers."""
+    shape = known_shape(value)
+    numbers = tuple([dim for dim in shape if isinstance(dim, int)])
+    if len(numbers) != len(shape):
+        raise Declined("a shape is not static")
+    return numbers
