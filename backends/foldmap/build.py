@@ -19,6 +19,7 @@ from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope
 from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
 from ...support.record import record
 from .digests import tensor_digest
+from .entry_text import ENTRY_TEXTS
 from .fold_map import FoldMap
 from .npz import NpzWriter
 from .observer import PayloadObserver
@@ -140,7 +141,7 @@ class MapBuilder:
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the map like `FoldMap.save`, with no more than one entry in memory at a time."""
-        write_document(path, self.fields(), self.arrays, npz)
+        write_document(path, self.fields(), self.arrays, npz, ENTRY_TEXTS)
 
     def fields(self) -> Iterator[tuple[str, object]]:
         """Yield the fields of the document; each list is an iterator, to be exhausted before the next field.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ...support.errors import FoldMapError
 from .arrays import ArrayStore
@@ -17,21 +18,25 @@ STORES = ("npz", "inline")
 Fields = Iterable[tuple[str, object]]
 """The fields of a document in order. A list may be an iterator: it is written entry by entry, never held as a whole."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # runs in C as long as nothing is indented
+encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # runs in C as long as nothing is indented
 
 
-def document_lines(fields: Fields) -> Iterator[str]:
+EntryTexts = Mapping[str, Callable[[Any], str]]
+"""By field of a document, a function that returns the same JSON for each of its entries as `encode`, but faster."""
+
+
+def document_lines(fields: Fields, texts: EntryTexts | None = None) -> Iterator[str]:
     """Yield the pieces of the JSON text of a document, with a final newline."""
     separator = "{\n"
     for key, value in fields:
-        yield f"{separator}{_encode(key)}: "
+        yield f"{separator}{encode(key)}: "
         separator = ",\n"
         if not isinstance(value, list | Iterator):
-            yield _encode(value)
+            yield encode(value)
             continue
-        before = "[\n "
+        before, text_of = "[\n ", (texts or {}).get(key, encode)
         for entry in value:
-            yield f"{before}{_encode(entry)}"
+            yield f"{before}{text_of(entry)}"
             before = ",\n "
         yield "\n]" if before[0] == "," else "[]"
     yield "\n}\n"
@@ -47,10 +52,12 @@ def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Ite
         yield "tensor_store", npz.finish()
 
 
-def write_document(path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None) -> None:
+def write_document(
+    path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None, texts: EntryTexts | None = None
+) -> None:
     """Write a document of `fields` to `path`; its `arrays` go into it, or to `npz` if given."""
     with path.open("wb") as stream:
-        for line in document_lines(with_store(fields, arrays, npz)):
+        for line in document_lines(with_store(fields, arrays, npz), texts):
             stream.write(line.encode(errors="backslashreplace"))  # a file name may hold bytes that are not UTF-8
 
 

@@ -81,9 +81,11 @@ def _save_file(
     if external_data or _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
         model = with_data_file(model, path, base_dir, files, tap, in_memory=external_data)
         pieces, tap = _pieces(model, str(path)), None
-    elif next(external_tensors(model), None) is not None:
+        external = list(external_tensors(model))
+    elif external := list(external_tensors(model)):
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
+        external = list(external_tensors(model))
     with writing(path), target.open("wb") as stream:
         if target == path:  # a device or a pipe
             _write_checked(stream, pieces, tap, check, path.parent)
@@ -93,7 +95,7 @@ def _save_file(
         written = _parsed(target.read_bytes(), path)
         point_to_temporary(written, path.parent, files)
         check(written, path.parent)
-    cleanup.read = set(map(external_location, external_tensors(model)))
+    cleanup.read = set(map(external_location, external))
     files.push(cleanup.record)
 
 

@@ -20,6 +20,7 @@ import pytest
 from graphs import F32, Graph, batch_norm, conv_bn
 from irc.backends.foldmap import FORMAT, FoldMap, NpzWriter, check, entries, graph_digest, unfold
 from irc.backends.foldmap.arrays import POOLED, ArrayStore, entries_of
+from irc.backends.foldmap.entry_text import ENTRY_TEXTS
 from irc.backends.foldmap.loading import check_document
 from irc.backends.quantizers.ranges import activations
 from irc.cli import main
@@ -37,6 +38,13 @@ def validate(fold_map: FoldMap) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(fold_map.to_json()))
 
 
+def assert_texts(fold_map: FoldMap) -> None:
+    """Check that an entry is written the same, byte by byte, whether at once or by `json`."""
+    for field, text_of in ENTRY_TEXTS.items():
+        for entry in fold_map.data[field]:  # type: ignore[literal-required]
+            assert text_of(entry) == json.dumps(entry, ensure_ascii=False)
+
+
 def weights(model: ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
@@ -50,6 +58,7 @@ def test_every_affine_of_every_shared_model_is_accounted_for(record_property: Ca
     for path in harness.shared_models():
         result = irc.compile(path, freeze_initializers=True)
         validate(result.fold_map)
+        assert_texts(result.fold_map)
         sources = {source["id"]: source for source in result.fold_map.sources}
         batch_norms = sum(source["kind"] == "batch_norm" and not source["scope"] for source in sources.values())
         assert batch_norms == harness.batch_norms(harness.load(path)), path.name
@@ -82,6 +91,22 @@ def test_the_map_rebuilds_every_folded_weight_and_bias() -> None:
         bias = layer["bias"]
         old = 0.0 if bias["created"] else before[bias["original_name"]].astype(np.float64)
         assert np.array_equal(after[bias["name"]], ((old - mean) * scale + beta).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ['"quoted"', "a\\b\n\t\x00\x1f\x7f", "Straße \U0001f600 \u2028", "{x} %s {{"])
+def test_names_of_any_characters_are_written_as_json(name: str, tmp_path: Path) -> None:
+    graph, *_ = conv_bn(name=name)
+    graph.output("y")
+    model = graph.model()
+    for tensor in model.graph.initializer:
+        tensor.name += name
+    for node in model.graph.node:
+        node.input[1:] = [used + name for used in node.input[1:]]
+    result = irc.compile(model)
+    assert [layer["node"]["name"] for layer in result.fold_map.layers] == [name]
+    assert_texts(result.fold_map)
+    result.save(tmp_path / "model.onnx", fold_map=tmp_path / "map.json")
+    assert FoldMap.load(tmp_path / "map.json").data == result.fold_map.data
 
 
 def test_params_are_the_sources_own_bits() -> None:
