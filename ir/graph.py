@@ -50,13 +50,14 @@ class Value:
     that reads the value to the number of its inputs that do, in the order in which the nodes began to read it.
     """
 
-    __slots__ = ("index", "name", "node", "owner", "type", "users")
+    __slots__ = ("_source_name", "index", "name", "node", "owner", "type", "users")
 
     def __init__(self, node: Node | None, index: int, type_: Type, name: str, owner: Graph | None = None) -> None:
         self.node = node
         self.index = index
         self.type = type_
         self.name = name
+        self._source_name = ""
         self.owner = owner
         self.users: dict[Node, int] = {}
 
@@ -66,6 +67,24 @@ class Value:
         graph = self.owner if self.node is None else self.node.graph
         assert graph is not None, f"value {self.name!r} belongs to no graph"
         return graph
+
+    @property
+    def source_name(self) -> str:
+        """The name in the source model, for messages: of the value, or of the result that it is a part of."""
+        return self._source_name or self.name
+
+    def rename(self, name: str) -> None:
+        """Change the name; messages keep the name in the source model."""
+        self._source_name = self._source_name or self.name
+        self.name = name
+
+    def take_name(self, other: Value) -> None:
+        """Take the name of `other`, in messages, too."""
+        self.name, self._source_name = other.name, other._source_name
+
+    def made_for(self, result: Value) -> None:
+        """Name the value after `result` in messages: it is a step in the computation of it."""
+        self._source_name = result.source_name
 
     @property
     def use_count(self) -> int:
@@ -195,9 +214,9 @@ class Node:
 
     @property
     def description(self) -> str:
-        """The node in a message to users: its ONNX operator, and its name or the name of its first result."""
+        """The node in a message to users: its ONNX operator, and its name or the source name of its first result."""
         operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
-        name = self.name or (self.outputs[0].name if self.outputs else "")
+        name = self.name or (self.outputs[0].source_name if self.outputs else "")
         return f"{operator} {name!r}"
 
     def _drop_uses(self) -> None:

@@ -62,6 +62,9 @@ class SideTable:
         """Hear that the readers of `old` read `new`, which is equal to it and keeps its own name."""
 
 
+MERGED = "went into another operator by"
+REMOVED = "was removed, because it has no effect, by"
+
 Table = TypeVar("Table", bound=SideTable)
 
 
@@ -69,7 +72,8 @@ class Provenance:
     """The record of one module.
 
     - `refusals` says by origin why an affine stays.
-    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, with its name.
+    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, both with a
+      sentence that names the rule.
     - `dropped` lists the origins that nothing in the module descends from any more.
     - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
     - `passes` are those that ran, and `running` is the name of the one that runs.
@@ -102,31 +106,32 @@ class Provenance:
         """Record why `origins` stay. O(origins)."""
         self.refusals.update(dict.fromkeys(flatten_origins(origins), refusal))
 
-    def consume(self, node: Node, heir: Node | None, rule: str) -> None:
+    def consume(self, node: Node, heir: Node | None, rule: str, *, removed: bool = False) -> None:
         """Record that `rule` of the running pass erased `node` in favour of `heir`.
 
+        With `removed` its result was equal to an operand, which its readers read now.
         An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
         same: whoever asks knows which operators do.
         """
         name = f"{self.running}.{rule}" if rule else self.running
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
-            self.merged.append((node.origins, name))
+            self.merged.append((node.origins, f"{REMOVED if removed else MERGED} {name}"))
         elif heir.op != node.op:
-            self.replaced.append((node.origins, name))
+            self.replaced.append((node.origins, f"{MERGED} {name}"))
 
     def merged_origins(self) -> dict[int, str]:
-        """Return the rule that first consumed each origin."""
-        return _first_rules(self.merged)
+        """Return, for each origin that was consumed, the sentence on its first rule."""
+        return _first_notes(self.merged)
 
     def replaced_origins(self) -> dict[int, str]:
-        """Return the rule that first made another operator of each origin."""
-        return _first_rules(self.replaced)
+        """Return, for each origin that became another operator, the sentence on its first rule."""
+        return _first_notes(self.replaced)
 
 
-def _first_rules(notes: Iterable[tuple[Origins, str]]) -> dict[int, str]:
+def _first_notes(notes: Iterable[tuple[Origins, str]]) -> dict[int, str]:
     seen: set[int] = set()
-    rules: dict[int, str] = {}
-    for origins, rule in notes:
+    first: dict[int, str] = {}
+    for origins, note in notes:
         for origin in flatten_origins(origins, seen):
-            rules.setdefault(origin, rule)
-    return rules
+            first.setdefault(origin, note)
+    return first

@@ -68,6 +68,12 @@ def _merged(known: Shape, inferred: Shape) -> Shape:
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
 
 
+def _is_operand(value: Value, node: Node) -> bool:
+    """Return whether `node` reads `value`, itself or by one operator between, as in negative(negative(value))."""
+    before = (operand.node.inputs for operand in node.inputs if operand is not None and operand.node is not None)
+    return value in node.inputs or any(value in inputs for inputs in before)
+
+
 _no_reason: Callable[[str], bool] = frozenset[str]().__contains__
 """Returns False, without a call of Python: rules decline at nearly every node, and traces are rare."""
 
@@ -103,6 +109,7 @@ class Rewriter:
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
+        self._removes = False
         self.decline: Callable[[str], bool] = _no_reason if self.debug_counter.trace is None else self._keep_reason
         """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
 
@@ -146,6 +153,9 @@ class Rewriter:
         assert info is not None, f"{op} is not in the operator table"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
         node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
+        if self.root is not None and self.root.outputs:
+            for output in node.outputs:
+                output.made_for(self.root.output)
         if Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self.module.constants)
         return node
@@ -165,7 +175,7 @@ class Rewriter:
             user.replace_input(old, new)
         if take_name:
             assert new.node is not None, "a graph input keeps its name"
-            new.name = old.name
+            new.take_name(old)
             for table in self.module.provenance.value_tables:
                 table.value_replaced(old, new)
         node = old.node
@@ -195,7 +205,9 @@ class Rewriter:
         if not returned:
             for table in self.module.provenance.value_tables:
                 table.value_forwarded(old, new)
+        self._removes = old.node is not None and _is_operand(new, old.node)
         self.replace(old, new, take_name=returned)
+        self._removes = False
         return True
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
@@ -279,7 +291,7 @@ class Rewriter:
             for table in module.provenance.node_tables:
                 table.node_erased(node, heir)
             if origins and not dead:
-                module.provenance.consume(node, heir, self.rule)
+                module.provenance.consume(node, heir, self.rule, removed=self._removes)
         if heir is None:
             module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])
             return

@@ -113,7 +113,7 @@ class RuleDriver(Generic[C]):
         if not rules or (counter.limit is not None and counter.exhausted):
             return False
         outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
-        label = node.label if counter.trace is not None or counter.limit is not None else ""
+        label = node.description if counter.trace is not None or counter.limit is not None else ""
         try:
             for each in rules:
                 rewriter.rule = each.name
@@ -123,6 +123,7 @@ class RuleDriver(Generic[C]):
                     applied = rewriter.decline(declined.reason)
                 if applied:
                     counter.note(each.name, label)
+                    rewriter.take_reason()  # of an attempt inside the rule
                     return True
                 if counter.trace is not None:
                     counter.trace(label, each.name, rewriter.take_reason())

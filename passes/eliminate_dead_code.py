@@ -66,7 +66,7 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
     for key in unused:
         if not rewriter.debug_counter.exhausted:
             rewriter.erase_function(key)
-            rewriter.debug_counter.note("drop_unused_functions", "::".join(key[:2]))
+            rewriter.debug_counter.note("drop_unused_functions", f"function {'::'.join(key[:2])}")
     return bool(unused)
 
 

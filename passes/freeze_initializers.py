@@ -34,7 +34,7 @@ class FreezeInitializers(Pass):
                 if module.debug_counter.exhausted:
                     del frozen[value]
                     continue
-                module.debug_counter.note("freeze", value.name)
+                module.debug_counter.note("freeze", f"initializer {value.source_name!r}")
                 changed = True
                 del graph.defaults[value]
                 node = Node(

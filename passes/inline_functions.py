@@ -60,7 +60,7 @@ class InlineFunctions(Pass):
             call = waiting.pop()
             if inliner.rewriter.debug_counter.exhausted:
                 break
-            inliner.rewriter.debug_counter.note("expand", call.label)
+            inliner.rewriter.debug_counter.note("expand", call.description)
             waiting.extend(node for node in inliner.expand(call) if inliner.callee(node) is not None)
         if inliner.rewriter.changed:
             drop_unused_functions(inliner.rewriter)

@@ -59,7 +59,9 @@ def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool
         "nn.bias_add", [result, bias], {"axis": 1}, before=node.next, hint=result.name, type_=result.type
     )
     rewriter.replace_uses(result, add.output, but=add)
-    result.name, add.output.name = add.output.name, result.name
+    fresh = add.output.name
+    add.output.take_name(result)
+    result.rename(fresh)
     rewriter.set_inputs(node, (data, weight))
     return True
 

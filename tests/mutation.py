@@ -69,7 +69,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
 PROVENANCE_TESTS = ("tests/test_provenance.py", "tests/test_round_trip.py", "tests/ir")
 STAMPS = (
     ("node.origins, node.inherited = self.root.origins, self.root.inherited", "pass"),
-    ("module.provenance.consume(node, heir, self.rule)", "pass"),
+    ("module.provenance.consume(node, heir, self.rule, removed=self._removes)", "pass"),
     ("module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])", "pass"),
     ("heir.inherited = (heir.inherited, rope) if heir.inherited else rope", "pass"),
     ("self._erase(node, heir or new.node, dead=False)", "self._erase(node, heir or new.node, dead=True)"),

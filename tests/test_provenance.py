@@ -159,6 +159,16 @@ def test_neutral_elements_are_merged() -> None:
     source = chain(("Mul", (1, 1, 1)), ("Add", (1, 2, 3)), ("Add", (0, 0, 0)))
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("mul", "merged"), ("add", "kept"), ("add", "merged")]
+    removed = "was removed, because it has no effect, by SimplifyExpr.drop_neutral"
+    assert [affine["detail"] == removed for affine in result.fold_map.sources] == [True, False, True]
+    hold(source, result)
+
+
+def test_what_undoes_itself_is_removed() -> None:
+    source = chain(("Neg", None), ("Neg", None))
+    result = compiled(source, "FoldScaleAxis")
+    assert statuses(result) == [("neg", "merged"), ("neg", "merged")]
+    assert all(affine["detail"].startswith("was removed, ") for affine in result.fold_map.sources)
     hold(source, result)
 
 
@@ -166,7 +176,7 @@ def test_constants_in_a_row_are_merged_into_the_last() -> None:
     source = chain(("Add", (1, 2, 3)), ("Add", (1, 1, 1)))
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("add", "merged"), ("add", "kept")]
-    assert "SimplifyExpr.merge_affines" in result.fold_map.sources[0]["detail"]
+    assert result.fold_map.sources[0]["detail"] == "went into another operator by SimplifyExpr.merge_affines"
     hold(source, result)
 
 

@@ -13,7 +13,7 @@ from ...codec.tensors import OnnxTensor
 from ...codec.traversal import value_names
 from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
-from ...ir.provenance import Refusal
+from ...ir.provenance import MERGED, Refusal
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope, SourceAffine, fold_records
 from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
@@ -92,8 +92,8 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
         elif origin in alive:
             found[origin] = AffineStatus("kept", refusal.code, refusal.detail, refusal.notes)
         elif origin in merged or origin in others:
-            rule = merged.get(origin) or replaced.get(origin, "a rewrite")
-            found[origin] = AffineStatus("merged", detail=f"went into another operator by {rule}")
+            detail = merged.get(origin) or replaced.get(origin, f"{MERGED} a rewrite")
+            found[origin] = AffineStatus("merged", detail=detail)
         else:
             found[origin] = AffineStatus("dead", detail="nothing reads its result")
     return found

@@ -9,7 +9,19 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from ...codec.protos import FOLD_MAP_KEY, ModelProto
 from ...ir.payload import file_digest
@@ -23,6 +35,9 @@ if TYPE_CHECKING:
     from .entries import RecipeEntry, ScopeStep, SourceEntry, StoredDocument, StoreEntry
 
 LONGEST_REASON = 200
+
+EXACT = 2.0**53
+"""Bound of the floats that tell integers apart."""
 
 
 def read_document(path: Path, limits: Limits) -> tuple[StoredDocument, ArrayStore]:
@@ -70,11 +85,30 @@ def check_document(data: dict[str, Any]) -> StoredDocument:
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `")
         where = re.sub(r"^.*\$\.?", "", place.removesuffix("`")) or "the document"
+        if reason.startswith("Invalid enum value") and (allowed := _allowed(StoredDocument, where)):
+            raise FoldMapError(f"{where}: {reason[:LONGEST_REASON]} (allowed: {', '.join(allowed)})") from None
         raise FoldMapError(f"{where[:LONGEST_REASON]}: {reason[:LONGEST_REASON]}") from None
     document: StoredDocument = data  # type: ignore[assignment]  # the very object keeps the keys that are unknown here
+    for source in document["sources"]:
+        if source["epsilon"] is not None:
+            source["epsilon"] = float(source["epsilon"])
     for where, reason in _broken_rules(document):
         raise FoldMapError(f"{where}: {reason}")
     return document
+
+
+def _allowed(hint: object, where: str) -> tuple[str, ...]:
+    """Return the values that the type `hint` admits at a place in it, such as `sources[0].status`; () if unknown."""
+    for step in (*re.findall(r"\[[^\]]*\]|[^.\[\]]+", where), ""):
+        while get_origin(hint) in (Annotated, NotRequired, Union, UnionType):
+            hint = next(each for each in get_args(hint) if each is not NoneType)
+        if not step:
+            break
+        if is_typeddict(hint):
+            hint = get_type_hints(hint, include_extras=True).get(step)
+        elif step.startswith("["):
+            hint = get_args(hint)[-1] if get_args(hint) else None
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _broken_rules(document: StoredDocument) -> Iterator[tuple[str, str]]:
@@ -127,10 +161,16 @@ def _is_recipe(recipe: RecipeEntry) -> bool:
 
 def _parse_json(content: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(content)
+        data = json.loads(content, parse_float=_number)
     except (ValueError, RecursionError):
         raise FoldMapError("this is neither JSON nor an ONNX model") from None
     return data if isinstance(data, dict) else {}
+
+
+def _number(text: str) -> int | float:
+    """Return a number of a JSON document; to its schema, 4.0 is an integer."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < EXACT else number
 
 
 def _check_nesting(data: object, limits: Limits) -> None:

@@ -111,7 +111,10 @@ def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:
 def check_first_result(node: Node, at: ChannelAxis) -> None:
     """Refuse channels of another result than the first."""
     if at.result != 0:
-        raise Refused("unsupported_op", f"{node.description}: not its first result")
+        name = node.outputs[at.result].source_name
+        raise Refused(
+            "unsupported_op", f"{node.description}: only its first result holds channels, and {name!r} is another"
+        )
 
 
 def same_channels(node: Node, at: ChannelAxis, constants: object) -> ChannelMap:

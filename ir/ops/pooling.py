@@ -52,7 +52,8 @@ def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     """
     found = _pooled(node, at, NO_NEGATIVE_SCALE)
     if at.result != 0:
-        raise Refused("unsupported_op", f"{node.description}: its indices are integers")
+        name = node.outputs[at.result].source_name
+        raise Refused("unsupported_op", f"{node.description}: {name!r} has the indices of its maxima, not data")
     if any(value.users for value in node.outputs[1:]):
         reason = Refusal("negative_scale", f"{node.description}: its indices are read, and a scale is zero")
         return found.limited(NO_NEGATIVE_SCALE, (Limit.NO_ZERO_SCALE, reason))

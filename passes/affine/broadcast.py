@@ -96,7 +96,7 @@ def _check_not_stretched(node: Node, dynamic: Dynamic) -> None:
             assert value is not None
             raise Refused(
                 "axis_mismatch",
-                f"{node.description}: operand {value.name!r} is, or may be, broadcast along the channels",
+                f"{node.description}: operand {value.source_name!r} is, or may be, broadcast along the channels",
             )
 
 

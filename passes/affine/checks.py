@@ -17,13 +17,13 @@ from .transfer import Transfer
 
 
 def _described(value: Value) -> str:
-    return f"input {value.name!r}" if value.node is None else f"the result of {value.node.description}"
+    return f"input {value.source_name!r}" if value.node is None else f"the result of {value.node.description}"
 
 
 def check_sole_reader(value: Value, reader: Node) -> None:
     """Refuse to change `value` for `reader` where anything else sees it."""
     if value.is_returned:
-        raise Refused("graph_output", f"{value.name!r} is an output of the graph")
+        raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if sole_reader(value) is None:
         # A value may have any number of readers, each of which may ask: a few of them make a good enough sentence.
         some = list(islice(value.users, 16))
@@ -40,7 +40,7 @@ def check_sole_reader(value: Value, reader: Node) -> None:
 def check_reader(value: Value, source: Value, node: Node) -> None:
     """Refuse a reader `node` of `value` that cannot read anything else; the affine is removed from `source`."""
     if node.op == "return":
-        raise Refused("graph_output", f"{value.name!r} is an output of the graph")
+        raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if node.graph is not source.graph:
         raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {node.description}")
     rule = affine_rule(node.op)

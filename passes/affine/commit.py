@@ -60,7 +60,7 @@ class Committer:
         """Give a new name to a value that holds other numbers from now on, and drop its statistics."""
         statistic_refs(self.module).pop(value, None)
         if value.node is not None and not value.is_returned:
-            value.name = self.module.fresh_name(f"{value.name}.scaled")
+            value.rename(self.module.fresh_name(f"{value.name}.scaled"))
 
     def _transfer(self, change: Change) -> None:
         node, transfer = change.node, change.transfer
@@ -224,7 +224,9 @@ class Committer:
         add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=name, type_=value.type)
         for reader in readers:
             reader.replace_input(value, add.output)
-        value.name, add.output.name = add.output.name, name
+        fresh = add.output.name
+        add.output.take_name(value)
+        value.rename(fresh)
         statistic_refs(self.module).pop(value, None)
         if change.direction == "backward":
             self.rename(add.output)

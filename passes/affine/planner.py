@@ -137,9 +137,9 @@ class Planner:
         check_sole_reader(value, reader)
         node = value.node
         if node is None:
-            raise Refused("no_foldable_neighbour", f"{value.name!r} is an input of the graph")
+            raise Refused("no_foldable_neighbour", f"{value.source_name!r} is an input of the graph")
         if self.params.evaluator.tensor(value) is not None:
-            raise Refused("no_foldable_neighbour", f"{value.name!r} is a constant")
+            raise Refused("no_foldable_neighbour", f"{value.source_name!r} is a constant")
         self._spend(node, affine)
         check_one_axis(node, affine)
         check_extents(node)

@@ -162,7 +162,9 @@ def _holds(value: Value, enough: float) -> bool:
 def too_much_made(value: Value | None) -> Refused:
     """Return the refusal of a parameter that is `made_of_little`."""
     assert value is not None
-    detail = f"{value.name!r} has more than {MOST_MADE} elements and is computed from few: it stays an expression"
+    detail = (
+        f"{value.source_name!r} has more than {MOST_MADE} elements and is computed from few: it stays an expression"
+    )
     return Refused("constant_growth", detail)
 
 
@@ -170,7 +172,7 @@ def too_much_shared(value: Value | None) -> Refused:
     """Return the refusal of a parameter beyond `ConstantEvaluator.affords`."""
     assert value is not None
     return Refused(
-        "constant_growth", f"{value.name!r}: its affines would take too much memory; raise --max-constant-bytes"
+        "constant_growth", f"{value.source_name!r}: its affines would take too much memory; raise --max-constant-bytes"
     )
 
 
@@ -285,9 +287,11 @@ def _overridable_initializer(value: Value | None) -> Value | None:
 
 def not_constant(value: Value | None) -> Refused:
     """Return the refusal of a value that is not constant; the code tells overridable initializers from the rest."""
-    initializer, name = _overridable_initializer(value), "" if value is None else value.name
+    initializer, name = _overridable_initializer(value), "" if value is None else value.source_name
     if initializer is not None:
-        return Refused("overridable_initializer", f"{initializer.name!r} is an initializer that callers may override")
+        return Refused(
+            "overridable_initializer", f"{initializer.source_name!r} is an initializer that callers may override"
+        )
     producer = value.node if value is not None else None
     if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")

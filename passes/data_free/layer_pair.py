@@ -102,7 +102,7 @@ class LayerPairs:
             return Plan([self.planner.into(value, affine)])
         reader = sole_reader(value)
         if reader is None:
-            raise Refused("multi_consumer", f"{value.name!r} has no reader, or more than one")
+            raise Refused("multi_consumer", f"{value.source_name!r} has no reader, or more than one")
         return self.planner.backward(value, reader, affine)
 
     def commit(self, pair: LayerPair) -> None:
@@ -135,7 +135,7 @@ def inverse(affine: Affine) -> Affine:
 def _check(pair: LayerPair) -> None:
     """Refuse a pair whose plans are legal alone but not together, or that would add operators or copy weights."""
     both = pair.backward.joined(pair.forward)
-    label = repr(pair.value.name)
+    label = repr(pair.value.source_name)
     if not both.is_sound:
         raise Refused("multi_consumer", f"{label}: an operator would change twice, on two paths that meet")
     if both.added:

@@ -24,7 +24,8 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     # A name in a branch may be that of a value of the outer graph.
     for inner in taken:
         for value in inner.outputs:
-            value.name = rewriter.module.fresh_name(value.name) if value.name else ""
+            if value.name:
+                value.rename(rewriter.module.fresh_name(value.name))
     node.graph.splice(taken, node)
     taken.return_.set_inputs(())
     for old, new in zip(node.outputs, results, strict=True):
@@ -55,7 +56,7 @@ def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> Non
         copy = rewriter.make("identity", [new], before=before, hint=old.name, type_=old.type)
         rewriter.replace(old, copy.output, take_name=True)
     elif same_graph and new.node is not None and new.node.op not in ("constant", "variable") and not new.is_returned:
-        new.name = old.name
+        new.take_name(old)
 
 
 RULES: Rules[ShapeEvaluator] = {"::If": (inline_branch,), "ai.onnx::If": (inline_branch,)}

@@ -243,7 +243,7 @@ class _Region:
         dims = None if shape is None else tuple(shape[axis] for axis in self.perm)
         value.type = TensorType(dtype_of(value.type), dims)
         self.nodes[node].old_name = value.name
-        value.name = rewriter.module.fresh_name(f"{value.name}.transposed")
+        value.rename(rewriter.module.fresh_name(f"{value.name}.transposed"))
 
     def _redirect_readers(
         self, node: Node, removed: list[Node], outside_readers: list[Node], rewriter: Rewriter

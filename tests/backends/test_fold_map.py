@@ -246,7 +246,7 @@ def test_small_arrays_share_a_member() -> None:
         ({"kind": "npz", "path": "/o.npz", "digest": NONE}, "lies outside"),
         ({"kind": "npz", "path": "missing.npz", "digest": NONE}, "'missing.npz' cannot be read: No such file"),
         ({"kind": "npz", "path": "o.npz", "digest": NONE}, "'o.npz' belongs to another fold map, or was changed"),
-        ({"kind": "tape"}, r"tensor_store\.kind: Invalid enum value 'tape'"),
+        ({"kind": "tape"}, r"tensor_store\.kind: Invalid enum value 'tape' \(allowed: npz, inline\)"),
         ({"kind": "inline", "arrays": {}}, "an array of the fold map cannot be read"),
     ],
 )
@@ -257,6 +257,42 @@ def test_arrays_that_are_not_the_maps_own_are_refused(store: dict[str, str], mes
     with pytest.raises(FoldMapError, match=message) as error:
         FoldMap.load(path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("place", "allowed"),
+    [
+        (("sources", 0, "status"), "folded, partial, merged, kept, dead"),
+        (("sources", 0, "reason"), "activation_between, axis_mismatch, "),
+        (("layers", 0, "folds", 0, "direction"), "backward, forward"),
+    ],
+)
+def test_an_unknown_word_is_refused_with_the_known_ones(place: tuple[Any, ...], allowed: str, tmp_path: Path) -> None:
+    document = saved(tmp_path, place, "sideways")
+    with pytest.raises(FoldMapError, match=f"Invalid enum value 'sideways' .allowed: {allowed}"):
+        FoldMap.load(document)
+
+
+def test_a_whole_number_may_be_written_as_a_float(tmp_path: Path) -> None:
+    """The schema says integer, which 4.0 is."""
+    channels = irc.compile(EXAMPLE).fold_map.sources[0]["channels"]
+    assert isinstance(channels, int)
+    whole = FoldMap.load(saved(tmp_path, ("sources", 0, "channels"), float(channels))).sources[0]["channels"]
+    assert (whole, type(whole)) == (channels, int)
+    with pytest.raises(FoldMapError, match=r"sources\[0\]\.channels: Expected `int | null`, got `float`"):
+        FoldMap.load(saved(tmp_path, ("sources", 0, "channels"), channels + 0.5))
+
+
+def saved(folder: Path, place: tuple[Any, ...], value: object) -> Path:
+    """Write the fold map of the example with another value at one place."""
+    path = folder / "o.json"
+    irc.compile(EXAMPLE).fold_map.save(path)
+    document = at = json.loads(path.read_text())
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    path.write_text(json.dumps(document))
+    return path
 
 
 def mutations(document: Any) -> Iterator[tuple[str, Any]]:

@@ -64,8 +64,8 @@ def test_the_trace_says_what_was_applied_and_declined() -> None:
     module.debug_counter.trace = lambda *event: heard.append(event)
     RuleDriver(Rewriter(module), NEGATIONS, None).run(module.graph)
     assert heard == [
-        ("negative %a", "drop_double_negation", "its data is not the result of Neg"),
-        ("negative %b", "drop_double_negation", "applied"),
+        ("Neg 'a'", "drop_double_negation", "its data is not the result of Neg"),
+        ("Neg 'b'", "drop_double_negation", "applied"),
     ]
 
 
@@ -206,7 +206,7 @@ def test_the_instrument_prints_a_tree() -> None:
     lines: list[str] = []
     parse_pipeline("SimplifyExpr")(read(everything()), PassContext([TraceRules(lines.append)]))
     assert lines[0] == "SimplifyExpr"
-    at = next(i for i, line in enumerate(lines) if line.startswith("  identity"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("  Identity"))
     assert lines[at + 1] == "    drop_identity: applied"
     assert any(line.startswith("    merge_affines: declined: ") for line in lines)
 
@@ -236,7 +236,7 @@ def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixtu
     onnx.save(everything(), tmp_path / "m.onnx")
     assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx"), "-q", "--debug-rules"]) == 0
     printed = capsys.readouterr().err
-    assert "SimplifyInference\n  nn.batch_norm" in printed
+    assert "SimplifyInference\n  BatchNormalization" in printed
     assert "lower_batch_norm: applied" in printed
     assert "fold backward: applied" in printed
 
@@ -248,3 +248,20 @@ def test_the_context_may_be_an_evaluator() -> None:
 
     module = parse(TEXT)
     assert not RuleDriver(Rewriter(module), {"negative": (fold,)}, ConstantEvaluator()).run(module.graph)
+
+
+def test_the_trace_names_what_is_in_the_file() -> None:
+    """Passes rename values that hold other numbers, and split operators; a message has the name in the file."""
+    graph = Graph()
+    value = graph.node("Conv", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 3, 1, 1))], "c")
+    value = graph.node("Relu", [value], "r")
+    value = graph.batch_norm(value, batch_norm(3), "n")
+    graph.output(graph.node("Sigmoid", [value], "y"))
+    model, lines = graph.model(), []
+    known = {tensor.name for tensor in model.graph.initializer} | {"x", "c", "r", "n", "y"}
+    module = parse_pipeline("default")(read(model), PassContext([TraceRules(lines.append)]))
+    assert {value.name for node in module.graph for value in node.outputs} - known
+    traced = {line.partition("'")[2].rstrip("'") for line in lines if line.startswith("  ") and line[2] != " "}
+    assert traced
+    assert traced <= known
+    assert not any("%" in line or ".scaled" in line for line in lines)

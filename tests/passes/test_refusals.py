@@ -331,7 +331,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "Dropout's mask",
-        "not its first result",
+        "only its first result holds channels, and 'm' is another",
         lambda g, x: (g.node("Dropout", [x], [g.output("d", [2, 4, 6, 5]), "m"]), "m")[1],
         bn(4),
         opset=7,
@@ -386,7 +386,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "MaxPool indices",
-        "indices are integers",
+        "has the indices of its maxima, not data",
         lambda g, x: (g.node("MaxPool", [x], ["d", "i"], kernel_shape=[1, 1]), "i")[1],
         bn(4),
     ),

@@ -218,7 +218,7 @@ def test_bisect_finds_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     relu_forgotten(monkeypatch)
     found = bisect(lambda: from_model(model), pipeline, judge)
     assert found is not None
-    assert (found.pass_, found.rule, found.where) == ("SimplifyExpr", "forget", "nn.relu relu")
+    assert (found.pass_, found.rule, found.where) == ("SimplifyExpr", "forget", "Relu 'relu'")
     assert 0 < found.step < found.steps
     assert found.wrong.startswith("tensor 'b1' is off by")
 
