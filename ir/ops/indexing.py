@@ -218,8 +218,6 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     copies, count = repeats[at.axis], at.count
     if copies == 1:
         return ChannelMap(at.axis)
-    if at.of_data and copies < 1:
-        raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
     if count is None or copies < 1 or (at.of_data and copies > MAX_REPEATS) or (not at.of_data and count % copies):
         raise unknown_shape(node)
     return ChannelMap(at.axis, block_channels(copies, count if at.of_data else count // copies, by_block=True))
