@@ -13,7 +13,7 @@ from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
 from .tensor import Array, ArrayTensor, Tensor, round_to
-from .types import F64, dtype_of, shape_of
+from .types import F64, dtype_of, static_shape_of
 
 SMALL = 1024
 """Bytes of a payload with which numpy takes less time than Python does to call it."""
@@ -39,22 +39,18 @@ class ConstantEvaluator:
         """Evaluate results of at most `max_bytes` each."""
         self.budget = Budget(max_bytes)
         self._known: dict[Value, Array | None] = {}
-        self._remembered: dict[Value, Array] = {}
+        self._kept: dict[Value, Array] = {}
 
     def reset(self) -> None:
-        """Clear the cache except for the elements given to `remember`, and renew the budget."""
-        self._known = dict(self._remembered)
+        """Clear the cache except for the elements that were provided to be kept, and renew the budget."""
+        self._known = dict(self._kept)
         self.budget.renew()
-
-    def remember(self, value: Value, array: Array) -> None:
-        """Set the elements of a constant value to `array` until its node is erased."""
-        self._known[value] = self._remembered[value] = array
 
     def forget(self, values: Iterable[Value]) -> None:
         """Drop the elements of erased values."""
         for value in values:
-            if self._known.pop(value, None) is not None and self._remembered:
-                self._remembered.pop(value, None)
+            if self._known.pop(value, None) is not None and self._kept:
+                self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
         """Return the elements of a constant value in its own dtype, or None where it cannot be evaluated."""
@@ -83,9 +79,11 @@ class ConstantEvaluator:
         found = self._known.get(value, _UNSEEN)
         return self._resolve(value) if found is _UNSEEN else found
 
-    def provide(self, value: Value, array: Array) -> None:
-        """Set the elements of a constant value to `array` until the next reset."""
+    def provide(self, value: Value, array: Array, *, keep: bool = False) -> None:
+        """Set the elements of a constant value to `array` until the next reset or, to `keep` them, its erasure."""
         self._known[value] = array
+        if keep:
+            self._kept[value] = array
 
     def forget_unknown(self) -> None:
         """Forget which values are not constant: a rewrite may have made them constant."""
@@ -106,42 +104,38 @@ class ConstantEvaluator:
         return ArrayTensor(array, dtype) if dtype is not None else ArrayTensor(array)
 
     def _resolve(self, value: Value) -> Array | None:
-        node = value.node
-        if node is None:
-            self._known[value] = None
-            return None
-        if node.op == "constant":
-            return self._payload(value, node)
         stack = [value]
         while stack:
             top = stack[-1]
-            if top in self._known:
-                stack.pop()
-                continue
-            node = top.node
-            if node is not None and node.op == "constant":
-                self._payload(top, node)
-                continue
-            info = None if node is None else op_info(node.op)
-            if node is None or info is None or info.evaluate is None:
-                self._known[top] = None
-                stack.pop()
-                continue
-            needed = [v for i, v in enumerate(node.inputs) if v is not None and i not in info.by_type]
-            shaped = [v for i, v in enumerate(node.inputs) if v is not None and i in info.by_type and not _is_static(v)]
-            missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
-            computed = [v for v in missing if v.node is None or v.node.op != "constant"]
-            if any(self._known.get(v, ...) is None for v in needed):
-                self._known[top] = None
-            elif missing:
-                stack.extend(computed[:1] or missing)  # payloads are read last, and only if all else is constant
-                continue
+            missing = () if top in self._known else self._settle(top)
+            if missing:
+                stack.extend(missing)
             else:
-                self._evaluate(node, info.evaluate, info.by_type)
-            stack.pop()
+                stack.pop()
         return self._known[value]
 
-    def _payload(self, value: Value, node: Node) -> Array | None:
+    def _settle(self, value: Value) -> Sequence[Value]:
+        """Set the elements of `value`, or return the operands to evaluate first."""
+        node = value.node
+        if node is not None and node.op == "constant":
+            self._payload(value, node)
+            return ()
+        info = None if node is None else op_info(node.op)
+        if node is None or info is None or info.evaluate is None:
+            self._known[value] = None
+            return ()
+        needed, typed = operands_by_use(node, info.by_type)
+        if any(self._known.get(v, ...) is None for v in needed):
+            self._known[value] = None
+            return ()
+        shaped = [v for v in typed if static_shape_of(v.type) is None]
+        missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
+        if not missing:
+            self._evaluate(node, info.evaluate, info.by_type)
+        # Payloads are read last, and only if all else is constant.
+        return [v for v in missing if v.node is None or v.node.op != "constant"][:1] or missing
+
+    def _payload(self, value: Value, node: Node) -> None:
         payload, found = node.attrs.get("value"), None
         if isinstance(payload, Tensor):
             try:
@@ -152,7 +146,6 @@ class ConstantEvaluator:
                 if node.source is not None:
                     self.budget.add_payload(found)
         self._known[value] = found
-        return found
 
     def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:
         wide = is_wide(node)
@@ -183,6 +176,7 @@ class ConstantEvaluator:
             return (None,) * len(node.outputs)
 
 
-def _is_static(value: Value) -> bool:
-    dims = shape_of(value.type)
-    return dims is not None and all(isinstance(dim, int) for dim in dims)
+def operands_by_use(node: Node, by_type: frozenset[int]) -> tuple[list[Value], list[Value]]:
+    """Return the operands of `node` whose elements it needs, and those `by_type`, of which it needs the type."""
+    given = [(value, i in by_type) for i, value in enumerate(node.inputs) if value is not None]
+    return [value for value, typed in given if not typed], [value for value, typed in given if typed]

@@ -9,7 +9,7 @@ from .ops.inference import integers_of
 from .ops.row import Constants
 from .provenance import Declined
 from .tensor import Array
-from .types import Dim, DType, dtype_of, shape_of
+from .types import Dim, DType, dtype_of, shape_of, static_shape_of
 
 
 def result_of(value: Value, *ops: str, only_for: Node | None = None) -> Node:
@@ -78,8 +78,7 @@ def known_shape(value: Value) -> tuple[Dim, ...]:
 
 def static_shape(value: Value) -> tuple[int, ...]:
     """Return the shape of a value, all extents of which are numbers."""
-    shape = known_shape(value)
-    numbers = tuple([dim for dim in shape if isinstance(dim, int)])
-    if len(numbers) != len(shape):
+    shape = static_shape_of(value.type)
+    if shape is None:
         raise Declined("a shape is not static")
-    return numbers
+    return shape

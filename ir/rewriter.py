@@ -15,6 +15,7 @@ from .evaluate import ConstantEvaluator
 from .graph import FunctionKey, Node, Value
 from .module import Module
 from .ops import op_info
+from .ops.inference import input_shape
 from .ops.row import Trait
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
@@ -43,8 +44,7 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
 
 def _has_rank_of_weight(node: Node) -> bool:
     """Return whether the declared rank of a layer's output is the rank that its weight or operator gives."""
-    weight = node.inputs[1]
-    shape, known = None if weight is None else shape_of(weight.type), shape_of(node.output.type)
+    shape, known = input_shape(node, 1), shape_of(node.output.type)
     if shape is None or known is None:
         return False
     return len(known) == (2 if node.op == "nn.dense" else len(shape))

@@ -206,3 +206,10 @@ def shape_of(type_: Type) -> Shape:
     """Return the shape of a tensor type, None for other types and if the rank is unknown or above MAX_RANK."""
     shape = type_.shape if isinstance(type_, TensorType) else None
     return shape if shape is None or len(shape) <= MAX_RANK else None
+
+
+def static_shape_of(type_: Type) -> tuple[int, ...] | None:
+    """Return the shape of a tensor type, None unless all extents are numbers."""
+    shape = shape_of(type_) or ()
+    numbers = tuple([dim for dim in shape if isinstance(dim, int)])
+    return numbers if shape_of(type_) is not None and len(numbers) == len(shape) else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.evaluate import ConstantEvaluator
+from ..ir.evaluate import ConstantEvaluator, operands_by_use
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
 from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.tensor import Array, ArrayTensor, Tensor
-from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, shape_of
+from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, static_shape_of
 from .foreign import is_deterministic
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
@@ -78,8 +78,7 @@ class ConstantRegions:
                 self.constants.add(node.output)
                 continue
             info = op_info(node.op)
-            by_type = frozenset() if info is None else info.by_type
-            operands = [value for i, value in enumerate(node.inputs) if value is not None and i not in by_type]
+            operands, _ = operands_by_use(node, frozenset() if info is None else info.by_type)
             if any(value not in self.constants for value in operands):
                 continue
             if self.is_for_runtime(node):
@@ -114,13 +113,10 @@ class ConstantRegions:
         for value in (*node.inputs, *(output for output in node.outputs if output.users)):
             if value is None:
                 continue
-            dtype, shape = dtype_of(value.type), shape_of(value.type)
+            dtype, shape = dtype_of(value.type), static_shape_of(value.type)
             if dtype not in EXCHANGED or dtype is None or shape is None:
                 return False
-            dims = [dim for dim in shape if isinstance(dim, int)]
-            if len(dims) != len(shape):
-                return False
-            size = element_count(dims)
+            size = element_count(shape)
             if value.node is node:
                 total += size * dtype.bits // 8
                 most = max(most, size)

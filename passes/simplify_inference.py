@@ -60,7 +60,7 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     # With its source, the node is written as the same BatchNormalization where no pass changes the pair.
     affine.source = node.source
     for value, array in zip(affine.outputs, found, strict=True):
-        rewriter.module.constants.remember(value, array)
+        rewriter.module.constants.provide(value, array, keep=True)
     scale, shift = affine.outputs
     product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
     result = rewriter.make(
@@ -97,7 +97,7 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     """Return gamma, beta, mean and variance as vectors of one length. Raises Refused where they are not."""
     arrays = []
-    for value in node.inputs[1:]:
+    for value in map(node.operand, range(1, 5)):
         if made_of_little(value):
             raise too_much_made(value)
         array = evaluator.array(value)

@@ -9,6 +9,7 @@ from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
 from ..ir.ops import OPS
+from ..ir.ops.inference import input_shape
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules, rule
@@ -38,8 +39,7 @@ class UnfuseBias(Pass):
 
 def has_vector_bias(node: Node) -> bool:
     """Return whether a layer has a bias with one value per channel, and the number of channels is known."""
-    bias, result = node.input(2), shape_of(node.output.type)
-    shape = None if bias is None else shape_of(bias.type)
+    shape, result = input_shape(node, 2), shape_of(node.output.type)
     if shape is None or len(shape) != 1 or result is None or len(result) < 2 or node.attrs.get("beta", 1.0) != 1.0:
         return False
     return isinstance(shape[0], int) and shape[0] == result[1]

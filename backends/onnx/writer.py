@@ -155,8 +155,7 @@ class GraphWriter:
         outputs = [self.names.of(value) for value in node.outputs]
         fused = legal.fused.get(node)
         if fused is not None:
-            bias = fused.inputs[1]
-            assert bias is not None
+            bias = fused.operand(1)
             inputs = [*inputs[:2], self.names.of(bias)]
             outputs = [self.names.of(fused.output)]
         for index in range(len(inputs)):

@@ -58,9 +58,7 @@ def has_wide_parameter(node: Node) -> bool:
         return False
     if "folded" in node.attrs:
         return True
-    data, parameter = node.inputs
-    assert data is not None and parameter is not None
-    return dtype_of(parameter.type) is F64 and dtype_of(data.type) not in (F64, None)
+    return dtype_of(node.operand(1).type) is F64 and dtype_of(node.operand().type) not in (F64, None)
 
 
 def align(parameter: Array, axis: int, rank: int) -> Array:

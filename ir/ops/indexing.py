@@ -48,7 +48,7 @@ def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def infer_concatenate(node: Node, constants: Constants) -> Types:
     """Infer the sum of the extents along the axis; elsewhere the extent that any of the operands knows."""
     dtype = input_dtype(node)
-    shapes = [None if value is None else shape_of(value.type) for value in node.inputs]
+    shapes = [input_shape(node, i) for i in range(len(node.inputs))]
     known = [shape for shape in shapes if shape is not None]
     axis = integer_of(node, "axis", 1)
     rank = len(known[0]) if known else 0

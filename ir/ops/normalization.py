@@ -61,7 +61,7 @@ def _payload(value: Value) -> Tensor | None:
 def _is_per_channel(value: Value | None) -> bool:
     """Return whether a parameter is a vector, or a constant that is the same all over each channel, its first axis."""
     shape = None if value is None else shape_of(value.type)
-    if value is None or shape is None or not shape:
+    if value is None or not shape:
         return False
     if len(shape) == 1:
         return True
@@ -187,15 +187,12 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     """
     if add.op != "add" or len(add.inputs) != 2:
         return None
-    product, shift = add.inputs
-    assert product is not None and shift is not None
+    product, shift = add.operand(0), add.operand(1)
     multiply, affine = product.node, shift.node
     if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
         return None
     if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
         return None
-    data, scale = multiply.inputs
-    assert data is not None
-    if scale is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+    if multiply.inputs[1] is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
         return None
-    return data, multiply, affine
+    return multiply.operand(), multiply, affine

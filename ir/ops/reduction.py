@@ -11,7 +11,7 @@ from ...support.record import replaced
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, round_to
-from ..types import ELEMENT_COUNT_LIMIT, TensorType, dtype_of, element_count
+from ..types import ELEMENT_COUNT_LIMIT, TensorType, element_count
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, integers_of, is_given, listed, normal_axes
@@ -39,7 +39,7 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
-        dtype = dtype_of(node.inputs[0].type) if node.inputs[0] is not None else None
+        dtype = input_dtype(node)
         if dtype is None or not data.size or not (dtype.is_float or (of_integers and data.dtype.kind in "iu")):
             raise NotEvaluable(f"a reduction of {dtype} elements")
         if not axes and node.attrs.get("noop_with_empty_axes", 0):

@@ -9,7 +9,18 @@ import numpy as np
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, numpy_dtype, round_to
-from ..types import DTYPES, ELEMENT_COUNT_LIMIT, Dim, DType, Shape, TensorType, dtype_of, element_count, shape_of
+from ..types import (
+    DTYPES,
+    ELEMENT_COUNT_LIMIT,
+    Dim,
+    DType,
+    Shape,
+    TensorType,
+    dtype_of,
+    element_count,
+    shape_of,
+    static_shape_of,
+)
 from .channel_map import ChannelAxis, ChannelMap, is_extent, same_channels, unknown_shape
 from .evaluation import NotEvaluable, identity, listed_operand, operand
 from .inference import (
@@ -30,21 +41,15 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 
 def infer_reshape(node: Node, constants: Constants) -> Types:
     """Infer the shape of a constant target, 0 and -1 resolved as far as can be."""
-    dtype, shape, target = input_dtype(node), input_shape(node), node.attrs.get("shape")
-    if not isinstance(target, tuple):
-        array = constants.array(node.input(1))
-        target = None if array is None else tuple(int(dim) for dim in array.ravel())
+    dtype, shape = input_dtype(node), input_shape(node)
+    target = listed(node, "shape", 1, constants)
     if target is None or (node.attrs.get("allowzero") and 0 in target):
         return (TensorType(dtype, None if target is None else (None,) * len(target)),)
-    dims: list[Dim] = []
-    for i, dim in enumerate(target):
-        kept = shape[i] if dim == 0 and shape is not None and i < len(shape) else None
-        dims.append(dim if isinstance(dim, int) and dim > 0 else kept)
+    copied = dict(enumerate(shape or ()))
+    dims: list[Dim] = [dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)]
     if target.count(-1) == 1 and shape is not None:
-        copied = {i for i, dim in enumerate(target) if dim == 0 and i < len(shape)}
-        taken = [dim for dim in target if isinstance(dim, int) and dim > 0]
-        rest = _remaining_extent([dim for i, dim in enumerate(shape) if i not in copied], taken, shape)
-        dims[target.index(-1)] = rest
+        rest = [dim for i, dim in enumerate(shape) if target[i : i + 1] != (0,)]
+        dims[target.index(-1)] = _remaining_extent(rest, [dim for dim in target if dim > 0], shape)
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -98,7 +103,7 @@ def infer_squeeze(node: Node, constants: Constants) -> Types:
     if shape is None:
         return (TensorType(dtype, None),)
     axes = listed(node, "axes", 1, constants)
-    if axes is None and (is_given(node, "axes", 1) or not all(isinstance(dim, int) for dim in shape)):
+    if axes is None and (is_given(node, "axes", 1) or static_shape_of(node.operand().type) is None):
         return (TensorType(dtype, None),)
     gone = [i for i, dim in enumerate(shape) if dim == 1] if axes is None else normal_axes(axes, len(shape))
     if not gone:

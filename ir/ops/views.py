@@ -6,7 +6,7 @@ import math
 
 from ...support.record import record
 from ..graph import Node
-from ..types import Dim, shape_of
+from ..types import Dim
 from .inference import input_shape, integers_of, is_given, listed, normal_axes
 from .row import Constants, text_of
 
@@ -181,8 +181,7 @@ def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
     """Return the extents of the data of a convolution after batch and channels, None where one is unknown."""
-    data = node.input(0)
-    shape = None if data is None else shape_of(data.type)
+    shape = input_shape(node)
     dims: tuple[Dim, ...] = () if shape is None else shape[2:]
     numbers = tuple(dim for dim in dims if isinstance(dim, int))
     return numbers if len(numbers) == rank == len(dims) else None
@@ -208,8 +207,7 @@ def may_read_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
     window = None if kernel is None else window_of(node, len(kernel))
     if kernel is None or window is None:
         return True
-    data = node.input(0)
-    shape = None if data is None else shape_of(data.type)
+    shape = input_shape(node)
     sizes = shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
     for i, (size, extent) in enumerate(zip(sizes, kernel, strict=True)):
         if extent == 1:

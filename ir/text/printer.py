@@ -56,14 +56,6 @@ def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> str:
     return "\n".join(printer.lines) + "\n"
 
 
-def graph_to_text(graph: Graph, *, max_elements: int = MAX_ELEMENTS) -> str:
-    """Return the text of one graph. A region has the names that it has in the text of the whole module."""
-    printer = _Printer(max_elements)
-    printer.names = printed_names(list(graph.ancestors())[-1])
-    printer.graph(graph, _graph_head(graph), "", DEFAULT_OPSETS)
-    return "\n".join(printer.lines) + "\n"
-
-
 def side_data(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> dict[str, Tensor]:
     """Return the payloads that `to_text` prints as a digest, by digest.
 

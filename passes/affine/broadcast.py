@@ -92,12 +92,9 @@ def _check_not_stretched(node: Node, dynamic: Dynamic) -> None:
     """Refuse an operand that is broadcast along the channels: it cannot be scaled per channel."""
     for i, axis in dynamic:
         if axis < 0:
-            value = node.inputs[i]
-            assert value is not None
-            raise Refused(
-                "axis_mismatch",
-                f"{node.description}: operand {value.source_name!r} is, or may be, broadcast along the channels",
-            )
+            name = node.operand(i).source_name
+            reason = f"{node.description}: operand {name!r} is, or may be, broadcast along the channels"
+            raise Refused("axis_mismatch", reason)
 
 
 def _check_not_rounding(node: Node, constants: Constants, params: Parameters) -> None:
@@ -189,8 +186,7 @@ def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters
 def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     """Return the affine of an operand along the axis of the result that its channels are on."""
     (i, affine), *_ = given.items()
-    value = node.inputs[i]
-    assert value is not None
+    value = node.operand(i)
     if affine.axis is None:
         return affine
     inner, shape = shape_of(value.type), shape_of(node.output.type)

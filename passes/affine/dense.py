@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.ops.inference import input_shape
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -72,10 +73,10 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     weight = read_weight(node, side, params)
     if weight.dequantize is not None:
         raise Refused("quantized_weight", f"{node.description}: the weight of a MatMul is not rescaled")
-    shape, ranks = shape_of(node.output.type), [None if v is None else shape_of(v.type) for v in node.inputs]
-    if shape is None or ranks[1 - side] is None:
+    shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
+    if shape is None or data is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data or result is unknown")
-    if weight.array.ndim < 2 or weight.array.ndim > len(shape) or len(ranks[1 - side]) < 2:  # type: ignore[arg-type]
+    if weight.array.ndim < 2 or weight.array.ndim > len(shape) or len(data) < 2:
         raise Refused("channel_mismatch", f"{node.description}: an operand is a vector or the weight has more axes")
     return weight, side
 

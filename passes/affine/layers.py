@@ -67,9 +67,7 @@ class Fold:
     @property
     def weight(self) -> Value:
         """The weight before the fold."""
-        value = self.node.inputs[self.index]
-        assert value is not None
-        return value
+        return self.node.operand(self.index)
 
     @property
     def weight_bytes(self) -> int:
@@ -107,8 +105,7 @@ class Weight:
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     """Return the constant floating weight of a layer. Raises Refused where it has none."""
-    value = node.inputs[index]
-    assert value is not None
+    value = node.operand(index)
     tensor = params.evaluator.tensor(value)
     elements: Array | Tensor | None = tensor
     if tensor is not None and tensor.in_memory:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.ops.inference import integer_of
+from ...ir.ops.inference import input_dtype, input_shape, integer_of
 from ...ir.provenance import Refused
 from ...ir.tensor import to_float64
-from ...ir.types import dtype_of, shape_of
+from ...ir.types import shape_of
 from .algebra import Affine
 from .layers import Fold, checked, of_result, operands, read_bias, read_weight
 from .operands import Parameters
@@ -43,7 +43,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
         raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}")
     groups, channels = integer_of(node, "num_groups", 0), affine.channels
     assert channels is not None
-    data = shape_of(node.inputs[0].type) if node.inputs[0] is not None else None
+    data = input_shape(node)
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
         raise Refused("channel_mismatch", f"{node.description}: {channels} channels in {groups} groups")
     view = (groups, channels // groups)
@@ -107,8 +107,7 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
     if affine.axis is not None:
         _check_is_removed(node, affine)
-    weight = node.inputs[1]
-    dtype = None if weight is None else dtype_of(weight.type)
+    dtype = input_dtype(node, 1)
     if dtype is None or not dtype.is_float:
         raise Refused("dtype_mismatch", f"{node.description}: the type of its parameters is unknown")
     return Fold(node, affine, 1, 0, 1, dtype)
@@ -116,7 +115,7 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 def _check_is_removed(node: Node, affine: Affine) -> None:
     """Refuse a shift along `affine.axis` that subtracting the mean does not remove."""
-    shape = shape_of(node.inputs[0].type) if node.inputs[0] is not None else None
+    shape = input_shape(node)
     if node.op == "nn.layer_norm":
         start = integer_of(node, "axis", -1)
         start += len(shape) if shape is not None and start < 0 else 0

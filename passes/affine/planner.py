@@ -121,8 +121,7 @@ class Planner:
             self._trail.append(Change(node, value, "backward", transfer=transfer, path=path))
             refusal: Refusal | None = None
             for index, part in transfer.operands:
-                operand = node.inputs[index]
-                assert operand is not None
+                operand = node.operand(index)
                 if refusal is None and (part.has_scale or part.has_shift):
                     refusal = yield operand, node, part, (node, path)
             if refusal is None:

@@ -12,7 +12,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
 from ...ir.ops import AFFINE_KINDS
-from ...ir.ops.normalization import first_of_channel
+from ...ir.ops.normalization import batch_norm_of, first_of_channel
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from ...ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
@@ -102,8 +102,7 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     if dtype is not None and not dtype.is_float:
         return None
     if node.op == "negative":
-        data = node.inputs[0]
-        assert data is not None
+        data = node.operand()
         if evaluator.array(data) is not None:
             return None
         return AffineOp((node,), data, node.output, None, np.array(-1.0), np.zeros(()))
@@ -111,25 +110,17 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
 
 def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
-    if node.op != "multiply":
+    add = node.output.sole_user() if node.op == "multiply" else None
+    found = None if add is None or add.graph is not node.graph else batch_norm_of(add)
+    if add is None or found is None or found[1] is not node:
         return None
-    data, scale = node.inputs
-    assert data is not None and scale is not None
-    affine = scale.node
-    if affine is None or affine.op != "nn.batch_norm_to_affine" or scale.index != 0:
-        return None
-    add = node.output.sole_user()
-    if add is None or add.op != "add" or add.graph is not node.graph or add.inputs[1] is not affine.outputs[1]:
-        return None
+    data, _, affine = found
     s, t, beta, mean = (evaluator.array(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
     if s is None or t is None or beta is None or mean is None:
         return None
-    axis = node.attrs.get("axis")
-    if not isinstance(axis, int) or add.attrs.get("axis") != axis:
-        return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)
     assert mean is not None and beta is not None
-    return AffineOp((node, add), data, add.output, axis, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
+    return AffineOp((node, add), data, add.output, 1, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
 
 
 def made_of_little(value: Value | None) -> bool:
@@ -159,18 +150,16 @@ def _holds(value: Value, enough: float) -> bool:
     return held >= enough
 
 
-def too_much_made(value: Value | None) -> Refused:
+def too_much_made(value: Value) -> Refused:
     """Return the refusal of a parameter that is `made_of_little`."""
-    assert value is not None
     detail = (
         f"{value.source_name!r} has more than {MOST_MADE} elements and is computed from few: it stays an expression"
     )
     return Refused("constant_growth", detail)
 
 
-def too_much_shared(value: Value | None) -> Refused:
+def too_much_shared(value: Value) -> Refused:
     """Return the refusal of a parameter beyond `ConstantEvaluator.affords`."""
-    assert value is not None
     return Refused(
         "constant_growth", f"{value.source_name!r}: its affines would take too much memory; raise --max-constant-bytes"
     )
@@ -185,8 +174,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
             _check_not_overridable(node)
         return None
     side = constants[0]
-    parameter, data = node.inputs[side], node.inputs[1 - side]
-    assert parameter is not None and data is not None
+    parameter, data = node.operand(side), node.operand(1 - side)
     array = _parameter_array(parameter, evaluator)
     if array is None or (side == 0 and ("axis" in node.attrs or node.op == "divide")):
         return None

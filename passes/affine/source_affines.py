@@ -11,10 +11,11 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import AFFINE_KINDS, OPS
+from ...ir.ops.inference import input_shape
 from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
-from ...ir.types import shape_of
+from ...support.record import replaced
 from .fold_records import Param, Scope, SourceAffine, fold_records
 from .recognise import made_of_little, recognise
 from .statistics import Statistic, StatisticRef, statistic_refs, statistics
@@ -131,8 +132,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         key: Param(_name(node, i), _known(node.inputs[i], evaluator))
         for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
     }
-    gamma = node.inputs[1]
-    shape = None if gamma is None else shape_of(gamma.type)
+    shape = input_shape(node, 1)
     channels = shape[0] if shape and isinstance(shape[0], int) else None
     return SourceAffine(
         origin=_origin(node),
@@ -167,25 +167,12 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return _undecided(node, scope, index) if refused.refusal.code in UNDECIDED else None
     if op is None:
         return None
-    kind = AFFINE_KINDS.get(node.op, "")
     params: dict[str, Param] = {}
     if op.parameter is not None:
         key = "scale" if node.op in ("multiply", "divide") else "shift"
         params[key] = Param(op.parameter.name, _known(op.parameter, evaluator))
-    return SourceAffine(
-        origin=_origin(node),
-        kind=kind,
-        scope=scope,
-        name=node.name,
-        op_type=kind.capitalize(),
-        index=index,
-        input=op.data.name,
-        output=node.output.name,
-        axis=op.axis,
-        channels=op.scale.shape[0] if op.axis is not None else None,
-        epsilon=None,
-        params=params,
-    )
+    channels = op.scale.shape[0] if op.axis is not None else None
+    return replaced(_undecided(node, scope, index), input=op.data.name, axis=op.axis, channels=channels, params=params)
 
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:

@@ -21,7 +21,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import has_trait
-from ...ir.ops.inference import integer_of
+from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import ANY, RuleDriver, Rules, rule
@@ -253,8 +253,7 @@ def channel_order(fold: Fold) -> Array | None:
 
 def is_depthwise(node: Node) -> bool:
     """Return whether each channel of a convolution's result depends on the same channel of its data alone."""
-    weight = node.inputs[1] if node.op == "nn.conv" else None
-    shape = None if weight is None else shape_of(weight.type)
+    shape = input_shape(node, 1) if node.op == "nn.conv" else None
     group = integer_of(node, "group", 1)
     return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
 

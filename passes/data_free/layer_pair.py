@@ -55,9 +55,7 @@ class LayerPair:
         found = {self.value: self.backward_affine}
         for change in self.backward.changes:
             for index, part in change.transfer.operands if change.transfer is not None else ():
-                operand = change.node.inputs[index]
-                assert operand is not None
-                found[operand] = part
+                found[change.node.operand(index)] = part
         found[self.result] = inverse(self.forward_affine)
         for change in self.forward.changes:
             if change.lacks is not None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
-from ...ir.ops.inference import integer_of
+from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Trait
 from ...ir.ops.views import window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
-from ...ir.types import shape_of
 from ..affine.algebra import Affine
 from ..affine.layers import Fold, read_bias
 from ..affine.operands import Parameters
@@ -130,9 +129,8 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
     weight = params.evaluator.array(fold.weight)
     if weight is None or (node.op == "matmul" and weight.ndim != 2):
         return None
-    data = node.inputs[1 - fold.index]
-    shape = None if data is None else shape_of(data.type)
-    if data is None or (node.op == "matmul" and shape is None):
+    shape = input_shape(node, 1 - fold.index)
+    if node.op == "matmul" and shape is None:
         return None
     group = integer_of(node, "group", 1)
     if group < 1 or weight.shape[0] % group:
@@ -142,4 +140,4 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
         axis = 0
     elif node.op == "matmul" and shape is not None:
         axis = len(shape) - 1 if fold.index == 1 else len(shape) - 2
-    return Linear(node, to_float64(weight), data, axis, fold.weight_axis, fold.axis, fold)
+    return Linear(node, to_float64(weight), node.operand(1 - fold.index), axis, fold.weight_axis, fold.axis, fold)

@@ -182,13 +182,18 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
         raise Declined("its operands are no numbers of one type")
     if sides[0] == 0 and node.op in ("subtract", "divide"):
         raise Declined("its constant is the first operand of Sub or Div")
+    return _Operands(node.op, data, _aligned(node, data, constant))
+
+
+def _aligned(node: Node, data: Value, constant: Array) -> Array:
+    """Return the constant operand in the shape in which numpy broadcasts it against the data."""
     axis = node.attrs.get("axis")
     if not isinstance(axis, int):
-        return _Operands(node.op, data, constant)
+        return constant
     rank = len(known_shape(data))
     if not 0 <= axis <= rank - constant.ndim or (data.node is not None and has_trait(data.node, Trait.BIASED)):
         raise Declined("it adds the bias of a layer, or its constant does not fit its axis")
-    return _Operands(node.op, data, align(constant, axis, rank))
+    return align(constant, axis, rank)
 
 
 @rule(affine="merges")

@@ -11,7 +11,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.ops import op_info
 from ...ir.ops.evaluation import NotEvaluable
-from ...ir.ops.inference import integer_of
+from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Evaluate, Inputs
 from ...ir.tensor import Array
 from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
@@ -117,12 +117,11 @@ def _may_be_shape(value: Value) -> bool:
 
 def shape_pieces(node: Node) -> Array | None:
     """Return the elements of the result of a `shape_of`, None where the rank of its data is unknown."""
-    data = node.inputs[0]
-    dims = None if data is None else shape_of(data.type)
-    if data is None or dims is None:
+    dims = input_shape(node)
+    if dims is None:
         return None
     end = node.attrs.get("end")
-    pieces = [piece_of(data, axis) for axis in range(len(dims))]
+    pieces = [piece_of(node.operand(), axis) for axis in range(len(dims))]
     return _objects(pieces[integer_of(node, "start", 0) : end if isinstance(end, int) else None])
 
 

@@ -62,12 +62,7 @@ def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedF
         return None
     axis = node.attrs.get("axis")
     if isinstance(axis, int):
-        parameter, position = node.operand(1), perm.index(axis % len(perm))
-        # Written as a BatchNormalization again, which has its channels along axis 1.
-        misplaced = parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine" and position != 1
-        if misplaced or len(shape_of(parameter.type) or ()) != 1 or not _has_rank(node.operand(), perm):
-            return None
-        return TransposedForm([0], attrs={"axis": position})
+        return _aligned(node, axis, perm)
     form = TransposedForm([])
     for i, value in enumerate(node.inputs):
         if value is None:
@@ -83,6 +78,17 @@ def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedF
         else:
             return None
     return form if form.moved else None
+
+
+def _aligned(node: Node, axis: int, perm: Perm) -> TransposedForm | None:
+    """Return the form of an operator whose second operand is a vector along `axis`."""
+    parameter, position = node.operand(1), perm.index(axis % len(perm))
+    if len(shape_of(parameter.type) or ()) != 1 or not _has_rank(node.operand(), perm):
+        return None
+    # Written as a BatchNormalization again, which has its channels along axis 1.
+    if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine" and position != 1:
+        return None
+    return TransposedForm([0], attrs={"axis": position})
 
 
 def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:

@@ -21,7 +21,7 @@ from irc.ir.module import Module
 from irc.ir.tensor import ArrayTensor, OpaqueTensor, Tensor, numpy_dtype
 from irc.ir.text.literals import format_elements, format_float, parse_float
 from irc.ir.text.parser import parse
-from irc.ir.text.printer import UNAVAILABLE, graph_to_text, side_data, to_text
+from irc.ir.text.printer import UNAVAILABLE, side_data, to_text
 from irc.ir.types import (
     DTYPES,
     F32,
@@ -208,10 +208,6 @@ def test_example() -> None:
     assert module.functions["local", "f", "over"].graph.opsets == {"": 18}
     branch = next(node for node in module.graph if node.regions)
     assert all(region.opsets is module.graph.opsets for region in branch.regions)
-    assert graph_to_text(branch.regions[0]).splitlines()[1:3] == [
-        "  %t.1 = nn.relu(%1) : f32[N,4,8,8]",
-        "  return(%t.1)",
-    ]
 
 
 def test_the_example_of_the_documentation() -> None:
@@ -239,7 +235,6 @@ def test_what_the_printer_leaves_out_may_be_left_out() -> None:
           return(%s, %z)
         }
         """)
-    assert parse(graph_to_text(module.graph)).graph.opsets == {"": 21}
 
 
 def test_names_are_kept_unless_they_would_mislead() -> None:
