@@ -1,7 +1,7 @@
 """Operators of which irc knows little more than their ONNX name: recurrent layers, quantization, gathering, ordering.
 
 Their types are those that onnx's shape inference finds. Where nobody reads them they stay as they came, like operators
-without a row: no fold waits for their removal, and DeadCodeElimination removes them for who asks.
+without a row, and count as readers of their data; DeadCodeElimination removes them.
 """
 
 from __future__ import annotations
