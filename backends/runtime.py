@@ -16,6 +16,8 @@ from onnx import ModelProto
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
+from ..ir.ops import op_info
+from ..ir.ops.parameters import outdated
 from ..ir.tensor import Array, ArrayTensor
 from ..ir.types import dtype_of
 from .onnx.emitter import emit_model
@@ -29,9 +31,10 @@ def evaluate(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) 
 
     The session has one thread and no graph optimizations. Raises the errors of onnxruntime.
     """
-    model, *_ = emit_model(_module(values, feeds, opset))
+    module, fed = _module(values, feeds, opset)
+    model, *_ = emit_model(module)
     session = new_session(model, threads=1)
-    inputs = dict(zip((entry.name for entry in model.graph.input), map(_contiguous, feeds.values()), strict=True))
+    inputs = dict(zip((entry.name for entry in model.graph.input), map(_contiguous, fed), strict=True))
     results: list[Array] = session.run(None, inputs)
     return results
 
@@ -61,13 +64,25 @@ def _contiguous(array: Array) -> Array:
     return np.require(array, requirements="C")
 
 
-def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> Module:
-    """Return a module of the nodes between `feeds` and `values`."""
+def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> tuple[Module, list[Array]]:
+    """Return a module of the nodes between `feeds` and `values`, and the elements of its inputs.
+
+    An operand that is an attribute in the opset is a constant of the module, all other feeds are inputs.
+    """
     graph = Graph("constants", {"": opset})
+    nodes = _between(values, feeds)
+    stated = {value for node in nodes for value in _attribute_operands(node, opset)}
     copies: dict[Value, Value] = {}
+    fed: list[Array] = []
     for i, (value, array) in enumerate(feeds.items()):
-        copies[value] = graph.add_input(f"feed_{i}", ArrayTensor(array, dtype_of(value.type)).type)
-    for node in _between(values, feeds):
+        tensor = ArrayTensor(array, dtype_of(value.type))
+        if value in stated:
+            constant = Node("constant", (), {"value": tensor}, outputs=[(f"feed_{i}", tensor.type)])
+            copies[value] = graph.append(constant).output
+        else:
+            copies[value] = graph.add_input(f"feed_{i}", tensor.type)
+            fed.append(array)
+    for node in nodes:
         outputs = [(f"v{len(graph)}_{i}", value.type) for i, value in enumerate(node.outputs)]
         named = [
             (name if value.users else "", type_) for (name, type_), value in zip(outputs, node.outputs, strict=True)
@@ -76,7 +91,15 @@ def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -
         copy = graph.append(Node(node.op, inputs, node.attrs, outputs=named))
         copies.update(zip(node.outputs, copy.outputs, strict=True))
     graph.set_outputs([copies[value] for value in values])
-    return Module(graph, ir_version=IR_VERSION)
+    return Module(graph, ir_version=IR_VERSION), fed
+
+
+def _attribute_operands(node: Node, opset: int) -> list[Value]:
+    """Return the operands of a node that are attributes in `opset`."""
+    info = op_info(node.op)
+    old = {} if info is None else outdated(info, opset)
+    operands = [node.input(parameter.index) for parameter in old.values() if parameter.place is None]
+    return [value for value in operands if value is not None]
 
 
 def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Node]:

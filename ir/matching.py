@@ -53,8 +53,8 @@ def elements(value: Value | None, constants: Constants) -> Array:
 
 
 def integers(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...]:
-    """Return the integers of attribute `name` or of constant input `index`, none where neither is given."""
-    found = integers_of(node, name, index, constants)
+    """Return the integers of the constant input `index`, which is named `name`; none where it is absent."""
+    found = integers_of(node, index, constants)
     if found is None:
         raise Declined(f"its {name} are not constant")
     return found

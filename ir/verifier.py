@@ -103,6 +103,9 @@ def _check_node(node: Node) -> Iterator[str]:
         yield f"{node.label} lacks a required input"
     if len(node.outputs) < info.outputs:
         yield f"{node.label} has {len(node.outputs)} outputs, {info.outputs} are needed"
+    for name in info.parameters:
+        if name in node.attrs:
+            yield f"{node.label} has {name} as an attribute, which is an operand in the IR"
     if node.op in ("constant", "variable") and "value" not in node.attrs:
         yield f"{node.label} has no payload"
     yield from _check_widths(node, info.wide)

@@ -67,7 +67,7 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
     known = seen.first.setdefault((payload.dtype, payload.shape, digest), node)
     if known is node or node.output.is_returned:
         return rewriter.decline("no equal constant comes before it, or it is a result of the graph")
-    rewriter.replace(node.output, known.output)
+    rewriter.replace(node.output, known.output, take_name=not known.output.name)
     return True
 
 

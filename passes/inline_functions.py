@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from onnx import defs
@@ -16,6 +17,7 @@ from ..ir.attributes import Attribute, AttributeRef
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
 from ..ir.rewriter import Rewriter, infer_types, is_known
 from ..ir.types import UNKNOWN
@@ -227,7 +229,7 @@ class _Copier:
                 copy, inner = self.copy_graph(region, prefix)
                 regions.append(copy)
                 made += inner
-            copied = self.copy_node(node, regions, prefix)
+            copied = self.copy_node(node, regions, prefix, partial(target.insert_before, anchor))
             target.insert_before(anchor, copied)
             infer_types(copied, self.evaluator)
             self.values.update(zip(node.outputs, copied.outputs, strict=True))
@@ -249,14 +251,18 @@ class _Copier:
         assert found is not None
         return found
 
-    def copy_node(self, node: Node, regions: list[Graph], prefix: str) -> Node:
-        inputs = [None if value is None else self.values[value] for value in node.inputs]
+    def copy_node(self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]) -> Node:
+        """Return a copy of `node`; `insert` places the constants that it reads beside operands of `node`."""
+        inputs = tuple([None if value is None else self.values[value] for value in node.inputs])
         attrs, resolved = self.resolve_references(node.attrs)
         outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
         origins = (*self.module.new_origin(), node.origins, self.origins)
         op = node.op
         if op_info(op) is None and not regions:
-            op, attrs = self.lowered(node, op, attrs, tuple(inputs), origins[0])
+            op, attrs = self.lowered(node, op, attrs, inputs, origins[0])
+            info = op_info(op)
+            if info is not None and info.parameters:
+                attrs, inputs = with_operands(info, attrs, inputs, insert, self.opsets.get("", 1))
         copied = Node(
             op,
             inputs,

@@ -116,3 +116,22 @@ def test_no_two_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
     assert not {name: modules for name, modules in homes.items() if len(modules) > 1}
+
+
+OPSET_READERS = {
+    "passes.inline_functions": "The opset imports of a function and of the model may give an operator two meanings.",
+    "passes.foreign": "A foreign operator has no row: its schema in the opset of the graph says whether it is pure.",
+    "passes.constant_regions": "onnxruntime computes foreign operators in the opset of the model.",
+}
+"""The passes that ask for an opset, each with its reason. All others see operators in one form only."""
+
+
+def test_rules_and_passes_ask_for_no_opset() -> None:
+    readers = {
+        name
+        for name, tree in TREES.items()
+        if layer(name) == "passes"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("opset", "opsets")
+    }
+    assert readers == set(OPSET_READERS)

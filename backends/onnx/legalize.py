@@ -6,24 +6,28 @@ A backward walk over the module decides for each node whether it is written as i
   are the BatchNormalization that they came from, which is written instead of the three;
 - computed: a float64 affine of a constant is a constant;
 - narrowed: a float64 parameter of narrower data is rounded to the dtype of the data and shaped for the broadcast;
-- fused: an `nn.bias_add`, or an `add` made of one, after a convolution or dense layer without bias is its bias.
+- fused: an `nn.bias_add`, or an `add` made of one, after a convolution or dense layer without bias is its bias;
+- dated: an operand that is an attribute in the opset of the graph, or another operand, is written as such.
 
 Producers that lose their last reader this way are skipped. The module is not changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 import numpy as np
 
+from ...codec.protos import AttributeProto
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import has_trait, is_wide, op_info
+from ...ir.ops import has_trait, is_legal, is_wide, op_info
 from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
-from ...ir.ops.row import Trait
+from ...ir.ops.parameters import attribute_of, legacy_count, outdated
+from ...ir.ops.row import NUMPY_BROADCAST, Parameter, Trait
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
@@ -37,7 +41,8 @@ class Legalization:
 
     `skipped` nodes are not written. `restored` maps an `add` to the data and the `nn.batch_norm_to_affine` of its
     BatchNormalization. `computed` maps values to the constants that replace them, `narrowed` a node and the index of an
-    input to the constant that replaces it, `fused` a layer to the `nn.bias_add` that is written as its bias.
+    input to the constant that replaces it, `fused` a layer to the `nn.bias_add` that is written as its bias, `dated` a
+    node to its form in an older opset. `nameless` are constants without a name that are written all the same.
     """
 
     skipped: set[Node] = field(default_factory=set)
@@ -45,6 +50,19 @@ class Legalization:
     computed: dict[Value, Tensor] = field(default_factory=dict)
     narrowed: dict[tuple[Node, int], Tensor] = field(default_factory=dict)
     fused: dict[Node, Node] = field(default_factory=dict)
+    dated: dict[Node, OldForm] = field(default_factory=dict)
+    nameless: list[Value] = field(default_factory=list)
+
+
+@record
+class OldForm:
+    """The inputs and attributes of a node in an opset that states a parameter in another form than the IR.
+
+    An attribute that no pass changed is the object that it was imported from; None stands for one that is absent.
+    """
+
+    inputs: tuple[Value | None, ...]
+    attrs: dict[str, object]
 
 
 FLOAT64_EXPANSION = 16
@@ -98,7 +116,13 @@ class _Legalizer:
         if self.is_dead(node):
             result.skipped.add(node)
             self.drop_reads(node, *node.inputs)
-        elif node.op == "add" and (found := batch_norm_of(node)) is not None:
+            return
+        if node.op == "constant" and not node.output.name and node.output.users:
+            result.nameless.append(node.output)
+        info = op_info(node.op)
+        if info is not None and info.parameters and (old := outdated(info, self.opset(node.graph))):
+            result.dated[node] = self.old_form(node, old)
+        if node.op == "add" and (found := batch_norm_of(node)) is not None:
             data, multiply, affine = found
             result.restored[node] = (data, affine)
             result.skipped.add(multiply)
@@ -120,6 +144,34 @@ class _Legalizer:
             if value is not None:
                 self.dropped[value] = self.dropped.get(value, 0) + 1
 
+    def old_form(self, node: Node, parameters: Mapping[str, Parameter]) -> OldForm:
+        """Return the form of a node in an opset that has `parameters` as attributes, or in other places."""
+        count, moved, attrs = legacy_count(parameters), {}, dict[str, object]()
+        rest = {i: value for i, value in enumerate(node.inputs) if value is not None}
+        for name, parameter in parameters.items():
+            value = rest.pop(parameter.index, None)
+            if parameter.place is not None and value is not None:
+                moved[parameter.place] = value
+            elif value is not None:
+                attrs[name] = self.attribute(node, name, value)
+                self.drop_reads(node, value)
+            elif parameter.place is None:
+                attrs[name] = None
+        rest.update(moved)
+        if len(rest) and max(rest) >= count:
+            raise EmitError(f"{describe(node)}: opset {self.opset(node.graph)} has no input {max(rest)} of it")
+        return OldForm(tuple(rest.get(i) for i in range(max(rest, default=-1) + 1)), attrs)
+
+    def attribute(self, node: Node, name: str, value: Value) -> object:
+        producer = value.node
+        if producer is not None and isinstance(producer.source, AttributeProto) and producer.source.name == name:
+            return producer.source
+        array = self.evaluator.array(value)
+        if array is None:
+            opset = self.opset(node.graph)
+            raise EmitError(f"{describe(node)}: {name} is an attribute in opset {opset}, so it must be constant")
+        return attribute_of(array)
+
     def drop_affine(self, affine: Node) -> None:
         """Drop one read of scale and shift. BatchNormalization still reads the parameters of a skipped `affine`."""
         for value in affine.outputs:
@@ -129,7 +181,7 @@ class _Legalizer:
 
     def visit_affine(self, node: Node) -> None:
         wide = is_wide(node)
-        legacy = self.opset(node.graph) < 7
+        legacy = not is_legal(node.op, NUMPY_BROADCAST, node)
         if not wide and ("axis" not in node.attrs or (node.op != "nn.bias_add" and legacy)):
             return
         data, parameter = node.inputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...ir.graph import Graph, Value
 from ...ir.module import Module
 from ...ir.name_pool import NamePool
@@ -16,7 +18,7 @@ class Names:
     because ONNX identifies them by position.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, nameless: Iterable[Value] = ()) -> None:
         self._module = module
         self._renamed: dict[Value, str] = {}
         self._narrowed: dict[tuple[Graph, Value, str], str] = {}
@@ -28,6 +30,7 @@ class Names:
             for graph in module.graphs():
                 if graph.parent is not None:
                     self._rename_shadowing(graph)
+        self._renamed.update((value, self.fresh("constant")) for value in nameless)
 
     def of(self, value: Value) -> str:
         """Return the name of `value`."""

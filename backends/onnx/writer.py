@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
-from ...codec.protos import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, copy_fields
+from ...codec.protos import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    copy_fields,
+)
 from ...codec.tensors import OnnxTensor, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops import has_trait
-from ...ir.ops.row import Trait
+from ...ir.ops import has_trait, is_legal
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.tensor import Tensor
 from ...support.errors import EmitError, clipped
-from .legalize import Legalization, describe, onnx_op_type
+from .legalize import Legalization, describe, is_from_source, onnx_op_type
 from .value_names import Names
 
 WriteGraph = Callable[[Graph, GraphProto], None]
@@ -151,7 +159,9 @@ class GraphWriter:
 
     def ordinary(self, node: Node) -> None:
         legal = self.legal
-        inputs = [self.names.of(value) if value is not None else "" for value in node.inputs]
+        dated = legal.dated.get(node)
+        values = node.inputs if dated is None else dated.inputs
+        inputs = [self.names.of(value) if value is not None else "" for value in values]
         outputs = [self.names.of(value) for value in node.outputs]
         fused = legal.fused.get(node)
         if fused is not None:
@@ -166,6 +176,8 @@ class GraphWriter:
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.source, NodeProto):
             proto = self.write_source(node, inputs, outputs)
+            if attrs := self.dated_attributes(node):
+                _set_attributes(proto, attrs, [attribute.name for attribute in node.source.attribute])
         else:
             op_type = onnx_op_type(node)
             if op_type is None:
@@ -184,10 +196,20 @@ class GraphWriter:
     def exported_attrs(self, node: Node) -> dict[str, object]:
         attrs: dict[str, object] = dict(node.attrs)
         if has_trait(node, Trait.ALIGNED):
-            if self.graph.opsets.get("", 1) < 7:
+            if not is_legal(node.op, NUMPY_BROADCAST, node):
                 attrs["broadcast"] = 1
             else:
                 attrs.pop("axis", None)
+        attrs.update((name, value) for name, value in self.dated_attributes(node).items() if value is not None)
+        return attrs
+
+    def dated_attributes(self, node: Node) -> dict[str, object]:
+        """Return the attributes that the node has because of an old opset; None stands for one that is absent."""
+        dated, fused = self.legal.dated.get(node), self.legal.fused.get(node)
+        attrs = {} if dated is None else dict(dated.attrs)
+        bias = node.input(2) if fused is None else fused.inputs[1]
+        if node.op == "nn.dense" and bias is not None and not is_legal(node.op, NUMPY_BROADCAST, node):
+            attrs.update({} if is_from_source(node, bias) else {"broadcast": 1})
         return attrs
 
     def write_new(
@@ -199,7 +221,7 @@ class GraphWriter:
             proto.domain = node.op.split("::", 1)[0]
         regions = self.regions(node)
         for name, value in attrs.items():
-            proto.attribute.append(export_attribute(name, value, regions))  # type: ignore[arg-type]
+            proto.attribute.append(_attribute(name, value, regions))
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
@@ -264,6 +286,24 @@ def reason(error: ValueError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "its text contains half of a surrogate pair, which UTF-8 cannot encode"
     return str(error)
+
+
+def _attribute(name: str, value: object, regions: Sequence[GraphProto] = ()) -> AttributeProto:
+    return value if isinstance(value, AttributeProto) else export_attribute(name, value, regions)  # type: ignore[arg-type]
+
+
+def _set_attributes(proto: NodeProto, attrs: Mapping[str, object], order: Sequence[str]) -> None:
+    """Set attributes of `proto`, or remove those that are None. Those named in `order` come first, in that order."""
+    before = {attribute.name: attribute for attribute in proto.attribute}
+    after = before | {name: _attribute(name, value) for name, value in attrs.items() if value is not None}
+    kept = [name for name in after if name not in attrs or attrs[name] is not None]
+    rank = {name: i for i, name in enumerate(order)}
+    kept.sort(key=lambda name: rank.get(name, len(rank)))
+    if kept == list(before) and all(after[name] == before[name] for name in kept):
+        return
+    copies = NodeProto(attribute=[after[name] for name in kept])
+    del proto.attribute[:]
+    proto.attribute.extend(copies.attribute)
 
 
 def _fill(target: TensorProto, tensor: Tensor, name: str) -> None:

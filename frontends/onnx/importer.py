@@ -1,7 +1,8 @@
 """The importer: from a ModelProto to a module.
 
-The import changes nothing: every node keeps its inputs, outputs and attributes in their order, initializers become
-constants, and nodes keep references to their messages for the backend. `lowering` chooses the in-house operators.
+Every node keeps its inputs, outputs and attributes in their order, initializers become constants, and nodes keep
+references to their messages for the backend. `lowering` chooses the in-house operators. Of these, the parameters that
+are attributes in the model's opset become constant operands without a name.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
+from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from ...ir.ops.inference import unknown
+from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Tensor
@@ -207,7 +209,13 @@ class _Importer:
             if constant is not None:
                 op, attrs = "constant", constant
             elif domain in DEFAULT_DOMAINS and not overridden:
-                op = self.lowered(op_type, attrs, inputs, outputs, graph.opsets.get("", 1)) or op
+                opset = graph.opsets.get("", 1)
+                lowered = self.lowered(op_type, attrs, inputs, outputs, opset)
+                if lowered is not None:
+                    op, info = lowered, OPS[lowered]
+                    if info.parameters:
+                        sources = {attribute.name: attribute for attribute in proto.attribute}
+                        attrs, inputs = with_operands(info, attrs, inputs, graph.append, opset, sources.get)
         node = Node(
             op,
             inputs,

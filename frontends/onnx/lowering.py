@@ -1,13 +1,15 @@
 """Lowering: which ONNX nodes become in-house operators.
 
 A node becomes an in-house operator only where that operator means exactly what the node means in its opset; anything
-else stays foreign. No input, output or attribute changes on the way, so that the backend can write the node as it was.
+else stays foreign. Parameters that older opsets state as attributes become operands (`ir/ops/parameters.py`), which the
+backend makes attributes again. No other input, output or attribute changes, so that it can write the node as it was.
 """
 
 from __future__ import annotations
 
 from ...ir.attributes import AttributeRef
 from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
+from ...ir.ops.parameters import mixed_forms
 from ...ir.ops.row import MANY, NodeView, OpInfo, invalid_attribute
 from ...ir.provenance import Refusal
 
@@ -39,6 +41,8 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
         refusal = refusal or Refusal("unsupported_op", f"{len(node.outputs)} results")
     if (name := invalid_attribute(info, node.attrs)) is not None:
         refusal = refusal or Refusal("unsupported_attr", f"{name} is of another kind or range")
+    if info.parameters:
+        refusal = refusal or mixed_forms(info, node)
     if not node.outputs or not node.outputs[0]:
         refusal = refusal or Refusal("unsupported_op", "its first result has no name")
     return (None, refusal) if refusal else (info.name, None)

@@ -59,6 +59,23 @@ op_info: Callable[[str], OpInfo | None] = OPS.get
 """Return the table's row for an operator, None for a foreign one. As a bound method it costs no call of its own."""
 
 
+def is_legal(op: str, form: str, at: Node) -> bool:
+    """Return whether an `op` beside the node `at` may have `form`: whether the opset of the graph has it.
+
+    It is the one place where a rewrite asks the target. The row of the operator lists its forms; one that it does not
+    list is as old as the operator.
+    """
+    return at.opset >= OPS[op].forms.get(form, 1)
+
+
+def takes_operand(op: str, name: str, at: Node) -> bool:
+    """Return whether an `op` beside the node `at` has the parameter `name` as an operand, which may have any dtype.
+
+    Where it does not, the backend writes a constant operand as an attribute, which is float32.
+    """
+    return at.opset >= OPS[op].parameters[name].since
+
+
 def ops_with(trait: Trait) -> tuple[str, ...]:
     """Return the names of the operators that have `trait`, for tables of rules."""
     return tuple(name for name, row in OPS.items() if trait in row.traits)

@@ -32,11 +32,8 @@ def operand(inputs: Inputs, index: int = 0) -> Array:
     return array
 
 
-def listed_operand(node: Node, inputs: Inputs, name: str, index: int) -> list[int] | None:
-    """Return integers given as attribute `name` or, in newer operator versions, as input `index`."""
-    found = node.attrs.get(name)
-    if isinstance(found, tuple):
-        return [int(item) for item in found]  # type: ignore[arg-type]
+def listed_operand(inputs: Inputs, index: int) -> list[int] | None:
+    """Return the integers of an input, None where it is absent."""
     array = inputs[index] if index < len(inputs) else None
     return None if array is None else [int(item) for item in array.ravel()]
 

@@ -17,10 +17,11 @@ from .inference import (
     input_shape,
     integer_of,
     integers_of,
+    list_attribute,
     listed,
     number_of,
 )
-from .row import MANY, Constants, Inputs, OpInfo, Trait, integer, integers, text_of
+from .row import MANY, Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers, number, text_of
 from .views import pads_of, scales_of, sliced_axes, slices_of
 
 
@@ -86,10 +87,10 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
 
 
 def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute Slice, with starts, ends, axes and steps as attributes or inputs."""
+    """Compute Slice."""
     data = operand(inputs)
-    starts, ends = listed_operand(node, inputs, "starts", 1), listed_operand(node, inputs, "ends", 2)
-    axes, steps = listed_operand(node, inputs, "axes", 3), listed_operand(node, inputs, "steps", 4)
+    starts, ends = listed_operand(inputs, 1), listed_operand(inputs, 2)
+    axes, steps = listed_operand(inputs, 3), listed_operand(inputs, 4)
     if starts is None or ends is None:
         raise NotEvaluable("starts or ends are not given")
     slices: list[slice] = [slice(None)] * data.ndim
@@ -123,7 +124,7 @@ def infer_pad(node: Node, constants: Constants) -> Types:
 def infer_resize(node: Node, constants: Constants) -> Types:
     """Infer the sizes if they are given; else the extents whose scale is one stay, the others are left to onnx."""
     dtype, shape = input_dtype(node), input_shape(node)
-    sizes = listed(node, "sizes", 3, constants)
+    sizes = listed(node, 3, constants)
     if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
         return (TensorType(dtype, None),)
     if sizes is not None and len(sizes) == len(shape):
@@ -208,12 +209,17 @@ MAX_REPEATS = 1 << 16
 """Copies of its data that a Tile may make for channels to pass it."""
 
 
+def lists_repeats(node: NodeView) -> Refusal | None:
+    """Refuse opsets below 6, where a Tile repeats one axis."""
+    return None if len(node.inputs) == 2 else Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+
+
 def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Tile: the channels are repeated as a whole."""
     if at.axis is None:
         return ChannelMap()
-    repeats = integers_of(node, "repeats", 1, constants)
-    if repeats is None or len(node.inputs) != 2 or at.axis >= len(repeats):
+    repeats = integers_of(node, 1, constants)
+    if repeats is None or at.axis >= len(repeats):
         raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
     copies, count = repeats[at.axis], at.count
     if copies == 1:
@@ -259,7 +265,7 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     Where the channels are padded with a constant, those in the middle are the channels of the data.
     """
     is_constant = text_of(node, "mode", "constant") == "constant"
-    value = number_of(node, "value", 2, constants, 0.0) if is_constant else None
+    value = number_of(node, 2, constants, 0.0) if is_constant else None
     if is_constant and value is None:
         raise Refused("non_constant_params", f"{node.description}: its value is not constant")
     if at.axis is None:
@@ -304,7 +310,7 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
     before, after = input_shape(node), shape_of(node.output.type)
     if before is None:
         return False
-    axes = integers_of(node, "axes", MANY, constants)
+    axes = list_attribute(node, "axes")
     if axes and axis not in [a % len(before) for a in axes]:
         return True
     if axes or (_crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants))):
@@ -353,6 +359,7 @@ ROWS = (
         infer_strided_slice,
         evaluate_strided_slice,
         onnx="Slice",
+        parameters={"starts": Parameter(1, 10), "ends": Parameter(2, 10), "axes": Parameter(3, 10)},
         attrs={"axes": integers, "ends": integers, "starts": integers},
         traits=_MOVES,
         channels=sliced_channels,
@@ -367,19 +374,36 @@ ROWS = (
         traits=_MOVES,
         channels=split_channels,
     ),
-    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", traits=_MOVES, channels=tiled_channels),
-    OpInfo("nn.pad", (1, 4), infer_pad, onnx="Pad", attrs={"pads": integers}, channels=padded_channels),
+    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", when=lists_repeats, traits=_MOVES, channels=tiled_channels),
+    OpInfo(
+        "nn.pad",
+        (1, 4),
+        infer_pad,
+        onnx="Pad",
+        parameters={"pads": Parameter(1, 11, first="paddings"), "value": Parameter(2, 11)},
+        attrs={"paddings": integers, "pads": integers, "value": number},
+        channels=padded_channels,
+    ),
     OpInfo(
         "image.resize",
         (1, 4),
         infer_resize,
         onnx="Resize",
         since=10,
+        parameters={"scales": Parameter(2, 11, place=1)},
         attrs={"axes": integers, "exclude_outside": integer},
         traits=_AVERAGES | {Trait.HEAVY},
         channels=resized_channels,
     ),
-    OpInfo("nn.upsampling", (1, 2), infer_resize, onnx="Upsample", traits=_AVERAGES, channels=resized_channels),
+    OpInfo(
+        "nn.upsampling",
+        (1, 2),
+        infer_resize,
+        onnx="Upsample",
+        parameters={"scales": Parameter(1, 9)},
+        traits=_AVERAGES,
+        channels=resized_channels,
+    ),
     OpInfo(
         "nn.depth_to_space",
         (1, 1),

@@ -30,33 +30,25 @@ def _shape(value: Value | None) -> Shape:
     return None if value is None else shape_of(value.type)
 
 
-def listed(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return integers given as attribute `name` or, in newer operator versions, as input `index`.
-
-    None stands for absent and for not constant; `is_given` tells them apart.
-    """
-    found = node.attrs.get(name)
-    if isinstance(found, tuple):
-        return tuple(int(item) for item in found) if all(isinstance(item, int) for item in found) else None  # type: ignore[arg-type]
+def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
+    """Return the integers of an input, None where it is absent or not constant."""
     array = constants.array(node.input(index))
     return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
 
 
-def is_given(node: Node, name: str, index: int) -> bool:
-    """Return whether a node has attribute `name` or input `index`, whichever its version takes."""
-    return name in node.attrs or node.input(index) is not None
+def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
+    """Return the integers of an input, none where it is absent, None where they are unknown."""
+    return () if node.input(index) is None else listed(node, index, constants)
 
 
-def integers_of(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return the integers of attribute `name` or input `index`, none where they are not given, None where unknown."""
-    return listed(node, name, index, constants) if is_given(node, name, index) else ()
-
-
-def number_of(node: Node, name: str, index: int, constants: Constants, default: float) -> float | None:
-    """Return the number of attribute `name` or input `index` in float64, None where it is unknown."""
+def list_attribute(node: Node, name: str) -> tuple[int, ...] | None:
+    """Return an attribute that is a list of integers, None where it is absent or another one."""
     found = node.attrs.get(name)
-    if found is not None:
-        return float(found) if isinstance(found, float | int) else None
+    return tuple(item for item in found if isinstance(item, int)) if isinstance(found, tuple) else None
+
+
+def number_of(node: Node, index: int, constants: Constants, default: float) -> float | None:
+    """Return the number of an input in float64, `default` where it is absent, None where it is unknown."""
     value = node.input(index)
     if value is None:
         return default

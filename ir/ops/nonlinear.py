@@ -11,7 +11,20 @@ from ..tensor import Array
 from .channel_map import rectified_channels
 from .evaluation import NotEvaluable, operand
 from .inference import same
-from .row import Channels, Check, Function, Inputs, MakeFunction, OpInfo, Trait, integer, number, text_of
+from .row import (
+    NUMPY_BROADCAST,
+    Channels,
+    Check,
+    Function,
+    Inputs,
+    MakeFunction,
+    OpInfo,
+    Parameter,
+    Trait,
+    integer,
+    number,
+    text_of,
+)
 
 SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 """ONNX's defaults for alpha and gamma."""
@@ -109,6 +122,7 @@ ROWS = (
         (2, 2),
         same,
         onnx="PRelu",
+        forms={NUMPY_BROADCAST: 7},
         traits=frozenset({Trait.BROADCASTS, Trait.RECTIFIER, Trait.SEVERAL_AXES}),
         channels=rectified_channels,
     ),
@@ -121,7 +135,16 @@ ROWS = (
         traits=_POSITIVE | {Trait.SEVERAL_AXES},
         channels=rectified_channels,
     ),
-    OpInfo("clip", (1, 3), same, onnx="Clip", traits=_ELEMENTWISE),
+    OpInfo(
+        "clip",
+        (1, 3),
+        same,
+        onnx="Clip",
+        forms={"integers": 12},
+        parameters={"min": Parameter(1, 11), "max": Parameter(2, 11)},
+        attrs={"max": number, "min": number},
+        traits=_ELEMENTWISE,
+    ),
     _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_POSITIVE),
     _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_POSITIVE | _KEPT),
     _row("tanh", "Tanh", _plain(np.tanh)),

@@ -14,7 +14,7 @@ from ..tensor import Array
 from .channel_map import ChannelAxis, ChannelMap
 from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
 from .inference import broadcast, elementwise, same
-from .row import MANY, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
+from .row import MANY, NUMPY_BROADCAST, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
 
 LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 """Attributes that operators with two operands have before opset 7."""
@@ -98,6 +98,7 @@ def _arithmetic(
         evaluate,
         onnx=onnx,
         when=has_no_legacy_axis,
+        forms={NUMPY_BROADCAST: 7},
         attrs=LIMITED_BROADCAST,
         wide=wide,
         affine=affine,

@@ -6,6 +6,8 @@ without a row, and count as readers of their data; DeadCodeElimination removes t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .inference import unknown
 from .row import MANY, OpInfo, Trait, integer
 
@@ -18,6 +20,7 @@ def _row(
     since: int = 1,
     max_results: int = 1,
     integers: tuple[str, ...] = (),
+    forms: Mapping[str, int] | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -26,6 +29,7 @@ def _row(
         onnx=onnx,
         since=since,
         max_results=max_results,
+        forms=forms or {},
         attrs=dict.fromkeys(integers, integer),
         traits=frozenset({Trait.KEPT_UNREAD, *traits}),
     )
@@ -37,7 +41,15 @@ ROWS = (
     _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3),
     _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
     _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size")),
-    _row("dequantize", "DequantizeLinear", (2, 3), Trait.GROWS, since=10, integers=("axis", "block_size")),
+    _row(
+        "dequantize",
+        "DequantizeLinear",
+        (2, 3),
+        Trait.GROWS,
+        since=10,
+        integers=("axis", "block_size"),
+        forms={"axis": 13},
+    ),
     _row("topk", "TopK", (1, 2), max_results=2, integers=("axis", "largest", "sorted")),
     _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
     _row("argmin", "ArgMin", (1, 1), integers=("axis", "keepdims", "select_last_index")),

@@ -6,7 +6,7 @@ from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..types import Dim, TensorType
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
-from .inference import Types, input_dtype, input_shape, listed
+from .inference import Types, input_dtype, input_shape, list_attribute
 from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
 from .views import may_read_padding, window_of
 
@@ -22,7 +22,7 @@ _WINDOW = {
 def infer_pool(node: Node, constants: Constants) -> Types:
     """Infer [N, C, spatial...]; an extent is known where the window is given in numbers and nothing is rounded up."""
     dtype, shape = input_dtype(node), input_shape(node)
-    kernel = listed(node, "kernel_shape", 9, constants)
+    kernel = list_attribute(node, "kernel_shape")
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return (TensorType(dtype, None),)
     window = window_of(node, len(kernel))
@@ -97,6 +97,7 @@ ROWS = (
         (1, 1),
         infer_pool,
         onnx="AveragePool",
+        forms={"count_include_pad": 7},
         attrs={**_WINDOW, "count_include_pad": integer},
         traits=_AVERAGE,
         channels=average_pool_channels,

@@ -14,15 +14,15 @@ from ..tensor import Array, round_to
 from ..types import ELEMENT_COUNT_LIMIT, TensorType, element_count
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .evaluation import NotEvaluable, listed_operand, operand
-from .inference import Types, input_dtype, input_shape, integer_of, integers_of, is_given, listed, normal_axes
-from .row import Channels, Constants, Evaluate, Inputs, OpInfo, Trait, integer, integers
+from .inference import Types, input_dtype, input_shape, integer_of, integers_of, listed, normal_axes
+from .row import Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, integer, integers
 
 
 def infer_reduction(node: Node, constants: Constants) -> Types:
     """Infer extents of 1 in place of the reduced ones or, without `keepdims`, none."""
     dtype, shape = input_dtype(node), input_shape(node)
-    axes = listed(node, "axes", 1, constants)
-    if shape is None or (axes is None and is_given(node, "axes", 1)):
+    axes = listed(node, 1, constants)
+    if shape is None or (axes is None and node.input(1) is not None):
         return (TensorType(dtype, None),)
     if not axes and integer_of(node, "noop_with_empty_axes", 0):
         return (TensorType(dtype, shape),)
@@ -38,7 +38,7 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
     """Make the evaluation of a reduction; floating terms are taken in float64 and the result is rounded once."""
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-        data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
+        data, axes = operand(inputs), listed_operand(inputs, 1)
         dtype = input_dtype(node)
         if dtype is None or not data.size or not (dtype.is_float or (of_integers and data.dtype.kind in "iu")):
             raise NotEvaluable(f"a reduction of {dtype} elements")
@@ -63,8 +63,15 @@ def _norm(order: int) -> Callable[..., Array]:
 
 
 def _row(
-    name: str, onnx: str, function: Callable[..., Array], channels: Channels, *traits: Trait, of_integers: bool = False
+    name: str,
+    onnx: str,
+    function: Callable[..., Array],
+    channels: Channels,
+    *traits: Trait,
+    of_integers: bool = False,
+    since: int = 18,
 ) -> OpInfo:
+    """Make the row of a reduction whose axes are an operand from opset `since` on."""
     evaluate = _reduction(function, of_integers=of_integers)
     attrs = {"axes": integers, "keepdims": integer, "noop_with_empty_axes": integer}
     return OpInfo(
@@ -73,6 +80,7 @@ def _row(
         infer_reduction,
         evaluate,
         onnx=onnx,
+        parameters={"axes": Parameter(1, since)},
         attrs=attrs,
         channels=channels,
         traits=frozenset({Trait.REDUCES, *traits}),
@@ -82,7 +90,7 @@ def _row(
 def reduced_axes(node: Node, constants: Constants) -> tuple[tuple[int, ...], int]:
     """Return the axes that a reduction reduces, counted from the left, and the rank of its data."""
     before = input_shape(node)
-    axes = integers_of(node, "axes", 1, constants)
+    axes = integers_of(node, 1, constants)
     if before is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
     if axes is None:
@@ -143,7 +151,7 @@ ROWS = (
     _row("max", "ReduceMax", np.max, extremum_channels, Trait.EXTREMUM, of_integers=True),
     _row("min", "ReduceMin", np.min, extremum_channels, Trait.EXTREMUM, of_integers=True),
     _row("mean", "ReduceMean", np.mean, mean_channels, Trait.AVERAGES),
-    _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True),
+    _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True, since=13),
     _row("reduce_l1", "ReduceL1", _norm(1), norm_channels),
     _row("reduce_l2", "ReduceL2", _norm(2), norm_channels),
 )

@@ -29,12 +29,11 @@ from .inference import (
     input_dtype,
     input_shape,
     integer_of,
-    is_given,
     listed,
     normal_axes,
     same,
 )
-from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, integers
+from .row import Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 
@@ -42,7 +41,7 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 def infer_reshape(node: Node, constants: Constants) -> Types:
     """Infer the shape of a constant target, 0 and -1 resolved as far as can be."""
     dtype, shape = input_dtype(node), input_shape(node)
-    target = listed(node, "shape", 1, constants)
+    target = listed(node, 1, constants)
     if target is None or (node.attrs.get("allowzero") and 0 in target):
         return (TensorType(dtype, None if target is None else (None,) * len(target)),)
     copied = dict(enumerate(shape or ()))
@@ -68,7 +67,7 @@ def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ..
 
 def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Reshape: 0 keeps an extent unless `allowzero`, -1 takes the elements that are left."""
-    data, target = operand(inputs), listed_operand(node, inputs, "shape", 1)
+    data, target = operand(inputs), listed_operand(inputs, 1)
     if target is None:
         raise NotEvaluable("the target shape is not given")
     if not node.attrs.get("allowzero"):
@@ -82,7 +81,7 @@ def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def infer_expand_dims(node: Node, constants: Constants) -> Types:
     """Infer an extent of 1 at each of the axes of the result."""
     dtype, shape = input_dtype(node), input_shape(node)
-    axes = listed(node, "axes", 1, constants)
+    axes = listed(node, 1, constants)
     if shape is None or axes is None or (new := normal_axes(axes, len(shape) + len(axes))) is None:
         return (TensorType(dtype, None),)
     rest = iter(shape)
@@ -91,7 +90,7 @@ def infer_expand_dims(node: Node, constants: Constants) -> Types:
 
 def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Unsqueeze."""
-    data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
+    data, axes = operand(inputs), listed_operand(inputs, 1)
     if axes is None:
         raise NotEvaluable("the axes are not given")
     return (np.expand_dims(data, tuple(axes)),)
@@ -102,8 +101,8 @@ def infer_squeeze(node: Node, constants: Constants) -> Types:
     dtype, shape = input_dtype(node), input_shape(node)
     if shape is None:
         return (TensorType(dtype, None),)
-    axes = listed(node, "axes", 1, constants)
-    if axes is None and (is_given(node, "axes", 1) or static_shape_of(node.operand().type) is None):
+    axes = listed(node, 1, constants)
+    if axes is None and (node.input(1) is not None or static_shape_of(node.operand().type) is None):
         return (TensorType(dtype, None),)
     gone = [i for i, dim in enumerate(shape) if dim == 1] if axes is None else normal_axes(axes, len(shape))
     if not gone:
@@ -113,7 +112,7 @@ def infer_squeeze(node: Node, constants: Constants) -> Types:
 
 def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Squeeze; without axes every extent of 1 goes. Runtimes disagree on axes that are given and empty."""
-    data, axes = operand(inputs), listed_operand(node, inputs, "axes", 1)
+    data, axes = operand(inputs), listed_operand(inputs, 1)
     if axes == []:
         raise NotEvaluable("the axes are empty")
     return (np.squeeze(data, None if axes is None else tuple(axes)),)
@@ -264,7 +263,7 @@ def convert(array: Array, dtype: DType) -> Array:
 
 def infer_broadcast_to(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of the data with the requested shape."""
-    target = listed(node, "shape", 1, constants)
+    target = listed(node, 1, constants)
     return (TensorType(input_dtype(node), None if target is None else broadcast_shapes(input_shape(node), target)),)
 
 
@@ -282,6 +281,7 @@ _EXACT_MOVE = frozenset({Trait.EXACT_AT_RUNTIME, Trait.MOVES})
 _SEVERAL_AXES = frozenset({Trait.SEVERAL_AXES})
 _RESHAPES = _EXACT_MOVE | {Trait.RESHAPES, Trait.SEVERAL_AXES}
 _AXES = {"axes": integers}
+_AXES_13 = {"axes": Parameter(1, 13)}
 
 ROWS = (
     OpInfo(
@@ -310,7 +310,8 @@ ROWS = (
         infer_reshape,
         evaluate_reshape,
         onnx="Reshape",
-        attrs={"allowzero": integer},
+        parameters={"shape": Parameter(1, 5)},
+        attrs={"allowzero": integer, "shape": integers},
         traits=_RESHAPES,
         channels=reshaped_channels,
     ),
@@ -320,6 +321,7 @@ ROWS = (
         infer_expand_dims,
         evaluate_expand_dims,
         onnx="Unsqueeze",
+        parameters=_AXES_13,
         attrs=_AXES,
         traits=_RESHAPES,
         channels=reshaped_channels,
@@ -330,6 +332,7 @@ ROWS = (
         infer_squeeze,
         evaluate_squeeze,
         onnx="Squeeze",
+        parameters=_AXES_13,
         attrs=_AXES,
         traits=_RESHAPES,
         channels=reshaped_channels,

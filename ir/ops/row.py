@@ -95,6 +95,23 @@ class Trait(Enum):
     __hash__ = object.__hash__  # that of Enum is written in Python, and slow
 
 
+NUMPY_BROADCAST = "numpy broadcast"
+"""The form of an operator that broadcasts its operands as numpy does, not by the attributes `axis` and `broadcast`."""
+
+
+@record
+class Parameter:
+    """An operand that older opsets state in another form; `since` is the first opset with the operand `index`.
+
+    Before, it is an attribute, which opset 1 may call `first`, or the operand `place`.
+    """
+
+    index: int
+    since: int
+    first: str = ""
+    place: int | None = None
+
+
 MANY = 1 << 30
 """More inputs than any node has."""
 
@@ -107,6 +124,10 @@ class OpInfo:
     - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them itself.
     - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the condition under which an
       ONNX node is this operator, `max_results` the number of results that a node may have in every opset.
+    - `forms` lists the parts of the operator that later opsets added, with the opset: an attribute, an element type, a
+      way of broadcasting. `is_legal` reads it.
+    - `parameters` are the operands that older opsets state as attributes, by their names there. In the IR they are
+      operands in every opset: `parameters.py`.
     - `attrs` checks the attributes that irc reads.
     - `by_type` lists the inputs that are needed by type only.
     - `wide` is the input that may be a float64 parameter beside narrower data.
@@ -123,6 +144,8 @@ class OpInfo:
     onnx: str | None = None
     since: int = 1
     when: Condition | None = None
+    forms: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     attrs: Mapping[str, Check] = field(default_factory=dict)
     by_type: frozenset[int] = frozenset()
     outputs: int = 1

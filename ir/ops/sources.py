@@ -30,7 +30,7 @@ def evaluate_constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 def infer_full(node: Node, constants: Constants) -> Types:
     """Infer the requested shape in the dtype of `value`, f32 by default."""
-    value, target = node.attrs.get("value"), listed(node, "shape", 0, constants)
+    value, target = node.attrs.get("value"), listed(node, 0, constants)
     return (TensorType(value.dtype if isinstance(value, Tensor) else F32, target),)
 
 

@@ -1,4 +1,4 @@
-"""Typed views of attributes and constant operands: the one reader of each, whatever form an opset gives them."""
+"""Typed views of attributes and constant operands: the one reader of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from ...support.record import record
 from ..graph import Node
 from ..types import Dim
-from .inference import input_shape, integers_of, is_given, listed, normal_axes
+from .inference import input_shape, integers_of, listed, normal_axes
 from .row import Constants, text_of
 
 
@@ -43,19 +43,13 @@ class ClipBounds:
 
 
 def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
-    """Return the bounds of a `clip` or `nn.relu`: attributes before opset 11, operands from then on.
-
-    None stands for bounds that are computed at run time.
-    """
+    """Return the bounds of a `clip` or `nn.relu`, None where they are computed at run time."""
     if node.op == "nn.relu":
         return ClipBounds(0, None)
     found: list[float | None] = []
-    for index, name in ((1, "min"), (2, "max")):
-        given, attribute = node.input(index), node.attrs.get(name)
+    for given in (node.input(1), node.input(2)):
         if given is None:
-            if attribute is not None and not isinstance(attribute, int | float):
-                return None
-            found.append(attribute)
+            found.append(None)
             continue
         array = constants.array(given)
         if array is None or array.size != 1 or array.dtype.kind == "O":
@@ -134,25 +128,25 @@ def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | No
 
     None stands for pads or axes that are unknown.
     """
-    pads = listed(node, "pads" if "pads" in node.attrs else "paddings", 1, constants)
+    pads = listed(node, 1, constants)
     axes = _axes_of(node, None if pads is None else len(pads) // 2, constants)
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
-    if is_given(node, "axes", 3) and input_shape(node) is None:
+    if node.input(3) is not None and input_shape(node) is None:
         return None
     return dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
 
 
 def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
     """Return the axes that a Slice slices, counted from the left if the rank is known; None where they are unknown."""
-    starts = listed(node, "starts", 1, constants)
+    starts = listed(node, 1, constants)
     return _axes_of(node, None if starts is None else len(starts), constants)
 
 
 def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
     """Return the slice along each axis that a Slice slices, None where it is computed at run time."""
-    axes, steps = sliced_axes(node, constants), integers_of(node, "steps", 4, constants)
-    starts, ends = listed(node, "starts", 1, constants), listed(node, "ends", 2, constants)
+    axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
+    starts, ends = listed(node, 1, constants), listed(node, 2, constants)
     if axes is None or starts is None or ends is None or steps is None or 0 in steps:
         return None
     columns = (starts, ends, steps or (1,) * len(axes))
@@ -163,7 +157,7 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
     """Return the axes of a Slice or Pad, by default the first `count`."""
-    axes, shape = integers_of(node, "axes", 3, constants), input_shape(node)
+    axes, shape = integers_of(node, 3, constants), input_shape(node)
     if axes is None or (not axes and count is None):
         return None
     axes = axes or tuple(range(count or 0))
@@ -172,10 +166,7 @@ def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] |
 
 def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
     """Return the scales of a Resize or Upsample, None where they are unknown."""
-    found = node.attrs.get("scales")
-    if isinstance(found, tuple):
-        return tuple(float(item) for item in found if isinstance(item, float | int))
-    array = constants.array(node.input(1 if node.op == "nn.upsampling" or len(node.inputs) == 2 else 2))
+    array = constants.array(node.input(1 if node.op == "nn.upsampling" else 2))
     return None if array is None else tuple(float(item) for item in array.ravel())
 
 

@@ -12,7 +12,7 @@ from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
 from .evaluation import NotEvaluable, binary, check_size, operand
 from .inference import Types, broadcast_shapes, input_dtype, input_shape, same
-from .row import Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
+from .row import NUMPY_BROADCAST, Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
 from .views import window_of
 
 _WINDOW = {
@@ -134,6 +134,7 @@ ROWS = (
         (2, 3),
         infer_dense,
         onnx="Gemm",
+        forms={NUMPY_BROADCAST: 7, "bf16": 13},
         attrs={"alpha": number, "beta": number, "broadcast": integer, "transA": integer, "transB": integer},
         wide=2,
         traits=_LAYER,
@@ -145,6 +146,7 @@ ROWS = (
         same,
         binary(np.add, wide=True),
         onnx="Add",
+        forms={NUMPY_BROADCAST: 7},
         attrs={"axis": integer},
         wide=1,
         affine="add",

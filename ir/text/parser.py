@@ -36,6 +36,7 @@ from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
 from ..ops import BY_ONNX_NAME, OPS
+from ..ops.parameters import with_operands
 from ..ops.row import OpInfo, invalid_attribute
 from ..rewriter import infer_types
 from ..tensor import Tensor
@@ -194,7 +195,7 @@ class _Parser(AttributeParser):
         at = self.mark()
         op = self.operator(anonymous=not names)
         overload = self.word("an overload") if self.skip(":") else ""
-        inputs = self.listed(")", self.operand) if self.skip("(") else []
+        inputs = tuple(self.listed(")", self.operand)) if self.skip("(") else ()
         info = OPS.get(op)
         if info is not None:
             self.check_arity(op, len(inputs), info, at)
@@ -208,6 +209,8 @@ class _Parser(AttributeParser):
         for index, position in refs:
             if not 0 <= index < len(regions):
                 self.fail("the number of a region of this node", position)
+        if info is not None and info.parameters:
+            attrs, inputs = with_operands(info, attrs, inputs, graph.append)
         outputs = list(zip(names, types or [UNKNOWN] * len(names), strict=True))
         node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
         graph.append(node)

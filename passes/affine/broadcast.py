@@ -12,10 +12,10 @@ from itertools import islice
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.ops import has_trait, is_legal
 from ...ir.ops.channel_map import is_extent, unknown_shape
 from ...ir.ops.evaluation import align
-from ...ir.ops.row import Trait
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -61,7 +61,8 @@ def _at_rank(node: Node, affine: Affine, array: Array, rank: int | None, *, is_s
     axis = parameter_axis(node)
     if node.op == "nn.bias_add" and affine.axis not in (None, axis):
         raise Refused("axis_mismatch", f"{node.description}: its parameter is a vector along another axis")
-    if node.opset < 7 and has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis)):
+    misaligned = has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis))
+    if misaligned and not is_legal(node.op, NUMPY_BROADCAST, node):
         raise Refused("unsupported_op", f"{node.description}: constants do not broadcast before opset 7")
     if axis is not None and is_second:
         if rank is None or axis + array.ndim > rank:

@@ -11,7 +11,7 @@ from ...ir.graph import Node
 from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from .algebra import Affine
-from .operands import Parameters, fits_attribute
+from .operands import Parameters, fits_attribute, fits_operand
 from .transfer import Transfer, only_data
 
 GREATEST = float(np.finfo(np.float32).max)
@@ -50,19 +50,11 @@ def _bounds(node: Node, affine: Affine, params: Parameters) -> tuple[float, floa
 
 
 def _rebounded(node: Node, bounds: Sequence[float], *, swapped: bool) -> Transfer:
-    """Return the transfer that gives a Clip other bounds, as attributes or inputs.
-
-    An old Clip has attributes, in which the greatest float32 stands for no bound.
-    """
+    """Return the transfer that gives a Clip other bounds."""
     if swapped:
         bounds = [-bound if np.isinf(bound) else bound for bound in reversed(bounds)]
-    if len(node.inputs) == 1 and ("min" in node.attrs or "max" in node.attrs):
-        low, high = (
-            float(b if np.isfinite(b) else none) for b, none in zip(bounds, (-GREATEST, GREATEST), strict=True)
-        )
-        if not (fits_attribute(node, low) and fits_attribute(node, high)):
-            raise Refused("dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32")
-        return Transfer(attrs=(("min", low), ("max", high)))
+    if not all(fits_operand("clip", name, node, bound) for name, bound in zip(("min", "max"), bounds, strict=True)):
+        raise Refused("dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32")
     inputs = [i for i, bound in enumerate(bounds) if np.isfinite(bound) or node.input(i + 1) is not None]
     return Transfer(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
 

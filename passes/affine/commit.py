@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
 from ...ir.ops.row import Trait
@@ -177,9 +176,6 @@ class Committer:
             return
         if fold.beta == 1.0 and node.attrs.get("beta", 1.0) != 1.0:
             self.rewriter.set_attr(node, "beta", 1.0)
-        assert node.graph is not None
-        if node.graph.opsets.get("", 1) < 7:
-            self.rewriter.set_attr(node, "broadcast", 1)
 
     def _renew(self, node: Node) -> None:
         """Replace a node whose operands changed by one like it: a value never changes its meaning for those who know
@@ -196,14 +192,10 @@ class Committer:
         assert data is not None
         whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
         dtype, inputs = dtype_of(node.output.type), [data]
-        attrs: dict[str, Attribute] = {}
-        if node.opset < 11:
-            attrs = {"pads" if node.opset > 1 else "paddings": whole, "value": value}
-        else:
-            tensor = ArrayTensor(np.array(whole, np.int64))
-            inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))
-            inputs.append(self.constant(np.array(value), dtype, node, f"{data.name}.padding"))
-        pad = self.rewriter.make("nn.pad", inputs, attrs, before=node, hint=f"{data.name}.padded")
+        tensor = ArrayTensor(np.array(whole, np.int64))
+        inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))
+        inputs.append(self.constant(np.array(value), dtype, node, f"{data.name}.padding"))
+        pad = self.rewriter.make("nn.pad", inputs, before=node, hint=f"{data.name}.padded")
         self.rewriter.set_inputs(node, [pad.output, *node.inputs[1:]])
         if "auto_pad" in node.attrs:
             self.rewriter.drop_attr(node, "auto_pad")

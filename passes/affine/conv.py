@@ -15,7 +15,7 @@ from ...ir.tensor import Array, round_to, to_float64
 from ...support.record import replaced
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands
-from .operands import Parameters, fits_attribute
+from .operands import Parameters, fits_operand
 from .zero_padding import bias_map, constant_padding
 
 
@@ -70,8 +70,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
             return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
         padding = constant_padding(node, affine) if params.border == "pad" else None
         pads = explicit_pads(node, array.shape[2:])
-        exact = padding is not None and (node.opset >= 11 or fits_attribute(node, padding))
-        if exact and padding is not None and pads is not None:
+        if padding is not None and pads is not None and fits_operand("nn.pad", "value", node, padding):
             fold = replaced(fold, padding=(pads, padding))
         else:
             raise Refused("nonzero_padding", f"{node.description} pads its data with zeros, which the shift is not")

@@ -16,7 +16,7 @@ from ...ir.ops.row import Constants, Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from .algebra import Affine, Stage
-from .operands import Parameters, common_value, fits_attribute
+from .operands import Parameters, common_value, fits_operand
 from .reshape import through_reshape
 from .transfer import Transfer, check_no_shift, check_scale_sign, only_data
 
@@ -189,11 +189,9 @@ def _filled(node: Node, transfer: Transfer, old: float, values: Array) -> Transf
         raise Refused("nonzero_padding", f"{node.description}: the padding {old:.6g} would differ between channels")
     if new == old:
         return transfer
-    if len(node.inputs) > 1:
-        return Transfer(transfer.operands, transfer.results, constants=((2, np.array(new)),))
-    if not fits_attribute(node, new):
+    if not fits_operand(node.op, "value", node, new):
         raise Refused("dtype_mismatch", f"{node.description}: its value is an attribute, which is a float32")
-    return Transfer(transfer.operands, transfer.results, attrs=(("value", new),))
+    return Transfer(transfer.operands, transfer.results, constants=((2, np.array(new)),))
 
 
 def takes_several_axes(op: str) -> bool:

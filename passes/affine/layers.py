@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ir.graph import Node, Value
+from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
@@ -276,7 +277,7 @@ def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Resc
         raise Refused("negative_scale", f"{label}: a scale that is not positive would change the integers")
     if old.size != 1 and integer_of(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
         raise Refused("axis_mismatch", f"{label} is not per output channel")
-    if dequantize.opset < 13:
+    if not is_legal("dequantize", "axis", dequantize):
         raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
     new = np.broadcast_to(old.ravel(), scale.shape) * scale
     check_numbers(dequantize, scale, np.broadcast_to(old.ravel(), scale.shape), None, fold.dtype)

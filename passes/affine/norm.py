@@ -35,13 +35,14 @@ def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold
 def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
 
-    Before opset 21 the parameters are per group, so the affine must be constant inside every group.
+    Where the parameters are per group (GroupNormalization before opset 21), the affine must be constant inside every
+    group. Where they are per channel, their number is that of the channels.
     """
-    if node.opset >= 21 or affine.axis is None:
+    weight, groups, channels = read_weight(node, 1, params), integer_of(node, "num_groups", 0), affine.channels
+    if affine.axis is None or groups == channels or weight.shape != (groups,):
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
         raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}")
-    groups, channels = integer_of(node, "num_groups", 0), affine.channels
     assert channels is not None
     data = input_shape(node)
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.ops import has_trait, takes_operand
 from ...ir.ops.row import Trait
 from ...ir.tensor import Array, Tensor
 from ...ir.types import dtype_of
@@ -91,6 +91,11 @@ def common_value(array: Array) -> float | None:
         return None
     spread = float(flat.max() - flat.min())
     return float(flat[0]) if spread <= 4 * np.finfo(np.float64).eps * np.abs(flat).max() else None
+
+
+def fits_operand(op: str, name: str, at: Node, value: float) -> bool:
+    """Return whether the parameter `name` of an `op` beside `at` can hold a number in the opset of the model."""
+    return takes_operand(op, name, at) or fits_attribute(at, value)
 
 
 def fits_attribute(node: Node, value: float) -> bool:

@@ -10,9 +10,9 @@ from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.matching import check_only_reader, elements, known_dtype, known_shape, result_of, static_shape
-from ...ir.ops import AFFINE_KINDS, has_trait
+from ...ir.ops import AFFINE_KINDS, has_trait, is_legal
 from ...ir.ops.evaluation import align
-from ...ir.ops.row import Trait
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
@@ -170,7 +170,7 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     which may become its operand.
     """
     sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
-    if len(sides) != 1 or node.opset < 7:
+    if len(sides) != 1 or not is_legal(node.op, NUMPY_BROADCAST, node):
         raise Declined("it has no constant operand, or no other")
     parameter, data = node.operand(sides[0]), node.operand(1 - sides[0])
     constant = None if made_of_little(parameter) else evaluator.array(parameter)
@@ -229,8 +229,8 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     matmul, dtype = result_of(affine.data, "matmul", only_for=node), known_dtype(node.output)
     if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
         return rewriter.decline("an operand of the MatMul is not a matrix")
-    # Gemm broadcasts its bias from opset 7 on, and takes bfloat16 from opset 13 on.
-    if not dtype.is_float or node.opset < (13 if str(dtype) == "bf16" else 7):
+    form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
+    if not dtype.is_float or not is_legal("nn.dense", form, node):
         return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
     bias = affine.parameter
     assert bias is not None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
 from ...ir.matching import check_only_reader, check_unread, known_dtype, result_of
+from ...ir.ops import is_legal
 from ...ir.ops.views import ClipBounds, clip_bounds
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
@@ -93,19 +93,14 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if producer.op == "clip" and (merged.low, merged.high) == (inner.low, inner.high):
         return rewriter.forward(node.output, middle)
     check_only_reader(middle, node)
-    # Before opset 11 the bounds are attributes, which are floats.
-    if node.opset < 11 and not dtype.is_float:
+    if not dtype.is_float and not is_legal("clip", "integers", node):
         return rewriter.decline("Clip of this opset takes floats only")
     inputs: list[Value | None] = [producer.operand()]
-    attrs: dict[str, Attribute] = {}
     for name, bound in (("min", merged.low), ("max", merged.high)):
-        if node.opset < 11:
-            attrs.update({} if bound is None else {name: float(bound)})
-            continue
         hint = f"{node.output.name}.{name}"
         array = None if bound is None else np.asarray(bound, numpy_dtype(dtype))
         inputs.append(None if array is None else rewriter.constant(ArrayTensor(array, dtype), before=node, hint=hint))
-    return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1], attrs)
+    return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1])
 
 
 def _ordered_bounds(node: Node, evaluator: ShapeEvaluator) -> ClipBounds:

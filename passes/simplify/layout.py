@@ -87,16 +87,9 @@ def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     reduced = {axis % len(perm) for axis in axes}
     if not _is_identity([perm[i] for i in range(len(perm)) if i not in reduced]):
         return rewriter.decline("the Transpose changes the order of the axes that remain")
-    _set_axes(node, sorted(perm[i] for i in reduced), rewriter, producer.operand())
+    moved = int_vector(sorted(perm[i] for i in reduced), node, rewriter, "axes")
+    rewriter.set_inputs(node, [producer.operand(), moved, *node.inputs[2:]])
     return True
-
-
-def _set_axes(node: Node, axes: list[int], rewriter: Rewriter, data: Value) -> None:
-    if "axes" in node.attrs:
-        rewriter.set_attr(node, "axes", tuple(axes))
-        rewriter.set_inputs(node, [data, *node.inputs[1:]])
-    else:
-        rewriter.set_inputs(node, [data, int_vector(axes, node, rewriter, "axes"), *node.inputs[2:]])
 
 
 @rule(affine="untouched")

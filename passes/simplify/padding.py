@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.matching import check_unread, integers, known_dtype, known_shape, result_of
-from ...ir.ops import has_trait
-from ...ir.ops.inference import integer_of, is_given, number_of
-from ...ir.ops.row import MANY, Trait, text_of
+from ...ir.matching import check_unread, known_dtype, known_shape, result_of
+from ...ir.ops import has_trait, is_legal
+from ...ir.ops.inference import integer_of, list_attribute, number_of
+from ...ir.ops.row import Trait, text_of
 from ...ir.ops.views import Window, clip_bounds, pads_of, window_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
@@ -30,11 +30,13 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that the mean includes"""
     pad = _spatial_pad(node, evaluator)
-    if pad.value != 0 or node.opset < 7:
+    if pad.value != 0:
         return rewriter.decline("the padding is not 0")
     _check_windows(node, pad, evaluator)
     # The mean includes the zeros of the Pad, so the pool has to count its pads. It may not begin to count its own.
     if not node.attrs.get("count_include_pad"):
+        if not is_legal("nn.avg_pool", "count_include_pad", node):
+            return rewriter.decline("AveragePool of this opset has no count_include_pad")
         if any(_explicit_window(node, pad)[1]):
             return rewriter.decline("it has pads of its own and count_include_pad is 0")
         rewriter.set_attr(node, "count_include_pad", 1)
@@ -79,10 +81,10 @@ class _SpatialPad:
 def _spatial_pad(node: Node, evaluator: ShapeEvaluator) -> _SpatialPad:
     """Return the `nn.pad` that only `node` reads."""
     pad = result_of(node.operand(), "nn.pad", only_for=node)
-    pads, value = pads_of(pad, evaluator), number_of(pad, "value", 2, evaluator, 0.0)
+    pads, value = pads_of(pad, evaluator), number_of(pad, 2, evaluator, 0.0)
     if text_of(pad, "mode", "constant") != "constant" or pads is None or value is None:
         raise Declined("the Pad pads with data, or with numbers that are not constant")
-    rank = len(known_shape(node.operand())) if is_given(pad, "axes", 3) else len(pads)
+    rank = len(known_shape(node.operand())) if pad.input(3) is not None else len(pads)
     every = [pads.get(axis, (0, 0)) for axis in range(rank)]
     if not every or any(map(any, every[:2])) or any(min(each) < 0 for each in every):
         raise Declined("the Pad pads the batch or channels, or crops")
@@ -99,7 +101,7 @@ def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, .
 
 def _check_windows(node: Node, pad: _SpatialPad, evaluator: ShapeEvaluator) -> None:
     """Decline unless every window of a pool keeps an element of the data when its pads grow by those of `pad`."""
-    (window, own), kernel = _explicit_window(node, pad), integers(node, "kernel_shape", MANY, evaluator)
+    (window, own), kernel = _explicit_window(node, pad), list_attribute(node, "kernel_shape") or ()
     if integer_of(node, "ceil_mode", 0) or any(item != 1 for item in window.dilations):
         raise Declined("it has ceil_mode or dilations")
     if 2 * len(kernel) != len(own) or any(a + b >= n for a, b, n in zip(own, pad.pads, kernel * 2, strict=True)):

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
-from ...ir.ops.inference import integer_of, is_given, normal_axes
-from ...ir.ops.row import MANY
+from ...ir.ops.inference import integer_of, list_attribute, normal_axes
 from ...ir.ops.views import scales_of, slices_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
@@ -147,8 +146,6 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     if wanted == [piece_of(data, i) for i in range(len(shape))]:
         return rewriter.forward(node.output, data)
     target = reshape_target(wanted, data)
-    if node.opset < 5:
-        return substitute(node, rewriter, "reshape", [data], {"shape": tuple(target)})
     return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
 
 
@@ -184,7 +181,7 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
 @rule(affine="untouched")
 def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pad(x, 0) -> x"""
-    if any(integers(node, "pads", 1, evaluator)) or not is_given(node, "pads", 1):
+    if any(integers(node, "pads", 1, evaluator)) or node.input(1) is None:
         return rewriter.decline("it pads or crops")
     return rewriter.forward(node.output, node.operand())
 
@@ -192,7 +189,7 @@ def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 @rule(affine="untouched")
 def drop_tile(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """tile(x, 1) -> x"""
-    if len(node.inputs) > 2 or any(count != 1 for count in integers(node, "repeats", 1, evaluator)):
+    if any(count != 1 for count in integers(node, "repeats", 1, evaluator)):
         return rewriter.decline("it repeats its data")
     return rewriter.forward(node.output, node.operand())
 
@@ -217,8 +214,8 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     scales = scales_of(node, evaluator)
     if not scales:
         shape = known_shape(node.operand())
-        sizes = () if node.op == "nn.upsampling" else integers(node, "sizes", 3, evaluator)
-        axes = integers(node, "axes", MANY, evaluator) or range(len(shape))
+        sizes = integers(node, "sizes", 3, evaluator)
+        axes = list_attribute(node, "axes") or range(len(shape))
         if not sizes or [shape[axis] for axis in axes] != list(sizes):
             return rewriter.decline("its sizes may differ from the extents of its data")
     elif any(scale != 1 for scale in scales):

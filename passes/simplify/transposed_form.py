@@ -9,9 +9,9 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
-from ...ir.ops.inference import integer_of, is_given, listed
-from ...ir.ops.row import Trait
+from ...ir.ops import has_trait, is_legal
+from ...ir.ops.inference import integer_of, listed
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.record import record
@@ -57,8 +57,7 @@ def _has_rank(value: Value, perm: Perm) -> bool:
 
 def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     """Return the form of a broadcasting operator: constants are transposed, operands of one element stay."""
-    # Before opset 7 broadcasting is not numpy's.
-    if node.opset < 7:
+    if not is_legal(node.op, NUMPY_BROADCAST, node):
         return None
     axis = node.attrs.get("axis")
     if isinstance(axis, int):
@@ -106,24 +105,22 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 
 
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    pads = listed(node, "pads", 1, evaluator)
+    pads = listed(node, 1, evaluator)
     rank = len(perm)
-    if pads is None or len(pads) != 2 * rank or is_given(node, "axes", 3) or not _has_rank(node.operand(), perm):
+    if pads is None or len(pads) != 2 * rank or node.input(3) is not None or not _has_rank(node.operand(), perm):
         return None
-    return _with_integers(node, "pads", [pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
+    return _with_integers([pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 
 
 def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    axes = listed(node, "axes", 1, evaluator)
+    axes = listed(node, 1, evaluator)
     if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(node.operand(), perm):
         return None
-    return _with_integers(node, "axes", sorted(perm.index(axis % len(perm)) for axis in axes))
+    return _with_integers(sorted(perm.index(axis % len(perm)) for axis in axes))
 
 
-def _with_integers(node: Node, name: str, items: list[int]) -> TransposedForm:
-    """Return the form with other integers in attribute `name` or, in newer operator versions, in operand 1."""
-    if name in node.attrs:
-        return TransposedForm([0], attrs={name: tuple(items)})
+def _with_integers(items: list[int]) -> TransposedForm:
+    """Return the form with other integers in operand 1."""
     return TransposedForm([0], constants={1: np.asarray(items, np.int64)})
 
 

@@ -68,8 +68,9 @@ def assert_same_graph(a: Graph, b: Graph, twins: dict[Value, Value], exact: bool
 
     def pair(x: Value, y: Value) -> None:
         assert x.type == y.type
-        renamed = y.name.startswith(f"{x.name}.") or (not x.name and y.name.isdecimal())
-        assert x.name == y.name or (renamed and not exact)
+        renamed = y.name.startswith(f"{x.name}.")
+        numbered = not x.name and y.name.isdecimal()
+        assert x.name == y.name or numbered or (renamed and not exact)
         twins[x] = y
 
     assert (a.name, a.opsets, a.output_names) == (b.name, b.opsets, b.output_names)

@@ -1,0 +1,98 @@
+"""Operands that older opsets state as attributes: frontends make them operands, the backend makes attributes of them.
+
+The IR has the form of the newest opset, whatever opset the model has. So no rule asks for the opset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ..attributes import Attribute, EmptyList
+from ..graph import Node, Value
+from ..provenance import Refusal
+from ..tensor import Array, ArrayTensor, Tensor
+from .row import NodeView, OpInfo, Parameter
+
+Inputs = tuple[Value | None, ...]
+
+
+def outdated(info: OpInfo, opset: int) -> dict[str, Parameter]:
+    """Return the parameters that `opset` states in another form than the IR, by name."""
+    return {attribute_name(name, p, opset): p for name, p in info.parameters.items() if opset < p.since}
+
+
+def attribute_name(name: str, parameter: Parameter, opset: int) -> str:
+    """Return the name that the attribute for a parameter has in `opset`."""
+    return parameter.first if opset == 1 and parameter.first else name
+
+
+def legacy_count(parameters: Mapping[str, Parameter]) -> int:
+    """Return how many operands a node can have at most where `parameters` are not in their places."""
+    return min(p.index if p.place is None else p.place + 1 for p in parameters.values())
+
+
+def mixed_forms(info: OpInfo, node: NodeView) -> Refusal | None:
+    """Refuse a node with a parameter in the form of another opset, or with an empty list, which runtimes read apart."""
+    old = outdated(info, node.opset)
+    if old and len(node.inputs) > legacy_count(old):
+        return Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    for name, parameter in info.parameters.items():
+        right = attribute_name(name, parameter, node.opset) if name in old or parameter.first in old else ""
+        for stated in filter(node.attrs.__contains__, (name, parameter.first)):
+            if stated != right or parameter.place is not None:
+                return Refusal("unsupported_attr", f"{stated} is an attribute in another opset")
+            if tensor_of(node.attrs[stated]) is None:
+                return Refusal("unsupported_attr", f"{stated} is empty or of another kind")
+    return None
+
+
+def with_operands(
+    info: OpInfo,
+    attrs: Mapping[str, Attribute],
+    inputs: Inputs,
+    insert: Callable[[Node], Node],
+    opset: int | None = None,
+    sources: Callable[[str], object] = lambda name: None,
+) -> tuple[dict[str, Attribute], Inputs]:
+    """Return attributes and inputs in the form of the newest opset.
+
+    An attribute becomes a constant without a name, which `insert` places; `sources` returns the object that it was
+    imported from. Without an `opset` all attributes that state a parameter are taken, and no operand is moved.
+    """
+    rest, operands = dict(attrs), list(inputs)
+    for name, parameter in info.parameters.items():
+        given: Value | None = None
+        if parameter.place is not None:
+            if opset is None or opset >= parameter.since or len(operands) <= parameter.place:
+                continue
+            given = operands.pop(parameter.place)
+        else:
+            attribute = attribute_name(name, parameter, opset or 0)
+            tensor = tensor_of(rest.get(attribute))
+            if tensor is None:
+                continue
+            del rest[attribute]
+            outputs = (("", tensor.type),)
+            given = insert(Node("constant", (), {"value": tensor}, outputs=outputs, source=sources(attribute))).output
+        operands.extend([None] * (parameter.index + 1 - len(operands)))
+        operands[parameter.index] = given
+    return rest, tuple(operands)
+
+
+def tensor_of(value: Attribute | None) -> Tensor | None:
+    """Return the operand that a numeric attribute states: integers as i64, floats as f32, lists as vectors."""
+    items = value if isinstance(value, tuple) else (value,)
+    if not items or not all(isinstance(item, int | float) for item in items):
+        return None
+    dtype = np.int64 if isinstance(value, tuple) and all(isinstance(item, int) for item in items) else np.float32
+    return ArrayTensor(np.array(items if isinstance(value, tuple) else value, dtype))
+
+
+def attribute_of(array: Array) -> Attribute:
+    """Return the attribute that states an operand, the inverse of `tensor_of` up to the rounding to float32."""
+    if array.ndim == 0 or array.dtype.kind not in "iu":
+        items: list[float] = [float(item) for item in array.ravel()]
+        return items[0] if array.ndim == 0 else tuple(items) or EmptyList("floats")
+    return tuple(int(item) for item in array.ravel()) or EmptyList("ints")
