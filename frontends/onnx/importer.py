@@ -19,7 +19,6 @@ from ...codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProt
 from ...codec.tensor_checks import size_mismatch
 from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
-from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
@@ -104,7 +103,6 @@ class _Importer:
         self.module = Module(Graph(), ir_version=model.ir_version, source=model, limits=limits)
         self.module.base_dir = base_dir
         self.module.warnings.extend(version_warnings(model))
-        self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
         self.shared: dict[bytes, tuple[str, Attribute]] = {}
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain replaces the operator of that name
@@ -229,7 +227,7 @@ class _Importer:
         )
         graph.append(node)
         if not overridden:
-            infer_types(node, self.evaluator)
+            infer_types(node, self.module.constants)
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)

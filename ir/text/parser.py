@@ -32,7 +32,6 @@ from collections.abc import Mapping
 
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ..attributes import Attribute
-from ..evaluate import ConstantEvaluator
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
 from ..ops import BY_ONNX_NAME, OPS
@@ -68,7 +67,6 @@ class _Parser(AttributeParser):
     def __init__(self, text: str, name: str, data: Mapping[str, Tensor], limits: Limits) -> None:
         super().__init__(text, name, data)
         self.module = Module(Graph(), limits=limits)
-        self.evaluator = ConstantEvaluator(limits.max_constant_bytes)
         self.limits = limits
         self.max_nesting = limits.max_nesting
         self.count = 0
@@ -216,7 +214,7 @@ class _Parser(AttributeParser):
         graph.append(node)
         if info is not None:
             if types is None and len(names) >= info.outputs:
-                infer_types(node, self.evaluator)
+                infer_types(node, self.module.constants)
             self.check_dtypes(node, info, at)
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
 

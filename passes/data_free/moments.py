@@ -103,7 +103,7 @@ def propagate(
     the layers whose results are not known).
     """
     known = known_statistics(module) if known is None else known
-    propagator = _Propagator(sigmas)
+    propagator = _Propagator(module.constants, sigmas)
     for value, statistic in known.items():
         propagator.found[value] = normal(statistic.axis, statistic.mean, statistic.std, sigmas)
     for graph in module.graphs():
@@ -113,9 +113,9 @@ def propagate(
 
 
 class _Propagator:
-    def __init__(self, sigmas: float) -> None:
+    def __init__(self, evaluator: ConstantEvaluator, sigmas: float) -> None:
         self.sigmas = sigmas
-        self.params = Parameters(ConstantEvaluator())
+        self.params = Parameters(evaluator)
         self.found: dict[Value, Moments] = {}
 
     def visit(self, node: Node) -> None:
