@@ -36,13 +36,14 @@ class OnnxTensor(Tensor):
     `payload` has the elements if the message does not contain them.
     """
 
-    __slots__ = ("__weakref__", "_array", "base_dir", "dtype", "payload", "proto", "shape")
+    __slots__ = ("__weakref__", "_array", "base_dir", "dtype", "payload", "proto", "shape", "size")
 
     def __init__(self, proto: TensorProto, base_dir: Path) -> None:
         self.proto = proto
         self.base_dir = base_dir
         self.dtype = import_dtype(proto.data_type)
         self.shape = tuple(proto.dims)
+        self.size = element_count(self.shape)
         self.payload: Payload | None = None
         if proto.data_location == TensorProto.EXTERNAL or placeholders_exist():
             with suppress(ModelError):  # raised when the elements are read

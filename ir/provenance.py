@@ -28,9 +28,10 @@ class Refusal:
 class Declined(Exception):
     """Raised by a rule that does not apply, or by a reader that it calls, with the `reason`."""
 
-    def __init__(self, *args: str) -> None:
-        super().__init__(*args)
-        self.reason = args[-1]
+    @property
+    def reason(self) -> str:
+        """The last argument: rules decline thousands of times, so there is no constructor in Python."""
+        return str(self.args[-1])
 
 
 class Refused(Declined):

@@ -153,9 +153,10 @@ class Rewriter:
         assert info is not None, f"{op} is not in the operator table"
         outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
         node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
-        if self.root is not None and self.root.outputs:
+        root = self.root
+        if root is not None and root.outputs:
             for output in node.outputs:
-                output.made_for(self.root.output)
+                output.made_for(root.output)
         if Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self.module.constants)
         return node

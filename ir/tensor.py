@@ -92,6 +92,8 @@ class Tensor:
     __slots__ = ()
     dtype: DType
     shape: tuple[int, ...]
+    size: int
+    """Number of elements."""
 
     def numpy(self) -> Array:
         """Return the elements as a read-only array of `shape`."""
@@ -101,11 +103,6 @@ class Tensor:
     def in_memory(self) -> bool:
         """Whether `numpy` neither reads a file nor computes."""
         return True
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return element_count(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -149,7 +146,7 @@ class Tensor:
 class ArrayTensor(Tensor):
     """A payload in a numpy array."""
 
-    __slots__ = ("_array", "dtype", "shape")
+    __slots__ = ("_array", "dtype", "shape", "size")
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
         """Refer to `array`, or a numpy scalar, through a read-only view; `dtype` is derived from it by default.
@@ -158,7 +155,7 @@ class ArrayTensor(Tensor):
         """
         array = np.asarray(array)
         self.dtype = dtype if dtype is not None else dtype_from_numpy(array.dtype)
-        self.shape = array.shape
+        self.shape, self.size = array.shape, array.size
         self._array = array.view()
         self._array.flags.writeable = False
 
@@ -175,10 +172,10 @@ class ScaledTensor(Tensor):
     It is computed in float64 on demand, rounded once to the dtype of `base`, and not cached.
     """
 
-    __slots__ = ("__weakref__", "base", "dtype", "factor", "shape")
+    __slots__ = ("__weakref__", "base", "dtype", "factor", "shape", "size")
 
     def __init__(self, base: Tensor, factor: Array) -> None:
-        self.base, self.dtype, self.shape = base, base.dtype, base.shape
+        self.base, self.dtype, self.shape, self.size = base, base.dtype, base.shape, base.size
         self.factor = expand_rank(factor, len(base.shape))
 
     @property
@@ -218,10 +215,11 @@ class ScaledTensor(Tensor):
 class OpaqueTensor(Tensor):
     """A payload of which only type and digest are known, because IR text was read without its payloads."""
 
-    __slots__ = ("_digest", "dtype", "shape")
+    __slots__ = ("_digest", "dtype", "shape", "size")
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], digest: str) -> None:
         self.dtype, self.shape, self._digest = dtype, shape, digest
+        self.size = element_count(shape)
 
     def numpy(self) -> Array:
         """Raise ValueError: there are no elements."""

@@ -27,6 +27,7 @@ class Committer:
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
         self.module = rewriter.module
+        self.records = fold_records(self.module)
         self._crossed: dict[Node, tuple[str, ...]] = {}
         self._carried: Mapping[int, Sequence[int]] = {}
 
@@ -248,7 +249,7 @@ class Committer:
             return None
         if node.op == "nn.batch_norm_to_affine":
             return None
-        layer = fold_records(self.module).layers.get(node)
+        layer = self.records.layers.get(node)
         if layer is None:
             bias = node.input(2) if node.op != "matmul" else None
             layer = Layer(
@@ -261,12 +262,12 @@ class Committer:
                 None if bias is None else bias.name,
                 [],
             )
-            fold_records(self.module).layers[node] = layer
+            self.records.layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)
         return layer
 
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
-        records = fold_records(self.module)
+        records = self.records
         sources = records.sources or {}
         crossed = self._crossed[change.node]
         for stage in affine.stages:

@@ -10,7 +10,6 @@ from ...ir.rewriter import Rewriter, is_known
 from .chains import Chain, ChainFinder, affine_of, is_identity
 from .choice import ATTEMPTS, Choice, Chooser
 from .commit import Committer
-from .fold_records import fold_records
 from .operands import Parameters
 from .recognise import AffineOp
 from .statistics import statistic_refs
@@ -123,7 +122,7 @@ class ChainFolder:
         data = first.nodes[0].inputs[position]
         assert data is not None
         origins = [origin for op in choice.ops for origin in op.origins]
-        partial = fold_records(self.module).partial
+        partial = self.committer.records.partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
         # An operator that a chain is compacted into computes all of it, and none of its affines.
         made = self._make_leftovers(choice, data, tail, tail if recorded else None)
@@ -144,7 +143,7 @@ class ChainFolder:
         A BatchNormalization that is folded past an Add leaves its shift in the constant of the Add. A layer that takes
         the Add takes this part of the BatchNormalization, too.
         """
-        folded = fold_records(self.module).folded
+        folded = self.committer.records.folded
         carried: dict[int, list[int]] = {}
         for op in ops:
             ropes = tuple(node.inherited for node in op.nodes if node.inherited)
