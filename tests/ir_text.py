@@ -77,6 +77,7 @@ def read_cases(file: Path) -> Iterator[Case]:
     for block in blocks:
         title, body = block.split("\n", 1)
         source, marker, outcome = re.split(rf"^({AFTER}|{UNCHANGED})\n", body, maxsplit=1, flags=re.MULTILINE)
+        assert not directive(RUN, outcome), f"{file}:{line}: RUN stands in the head of the file or after CASE"
         expected = "".join(each for each in outcome.splitlines(True) if not each.startswith("//"))
         yield Case(
             file, line, title.removeprefix(CASE), directive(RUN, source) or directive(RUN, head),

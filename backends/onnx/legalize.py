@@ -26,7 +26,7 @@ from ...ir.module import Module
 from ...ir.ops import has_trait, is_legal, is_wide, op_info
 from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
-from ...ir.ops.parameters import attribute_of, legacy_count, outdated
+from ...ir.ops.parameters import attribute_of, is_exact_attribute, legacy_count, outdated
 from ...ir.ops.row import NUMPY_BROADCAST, Parameter, Trait
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
@@ -170,6 +170,9 @@ class _Legalizer:
         if array is None:
             opset = self.opset(node.graph)
             raise EmitError(f"{describe(node)}: {name} is an attribute in opset {opset}, so it must be constant")
+        if not is_exact_attribute(array):
+            opset = self.opset(node.graph)
+            raise EmitError(f"{describe(node)}: {name} is an attribute in opset {opset}, and no float32 has its value")
         return attribute_of(array)
 
     def drop_affine(self, affine: Node) -> None:

@@ -86,6 +86,7 @@ _EXACT = frozenset({Trait.EXACT_AT_RUNTIME})
 _BROADCASTS = frozenset({Trait.BROADCASTS})
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.EXACT_AT_RUNTIME})
 _EXTREMUM = _BROADCASTS | _EXACT | {Trait.COMBINES}
+_BROADCAST_8 = {NUMPY_BROADCAST: 8}
 
 
 def _arithmetic(
@@ -150,8 +151,24 @@ ROWS = (
         attrs={"fmod": integer},
         traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
     ),
-    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max", traits=_EXTREMUM),
-    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min", traits=_EXTREMUM),
-    OpInfo("add_n", (1, MANY), broadcast, onnx="Sum", affine="sum", traits=_BROADCASTS | {Trait.COMBINES, Trait.SUM}),
-    OpInfo("mean_n", (1, MANY), broadcast, onnx="Mean", affine="mean", traits=_BROADCASTS | {Trait.COMBINES}),
+    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max", traits=_EXTREMUM, forms=_BROADCAST_8),
+    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min", traits=_EXTREMUM, forms=_BROADCAST_8),
+    OpInfo(
+        "add_n",
+        (1, MANY),
+        broadcast,
+        onnx="Sum",
+        affine="sum",
+        traits=_BROADCASTS | {Trait.COMBINES, Trait.SUM},
+        forms=_BROADCAST_8,
+    ),
+    OpInfo(
+        "mean_n",
+        (1, MANY),
+        broadcast,
+        onnx="Mean",
+        affine="mean",
+        traits=_BROADCASTS | {Trait.COMBINES},
+        forms=_BROADCAST_8,
+    ),
 )

@@ -90,8 +90,17 @@ def tensor_of(value: Attribute | None) -> Tensor | None:
     return ArrayTensor(np.array(items if isinstance(value, tuple) else value, dtype))
 
 
+def is_exact_attribute(array: Array) -> bool:
+    """Return whether an attribute can state an operand: its numbers are integers of a list, or float32 has them."""
+    if array.ndim and array.dtype.kind in "iu":
+        return True
+    wide = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(wide, wide.astype(np.float32), equal_nan=True))
+
+
 def attribute_of(array: Array) -> Attribute:
-    """Return the attribute that states an operand, the inverse of `tensor_of` up to the rounding to float32."""
+    """Return the attribute that states an operand that fits one, the inverse of `tensor_of`."""
     if array.ndim == 0 or array.dtype.kind not in "iu":
         items: list[float] = [float(item) for item in array.ravel()]
         return items[0] if array.ndim == 0 else tuple(items) or EmptyList("floats")

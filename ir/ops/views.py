@@ -156,12 +156,14 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
 
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
-    """Return the axes of a Slice or Pad, by default the first `count`."""
+    """Return the axes of a Slice or Pad, by default the first `count`; None where one stands twice."""
     axes, shape = integers_of(node, 3, constants), input_shape(node)
     if axes is None or (not axes and count is None):
         return None
     axes = axes or tuple(range(count or 0))
-    return list(axes) if shape is None else normal_axes(axes, len(shape))
+    if shape is None:
+        return list(axes) if len(set(axes)) == len(axes) else None
+    return normal_axes(axes, len(shape))
 
 
 def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:

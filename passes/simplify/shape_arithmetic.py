@@ -215,8 +215,8 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     if not scales:
         shape = known_shape(node.operand())
         sizes = integers(node, "sizes", 3, evaluator)
-        axes = list_attribute(node, "axes") or range(len(shape))
-        if not sizes or [shape[axis] for axis in axes] != list(sizes):
+        axes = normal_axes(list_attribute(node, "axes") or tuple(range(len(shape))), len(shape))
+        if not sizes or axes is None or [shape[axis] for axis in axes] != list(sizes):
             return rewriter.decline("its sizes may differ from the extents of its data")
     elif any(scale != 1 for scale in scales):
         return rewriter.decline("a scale is not 1")

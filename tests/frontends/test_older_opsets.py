@@ -305,3 +305,34 @@ def test_parameters_are_those_of_the_schemas(name: str) -> None:
             assert old.inputs[place.place].name == parameter
         if place.first:
             assert place.first in onnx.defs.get_schema(row.onnx, 1).attributes
+
+
+def test_a_slice_that_states_an_axis_twice_stays_at_unknown_rank() -> None:
+    """The second entry covers everything; onnxruntime refuses the model, which irc must not hide."""
+    twice = op("Slice", "r", "s", axes=[0, 0], starts=[1, 0], ends=[3, 2**63 - 1])
+    model = one(op("Relu", "x", "r"), twice, op("Sigmoid", "s", "y"), opset=9, x=IMAGE, y=IMAGE)
+    del model.graph.input[0].type.tensor_type.shape.dim[:]
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    assert [node.op_type for node in compile_model(model).model.graph.node] == ["Relu", "Slice", "Sigmoid"]
+
+
+@pytest.mark.parametrize("axes", [[7], [2, 9]])
+def test_a_resize_of_an_axis_out_of_range_stays(axes: list[int]) -> None:
+    resize = op("Resize", "x   s", "r", axes=axes)
+    model = one(resize, RELU, opset=18, x=IMAGE, y=IMAGE, s=ints(*[3] * len(axes)))
+    assert [node.op_type for node in compile_model(model).model.graph.node] == ["Resize", "Relu"]
+
+
+def test_a_bound_that_no_attribute_can_state_is_an_error() -> None:
+    text = """
+module {ir_version=8, opsets={"": 10}}
+
+graph @main(%x: f64[2]) {
+  %lo = constant {value=f64[] 1e300}
+  %y = clip(%x, %lo) : f64[2]
+  return(%y)
+}
+"""
+    with pytest.raises(EmitError, match="float32"):
+        emit_model(parse(text))
