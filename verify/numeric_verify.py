@@ -83,6 +83,8 @@ class VerifyNumerics:
     verdicts: list[Verdict] = field(default_factory=list)
     rebased: str = ""
     """The last pass that changed the function, with whose result later modules are compared."""
+    thorough: bool = False
+    """Whether large models are run on more inputs than the default budget has."""
     frozen: bool = False
     """Whether models may lack overridable initializers, as after FreezeInitializers."""
     advance: Callable[[str], None] | None = None
@@ -145,7 +147,13 @@ class VerifyNumerics:
 
     def _start(self, source: ModelProto, base_dir: Path) -> Comparison:
         return Comparison(
-            source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance, frozen=self.frozen
+            source,
+            base_dir,
+            inputs=self.inputs,
+            seed=self.seed,
+            advance=self.advance,
+            frozen=self.frozen,
+            thorough=self.thorough,
         )
 
     def compare(self, module: Module, name: str) -> None:
@@ -196,6 +204,11 @@ class VerifyNumerics:
         """Tensors that the last comparison left undecided."""
         return undecided_tensors(self._differences)
 
+    @property
+    def budget(self) -> dict[str, Any] | None:
+        """What the models were run on, None if none was."""
+        return None if self._comparison is None else self._comparison.budget
+
     def warnings(self) -> list[str]:
         """Return the warnings of `Comparison.warnings`."""
         return self._comparison.warnings(self._differences) if self._comparison is not None and self.verdicts else []
@@ -207,6 +220,8 @@ class VerifyNumerics:
             + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]
+        if self._comparison is not None and (left_out := self._comparison.left_out):
+            lines.append(f"not run on: {', '.join(left_out)} (--verify=thorough does)")
         if undecided := self.undecided:
             lines.append(f"undecided: {', '.join(undecided[:5])}{', ...' if len(undecided) > 5 else ''}")
         if self.rebased:
