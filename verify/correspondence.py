@@ -93,7 +93,8 @@ def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
 class _ValueNumbering:
     """Value numbering of a model: values get the same number if the same operators compute them from equal constants.
 
-    `inputs` are names that are an input of either model: these are no constants.
+    `inputs` are names that are an input of either model: these equal no other constant, and each other if their
+    initializers are equal.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, inputs: set[str]) -> None:
@@ -106,7 +107,8 @@ class _ValueNumbering:
             definitions.append(function.SerializeToString(deterministic=True))
         self.constants: dict[str, ValueKey] = {name: ("input", name) for name in inputs}
         for name, tensor in constant_tensors(model.graph).items():
-            self.constants.setdefault(name, ("constant", tensor_digest(tensor, base_dir)))
+            kind = ("input", name) if name in inputs else ("constant",)
+            self.constants[name] = (*kind, tensor_digest(tensor, base_dir))
 
     def number(self, numbers: dict[ValueKey, int], known: Mapping[str, int]) -> dict[str, int]:
         """Return the number of each value by its name.

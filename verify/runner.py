@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -19,7 +18,7 @@ from ..ir.tensor import Array
 from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
 from .inputs import Feeds
-from .onnx_graph import NodeIndex, Subgraph, constant_tensors
+from .onnx_graph import NodeIndex, Subgraph
 from .tensor_blocks import is_tensor
 
 NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
@@ -38,8 +37,6 @@ ORT_VALUE_DTYPES = {helper.tensor_dtype_to_np_dtype(t) for t, wide in CAST_TYPES
 """Types that onnxruntime takes as OrtValue. Not 4-bit integers: it packs two into a byte, numpy does not."""
 _CASTS = {f"tensor({TensorProto.DataType.Name(t).lower()})": (t, wide) for t, wide in CAST_TYPES.values()}
 
-KEPT_BYTES = 64 << 20
-"""Size of the constants of a model whose sessions are all kept; each session has its own copy of those it reads."""
 MESSAGE_LENGTH = 300
 SOURCE_PLACE = re.compile(
     r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
@@ -54,6 +51,7 @@ class _Session:
     `narrow` has the numpy types of the results that were cast to wider ones, by their index.
     """
 
+    subgraph: Subgraph
     cut_types: dict[str, tuple[np.dtype[Any], int]]
     session: onnxruntime.InferenceSession
     narrow: dict[int, np.dtype[Any]]
@@ -62,8 +60,8 @@ class _Session:
 class Runner:
     """Executor of a model on onnxruntime, with graph optimisations off.
 
-    It keeps the last subgraph and its session, since noisy runs ask for the same again and again; if its constants are
-    small, all of them, since the next inputs ask for the same too.
+    It keeps the last subgraph and its session, since noisy runs ask for the same again and again. More would keep their
+    memory: a session of onnxruntime frees little of it between runs.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
@@ -72,8 +70,7 @@ class Runner:
         self.runs = 0.0
         """Number of runs so far; that of a subgraph counts as its share of the operators."""
         self._subgraph: Subgraph | None = None
-        self._subgraphs: dict[tuple[tuple[str, ...], frozenset[str]], Subgraph] = {}
-        self._sessions: dict[Subgraph, _Session] = {}
+        self._session: _Session | None = None
 
     def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
         """Return the named tensors. Raises VerifyError if onnxruntime refuses the subgraph that computes them."""
@@ -82,23 +79,17 @@ class Runner:
     def subgraph(self, names: Sequence[str], known: Collection[str]) -> Subgraph:
         """Return the subgraph that computes the named tensors from the known ones."""
         if self._subgraph is None or not self._subgraph.computes(names, known):
-            self._subgraph = self._subgraphs.get((tuple(names), frozenset(known)))
-        if self._subgraph is None:
             self._subgraph = Subgraph(self.model, names, known, self.index)
-            if self._keeps_sessions:
-                self._subgraphs[self._subgraph.wanted, self._subgraph.known] = self._subgraph
         return self._subgraph
 
     def run_subgraph(self, subgraph: Subgraph, feeds: Feeds, known: Feeds) -> list[Any]:
         """Return the wanted tensors of a subgraph. Raises VerifyError as `run`."""
         cut = {name: known[name] for name in sorted(subgraph.cut)}
         cut_types = {name: (array.dtype, array.ndim) for name, array in cut.items()}
-        opened = self._sessions.get(subgraph)
-        if opened is None or opened.cut_types != cut_types:
-            if not self._keeps_sessions:
-                self._sessions.clear()  # frees its memory before the next one takes some
-            opened = self._sessions[subgraph] = self._open(subgraph, cut_types)
-        session, narrow = opened.session, opened.narrow
+        if self._session is None or self._session.subgraph is not subgraph or self._session.cut_types != cut_types:
+            self._session = None  # frees its memory before the next one takes some
+            self._session = self._open(subgraph, cut_types)
+        session, narrow = self._session.session, self._session.narrow
         given = {**feeds, **cut}
         self.runs += len(subgraph.places) / max(len(self.model.graph.node), 1)
         wanted = [entry.name for entry in session.get_inputs() if entry.name in given]
@@ -132,10 +123,6 @@ class Runner:
         """The index of the main graph, which may not change."""
         return NodeIndex(self.model.graph)
 
-    @cached_property
-    def _keeps_sessions(self) -> bool:
-        return sum(4 * prod(tensor.dims) for tensor in constant_tensors(self.model.graph).values()) <= KEPT_BYTES
-
     def _open(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> _Session:
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank)
@@ -148,7 +135,7 @@ class Runner:
             _cast_results(model, casts)
             session = self._load(model, reuse=is_whole)
         narrow = {i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()}
-        return _Session(cut_types, session, narrow)
+        return _Session(subgraph, cut_types, session, narrow)
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> onnxruntime.InferenceSession:
         try:
