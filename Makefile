@@ -12,6 +12,7 @@
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
+# make bench-cleanup    operators left by irc and by the other tools in 150 models from packages and repositories
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,9 +32,9 @@ SEED := 0
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := report/vendor
-PACKAGE := backends backends/foldmap backends/onnx backends/quantizers codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify report support verify
+PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify report support verify
 
-.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers lint format clean
+.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-cleanup lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -78,6 +79,10 @@ bench: $(BENCH)/.ready
 
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
+
+bench-cleanup: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
+	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --cache $(PEERS)/cleanup.json
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -45,7 +45,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
             f"{folds} held back because initializers are graph inputs that callers may override; "
             "--freeze-initializers makes them constants"
         )
-    return Result(module, ctx.warnings)
+    return Result(module, ctx.warnings, held)
 
 
 def held_back(module: Module, pipeline: Sequential) -> int:
@@ -59,7 +59,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     from ..passes import FreezeInitializers
 
     frozen = from_model(module.source, module.base_dir, module.limits)
-    folding = [pass_ for pass_ in pipeline.passes if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
+    folding = [pass_ for pass_ in pipeline.flat if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
     Sequential([FreezeInitializers(), *folding])(frozen)
     return len(fold_records(frozen).folded_origins()) - len(fold_records(module).folded_origins())
 

@@ -38,12 +38,15 @@ from .onnx.saving import Check, save_model
 class Result:
     """The ONNX model and the fold map of a compile, both made when first asked for.
 
-    `warnings` are the warnings of the passes. The model may share messages with the source: do not change it in place.
+    `warnings` are the warnings of the passes, `held_back` is the number of folds that overridable initializers prevent:
+    so many affines more are folded with `freeze_initializers`. The model may share messages with the source: do not
+    change it in place.
     """
 
-    def __init__(self, module: Module, warnings: list[str] | None = None) -> None:
+    def __init__(self, module: Module, warnings: list[str] | None = None, held_back: int = 0) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
+        self.held_back = held_back
         self._model, self._layers, self._names = emit_model(module)
         self._folded = list(_folded(module))  # kept alive: the model has placeholders for them
 

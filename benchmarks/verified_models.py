@@ -1,9 +1,15 @@
 """Compile every model of the shared folder and verify its numerics, each model in its own process.
 
-    python benchmarks/verified_models.py [--only TEXT] [--each] [--largest BYTES] [--timeout SECONDS] [--json FILE]
+    python benchmarks/verified_models.py [--only TEXT] [--each] [--thorough] [--costs] [--largest BYTES]
+                                         [--timeout SECONDS] [--json FILE]
 
 prints the number of verified models, the largest differences as shares of the rounding bound, the shares of undecided
 elements, the number of models that were not verified, and the reasons. No model should be accused.
+
+With --costs, `irc align` compares the models too, and onnxruntime has one thread. A table has the processor time of one
+inference of the source, of a compile with --verify=end and of align, both from the start of the process, and the
+inferences that they take beyond 2 seconds: at most 40 by default. Runs are counted: of the source, the noisy source and
+the other model.
 """
 
 from __future__ import annotations
@@ -19,31 +25,38 @@ import warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import harness
 import irc
+from irc.backends.runtime.sessions import new_session
+from irc.frontends.onnx import read_model
 from irc.passes import PassContext
 from irc.support.errors import SourceError, VerifyError
-from irc.verify import VerifyNumerics
+from irc.verify import VerifyNumerics, runner
+from irc.verify.alignment import align
+from irc.verify.comparison import Comparison
 
 
-def verify(path: Path, when: str) -> dict[str, Any]:
+def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, Any]:
     """Verify one model, and return its outcome, time and memory."""
     warnings.simplefilter("ignore")
-    started = perf_counter()
-    instrument = VerifyNumerics(when=when)
+    started, startup = perf_counter(), process_time()
+    instrument = VerifyNumerics(when=when, thorough=thorough)
     try:
         result = irc.compile(path, context=PassContext([instrument]))
         with tempfile.TemporaryDirectory() as folder:
-            result.save(Path(folder) / path.name, check=partial(instrument.finish, result.module))
+            output = Path(folder) / path.name
+            result.save(output, check=partial(instrument.finish, result.module))
+            taken = costs_of(path, output, instrument, startup, thorough=thorough) if costs else {}
         verdicts = instrument.verdicts
         found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
         found |= {"tensors": verdicts[-1].tensors, "silent": verdicts[-1].silent}
         found["undecided"] = round(verdicts[-1].undecided, 5)
+        found |= taken
     except SourceError as error:
         found = {"outcome": "not run", "why": str(error)}
     except VerifyError as error:
@@ -52,10 +65,39 @@ def verify(path: Path, when: str) -> dict[str, Any]:
     return {**found, "seconds": round(perf_counter() - started, 1), "megabytes": memory}
 
 
-def apart(path: Path, when: str, timeout: float) -> dict[str, Any]:
+def costs_of(path: Path, output: Path, instrument: VerifyNumerics, startup: float, *, thorough: bool) -> dict[str, Any]:
+    """Align the compiled model, and return what the verification that is done and the alignment cost."""
+    verified = process_time()
+    (source, base_dir), (other, _) = read_model(path), read_model(output)
+    comparison = Comparison(source, base_dir, frozen=True, thorough=thorough)
+    accused = align(comparison, other, output.parent).first_divergence is not None
+    aligned = startup + process_time() - verified
+    session = new_session(source.SerializeToString(), base_dir, threads=1)
+    names = {entry.name for entry in session.get_inputs()}
+    feeds = {name: array for name, array in comparison.inputs[0].feeds.items() if name in names}
+    times = []
+    for _ in range(5):
+        begin = process_time()
+        session.run(None, feeds)
+        times.append(process_time() - begin)
+    inference = min(times)
+    return {
+        "accused_by_align": accused,
+        "inference": inference,
+        "verify": verified,
+        "align": aligned,
+        "beyond": [max(seconds - 2, 0) / inference for seconds in (verified, aligned)],
+        "runs": [round(count, 1) for count in (*comparison.source.runs, comparison.runs_of_others)],
+        "budget": [len(comparison.inputs), comparison.source.noisy_runs],
+    }
+
+
+def apart(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Verify one model in another process, which isolates crashes of onnxruntime."""
+    timeout = options.timeout
     try:
-        command = [sys.executable, __file__, "--one", str(path), *(["--each"] if when == "each" else [])]
+        flags = [f"--{name}" for name in ("each", "thorough", "costs") if getattr(options, name)]
+        command = [sys.executable, __file__, "--one", str(path), *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         return {"outcome": "failed", "why": f"took longer than {timeout:g} s"}
@@ -70,6 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="select models whose path contains this text")
     parser.add_argument("--each", action="store_true", help="verify after every pass instead of only at the end")
+    parser.add_argument("--thorough", action="store_true", help="run large models on more inputs")
+    parser.add_argument("--costs", action="store_true", help="measure costs in inferences, those of irc align too")
     parser.add_argument("--largest", type=int, help="skip files of more bytes")
     parser.add_argument("--timeout", type=float, default=600, help="maximum seconds of one model (default: 600)")
     parser.add_argument("--json", type=Path, help="write the outcome of every model to this file")
@@ -77,14 +121,16 @@ def main() -> None:
     options = parser.parse_args()
     when = "each" if options.each else "end"
     if options.one:
-        print(json.dumps(verify(options.one, when)))
+        if options.costs:
+            runner.new_session = partial(new_session, threads=1)  # threads that wait take processor time too
+        print(json.dumps(verify(options.one, when, thorough=options.thorough, costs=options.costs)))
         return
     files = [path for path in sorted(harness.SHARED.glob("*/*.onnx")) if options.only in str(path)]
     found: dict[str, dict[str, Any]] = {}
     for path in files:
         if options.largest is None or path.stat().st_size <= options.largest:
             name = f"{path.parent.name}/{path.name}"
-            found[name] = apart(path, when, options.timeout)
+            found[name] = apart(path, options)
             print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(found, indent=1) + "\n")
@@ -109,6 +155,19 @@ def report(found: dict[str, dict[str, Any]]) -> None:
     )
     for reason, count in reasons.most_common():
         print(f"  {count:4}  {reason}")
+    costs = {name: entry for name, entry in found.items() if "beyond" in entry}
+    if costs:
+        report_costs(costs)
+
+
+def report_costs(found: dict[str, dict[str, Any]]) -> None:
+    """Print the models that take most, in inferences beyond 2 seconds."""
+    print(f"irc align accuses {sum(entry['accused_by_align'] for entry in found.values())} models")
+    print("inference   verify    align  inferences beyond 2 s  runs: source, noisy, other  inputs x noisy  model")
+    for name, entry in sorted(found.items(), key=lambda item: max(item[1]["beyond"]), reverse=True)[:10]:
+        beyond, runs = (", ".join(f"{one:.1f}" for one in entry[key]) for key in ("beyond", "runs"))
+        times = f"{entry['inference']:8.4f} s {entry['verify']:6.2f} s {entry['align']:6.2f} s"
+        print(f"{times}  {beyond:>21}  {runs:>26}  {'x'.join(map(str, entry['budget'])):>14}  {name}")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,7 @@ def external_path(proto: TensorProto, base_dir: Path) -> Path:
         raise ModelError(f"{_subject(proto)} is not UTF-8 text")
     try:
         path = base_dir / location
-        inside = (
-            Path(os.path.realpath(base_dir)) in Path(os.path.realpath(path)).parents
-            and ".." not in Path(location).parts
-        )
-        if not location or Path(location).is_absolute() or not inside:
+        if not is_inside(location, base_dir):
             raise ModelError(f"{_subject(proto)} lies outside the model's folder")
         if _OWN.fullmatch(path.name):
             raise ModelError(f"{_subject(proto)} has a name that irc gives to its own files: rename it")
@@ -48,6 +44,20 @@ def external_path(proto: TensorProto, base_dir: Path) -> Path:
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{_subject(proto)} cannot be read: {why}") from None
     return path
+
+
+def is_inside(location: str, folder: Path) -> bool:
+    """Return whether a location is relative and in `folder`. Raises OSError, ValueError, RuntimeError."""
+    inside = Path(os.path.realpath(folder)) in Path(os.path.realpath(folder / location)).parents
+    return bool(location) and inside and not Path(location).is_absolute() and ".." not in Path(location).parts
+
+
+def is_location_allowed(location: str, folder: Path) -> bool:
+    """Return whether `external_path` reads external data at `location` below `folder`."""
+    try:
+        return is_inside(location, folder) and not _OWN.fullmatch(Path(location).name)
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def external_part(proto: TensorProto, base_dir: Path) -> FilePart:

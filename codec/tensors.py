@@ -29,6 +29,9 @@ _NUMPY_LAYOUT = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "
 CACHED_BYTES = 1024
 """Tensors of up to this many bytes are decoded once: every pass reads the parameters of BatchNormalization."""
 
+NUMPY_RANK = 64
+"""Most axes of an array. Tensors with more are kept as they are: what reads their elements gets a ValueError."""
+
 
 class OnnxTensor(Tensor):
     """A reference to a TensorProto whose elements are decoded on demand; external data is below `base_dir`.
@@ -128,7 +131,7 @@ def decode_small(tensors: Iterable[OnnxTensor]) -> None:
         if not detached and not tensor.proto.data_location and 0 < len(data) <= CACHED_BYTES:
             alike.setdefault((tensor.dtype.name, tensor.shape), []).append((tensor, data))
     for (name, shape), found in alike.items():
-        if name not in _NUMPY_LAYOUT or min(shape, default=0) < 1:
+        if name not in _NUMPY_LAYOUT or min(shape, default=0) < 1 or len(shape) >= NUMPY_RANK:
             continue
         dtype = found[0][0].dtype
         fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == element_count(shape) * dtype.bits]

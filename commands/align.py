@@ -12,6 +12,7 @@ from .options import (
     Subparsers,
     add_inputs,
     add_limits,
+    add_thorough,
     check_once,
     limits_of,
     map_files,
@@ -38,6 +39,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--map", metavar="MAP.json", help="the fold map of B, to compare tensors of A that B does not compute"
     )
     add_inputs(command)
+    add_thorough(command)
     command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
     command.add_argument(
@@ -85,13 +87,17 @@ def run(options: argparse.Namespace) -> int:
         inputs = read_inputs(options.inputs, first)
         inside = (expose_branch_tensors(first, base_dir), expose_branch_tensors(second, other_dir))
         with _blaming(options):
-            comparison = Comparison(inside[0], base_dir, inputs=inputs, advance=advance, frozen=True)
+            comparison = Comparison(
+                inside[0], base_dir, inputs=inputs, advance=advance, frozen=True, thorough=options.thorough
+            )
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.differences, first)
     warn(warnings)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
-            files.enter_context(writing_json(options.json, found.to_json() | {"warnings": warnings}))
+            files.enter_context(
+                writing_json(options.json, found.to_json() | {"budget": comparison.budget, "warnings": warnings})
+            )
         if options.html:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, first, second, found.report_rows())
@@ -100,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
         print_alignment(found, Console() if sys.stdout.isatty() else Console(width=WIDE))
+        if comparison.left_out:
+            sys.stdout.write(f"not run on: {', '.join(comparison.left_out)} (--thorough does)\n")
     return 1 if found.first_divergence is not None else 0
 
 

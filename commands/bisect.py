@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, add_passes, limits_of
+from .options import Subparsers, add_inputs, add_limits, add_passes, add_thorough, limits_of
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -26,6 +26,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that reproduce the fault")
     add_inputs(command)
+    add_thorough(command)
     command.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
     add_limits(command)
 
@@ -44,12 +45,14 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.bisection import bisect, judge_by_command, judge_numerically
     from ..verify.inputs import read_inputs
 
-    if options.judge is not None and (options.inputs or options.output or "{}" not in options.judge):
-        raise UsageError("--command needs {} in place of the model, and cannot be combined with --inputs or -o")
+    if options.judge is not None and (
+        options.inputs or options.output or options.thorough or "{}" not in options.judge
+    ):
+        raise UsageError("--command needs {} in place of the model, and allows neither --inputs, --thorough nor -o")
     if options.model == "-":
         raise UsageError("bisect needs a file, not standard input: it reads the model again for each compile")
     pipeline = parse_pipeline(options.passes)
-    changing = next((pass_ for pass_ in pipeline.passes if not pass_.preserves), None)
+    changing = next((pass_ for pass_ in pipeline.flat if not pass_.preserves), None)
     if changing is not None and options.judge is None:
         raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or give a --command")
     if options.freeze_initializers:
@@ -58,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
     model, _ = read_model(options.model)
     reproducer = None if options.output is None else Path(options.output)
     if options.judge is None:
-        frozen = any(pass_.freezes for pass_ in pipeline.passes)
-        verify = VerifyNumerics(read_inputs(options.inputs, model), reproducer=reproducer, frozen=frozen)
+        frozen = any(pass_.freezes for pass_ in pipeline.flat)
+        inputs = read_inputs(options.inputs, model)
+        verify = VerifyNumerics(inputs, reproducer=reproducer, frozen=frozen, thorough=options.thorough)
         judge = judge_numerically(verify, read(options.model, limits))
     else:
         judge = judge_by_command(options.judge)

@@ -179,7 +179,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str | Non
         raise UsageError("--inputs needs an ONNX model")
     inputs = () if source is None else read_inputs(options.inputs, source)
     where = None if output in (None, "-") else Path(f"{output}.deviation")
-    return VerifyNumerics(inputs, when=options.verify, reproducer=where)
+    thorough = options.verify == "thorough"
+    return VerifyNumerics(inputs, when="each" if thorough else options.verify, reproducer=where, thorough=thorough)
 
 
 def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:

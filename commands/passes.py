@@ -17,9 +17,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the default pipeline and all passes."""
-    from ..passes.catalog import CATALOG, DEFAULT_NAMES, describe, format_option
+    from ..passes.catalog import CATALOG, DEFAULT, describe, format_option
 
-    sys.stdout.write(f"default pipeline: {','.join(DEFAULT_NAMES)}\n")
+    sys.stdout.write(f"default pipeline: {DEFAULT}\n")
     for name in sorted(CATALOG):
         summary, defaults = describe(name)
         sys.stdout.write(f"\n{name}\n    {summary}\n")

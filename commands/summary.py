@@ -88,6 +88,7 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
     return {
         "error": str(error),
         "verified": [asdict(verdict) for verdict in verify.verdicts],
+        "budget": verify.budget,
         "failure": None if failure is None else {key: json_value(value) for key, value in failure.items()},
     }
 
@@ -100,9 +101,11 @@ def describe_result(result: Result, verify: VerifyNumerics | None, before: int, 
         "error": None,
         "operators": [before, result.operators],
         "affines": dict(sorted(result.count().items())),
+        "held_back": result.held_back,
         "seconds": round(seconds, 6),
         "warnings": [*result.warnings, *([] if verify is None else verify.warnings())],
         "verified": [] if verify is None else [asdict(verdict) for verdict in verify.verdicts],
+        "budget": None if verify is None else verify.budget,
     }
 
 
@@ -125,5 +128,9 @@ def summarize(options: argparse.Namespace, result: Result, before: int, timing: 
         lines.extend(map(visible, explain(result.fold_map)))
     if not options.quiet:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
-        lines.append(f"{before} -> {result.operators} operators; affines: {counts or 'none'}; {seconds:.2f} s")
+        parts = [f"{before} -> {result.operators} operators", f"affines: {counts or 'none'}", f"{seconds:.2f} s"]
+        if result.held_back:
+            folds = "1 fold" if result.held_back == 1 else f"{result.held_back} folds"
+            parts.insert(2, f"{folds} held back by overridable initializers (--freeze-initializers)")
+        lines.append("; ".join(parts))
     sys.stderr.writelines(f"{line}\n" for line in lines)

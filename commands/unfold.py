@@ -10,7 +10,12 @@ from .options import Subparsers, add_limits, limits_of, map_files, naming
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
     command = commands.add_parser(
-        "unfold", help="restore the source model", description="Restore the source of MODEL from its fold map."
+        "unfold",
+        help="restore the source model",
+        description="Restore the source of MODEL from its fold map, with every field of the message, every bit of its "
+        "tensors, and its files of external data beside BACK (zeros between tensors). The file is the same byte for "
+        "byte if its serialization is canonical, as that of onnx.save is. On standard output, external data is in the "
+        "model.",
     )
     command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
     command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")
@@ -20,8 +25,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Restore the source model and write it."""
-    from ..backends.foldmap import FoldMap, unfold
-    from ..backends.onnx.saving import save_model
+    from ..backends.foldmap import FoldMap
+    from ..backends.foldmap.source_files import save_source
     from ..frontends.onnx import read_model
     from ..support.output_paths import check_apart
 
@@ -29,6 +34,5 @@ def run(options: argparse.Namespace) -> int:
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     with naming(options.model):
-        source = unfold(model, fold_map, base_dir)
-    save_model(source, options.output, base_dir)
+        save_source(model, fold_map, options.output, base_dir)
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ class Module:
 
     `source` is the object that the frontend imported (for ONNX a ModelProto), and `base_dir` the folder of its external
     data. `payloads` are the tensors for which `source` holds placeholders. `limits` apply to import, passes and export.
-    `warnings` are the warnings of the frontend.
+    `warnings` are the warnings of the frontend. `misdeclared` are the names of values whose declarations in `source`
+    are wrong: without them the model is written once a pass has run. `annotating` are the names of constants that
+    annotations of other values refer to: they stay though no operator reads them.
 
-    `changed` tells whether a pass changed anything, and `debug_counter` counts applications of rules. `provenance`
+    `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
+    rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
     records the fate of every imported node. `constants` evaluates constant expressions. `untouchable`, unless empty, is
     the reason why no pass may edit the module; it is then written back unchanged.
     """
@@ -42,9 +45,14 @@ class Module:
         self.debug_counter = DebugCounter()
         self.constants = ConstantEvaluator(limits.max_constant_bytes)
         self.changed = False
+        self.opened = False
+        self.type_operands: dict[Node, tuple[Hashable, ...]] = {}
+        """For each node whose types are not complete the facts on which inference depended when it ran last."""
         self.untouchable = ""
+        self.annotating: set[str] = set()
         self.limits = limits
         self.warnings: list[str] = []
+        self.misdeclared: dict[Graph, set[str]] = {}
         self.next_origin = 0
         self._value_names: NamePool | None = None
         self._node_names: NamePool | None = None

@@ -144,14 +144,16 @@ class Rewriter:
         hint: str = "",
         name: str = "",
         type_: Type = UNKNOWN,
+        results: int | None = None,
     ) -> Node:
         """Insert and return a new node, an `op` of the operator table, before the node `before`. O(inputs).
 
-        The outputs have the type `type_`, or inferred types where it is unknown, and fresh names made from `hint`.
+        It has `results` outputs, by default as many as the row of `op` says. They have the type `type_`, or inferred
+        types where it is unknown, and fresh names made from `hint`.
         """
         info = op_info(op)
         assert info is not None, f"{op} is not in the operator table"
-        outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(info.outputs)]
+        outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(results or info.outputs)]
         node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
         root = self.root
         if root is not None and root.outputs:

@@ -283,14 +283,22 @@ def all_finite(array: Array) -> bool:
 
 def fits(array: Array, dtype: DType) -> bool:
     """Return whether every number of a float64 array stays finite when it is rounded to `dtype`."""
-    if np.count_nonzero(np.abs(array) <= _greatest(dtype)) == array.size:
+    if np.count_nonzero(np.abs(array) <= largest_finite(dtype)) == array.size:
         return True
     return all_finite(to_float64(round_to(array, dtype)))  # numbers just above the greatest are rounded down to it
 
 
 @cache
-def _greatest(dtype: DType) -> float:
+def largest_finite(dtype: DType) -> float:
+    """Return the largest finite number of a floating type."""
     return float(finfo(dtype).max)
+
+
+def half_ulp(magnitudes: Array | float, dtype: DType) -> Array:
+    """Return half of the distance from each magnitude to the next of a floating type, 0 for those below all normal."""
+    mantissa, exponent = np.frexp(magnitudes)
+    distance = np.ldexp(1.0, exponent - 2 - int(finfo(dtype).nmant))
+    return np.where((mantissa > 0) & (np.asarray(magnitudes) >= smallest_normal(dtype)), distance, 0.0)
 
 
 @cache

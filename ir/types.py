@@ -213,3 +213,19 @@ def static_shape_of(type_: Type) -> tuple[int, ...] | None:
     shape = shape_of(type_) or ()
     numbers = tuple([dim for dim in shape if isinstance(dim, int)])
     return numbers if shape_of(type_) is not None and len(numbers) == len(shape) else None
+
+
+def without_shapes(type_: Type) -> Type:
+    """Return `type_` with the shapes of all tensors in it unknown."""
+    match type_:
+        case TensorType(dtype, _):
+            return TensorType(dtype, None)
+        case SparseTensorType(dtype, _):
+            return SparseTensorType(dtype, None)
+        case SequenceType(element):
+            return SequenceType(without_shapes(element))
+        case OptionalType(element):
+            return OptionalType(without_shapes(element))
+        case MapType(key, value):
+            return MapType(key, without_shapes(value))
+    return type_

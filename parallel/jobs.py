@@ -24,6 +24,7 @@ from tempfile import TemporaryFile
 from time import monotonic, perf_counter
 from typing import Generic, Protocol, TypeVar, cast
 
+from ..support.isolation import describe_exit
 from ..support.streams import Messages
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class WorkerPool:
         except (EOFError, OSError):
             worker.wait(None)
             with self._lock:  # another thread that starts a worker would take the exit status
-                error = _describe_exit(worker.exit_code())
+                error = describe_exit(worker.exit_code())
             if not worker.is_ready:
                 error = f"irc cannot be started: {error}"
             job.clean_up()
@@ -245,14 +246,3 @@ def _serve(pipe: Connection, log: Connection) -> None:
             pipe.send(result)
             del job, result
             gc.collect()
-
-
-def _describe_exit(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"its process ended with exit status {code}"
-    number = -code
-    try:
-        name = signal.Signals(number).name
-    except ValueError:  # those between SIGRTMIN and SIGRTMAX have none
-        name = f"signal {number}"
-    return f"ended by {name}" + (", as where memory runs out" if number == signal.SIGKILL else "")

@@ -10,6 +10,7 @@ from ..ir.graph import Node
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules, rule
+from ..ir.tensor import Tensor
 from .infra import Pass, PassContext
 
 
@@ -19,6 +20,8 @@ class CanonicalizeOps(Pass):
 
     1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays,
        for tools that match `nn.bias_add`.
+    2. A Constant operator in the main graph or a subgraph becomes an initializer, if the IR version has initializers
+       that are no inputs (4 and newer). A constant that is a result of its graph stays.
     """
 
     name: ClassVar[str] = "CanonicalizeOps"
@@ -29,6 +32,11 @@ class CanonicalizeOps(Pass):
         driver = RuleDriver(rewriter, RULES, module.constants)
         for graph in module.graphs() if self.bias_add else ():
             driver.run(graph)
+        module.opened = rewriter.changed  # the form of a constant makes no difference to a rewrite
+        if module.ir_version >= INITIALIZERS_ALONE:
+            for graph in module.graph.graphs():
+                operators = [node for node in graph if node.op == "constant" and "form" in node.attrs]
+                RuleDriver(rewriter, CONSTANT_RULES, None).run(operators)
         return rewriter.changed
 
 
@@ -44,5 +52,20 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
     return True
 
 
+@rule(affine="untouched")
+def canonicalize_constant(node: Node, rewriter: Rewriter, context: None) -> bool:
+    """Constant() -> an initializer"""
+    if "form" not in node.attrs or not isinstance(node.attrs["value"], Tensor) or node.output.is_returned:
+        return False
+    rewriter.drop_attr(node, "form")
+    return True
+
+
+INITIALIZERS_ALONE = 4
+"""The first version of ONNX's IR in which an initializer need not be an input."""
+
 RULES: Rules[ConstantEvaluator] = {"nn.bias_add": (canonicalize_bias_add,)}
 """The rules for each operator."""
+
+CONSTANT_RULES: Rules[None] = {"constant": (canonicalize_constant,)}
+"""The rules for constants."""

@@ -23,13 +23,21 @@ CATALOG: dict[str, str] = {
     "EliminateCommonSubexpr": "eliminate_common_subexpr",
     "FreezeInitializers": "freeze_initializers",
     "HighBiasAbsorption": "data_free.high_bias_absorption",
+    "InferTypes": "infer_types",
     "InlineFunctions": "inline_functions",
     "UnfuseBias": "unfuse_bias",
 }
 """The module of each pass."""
 
-DEFAULT_NAMES = ("SimplifyInference", "FoldScaleAxis", "CanonicalizeOps", "SimplifyExpr", "FoldConstant")
-"""Names of the passes in the default pipeline, in order."""
+DEFAULT = (
+    "InlineFunctions{calls=folding},"
+    "(SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
+    "(SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,"
+    "EliminateCommonSubexpr{constants=keep},DeadCodeElimination,InferTypes)*"
+)
+"""The default pipeline. What opens a fold comes before it, what a fold opens after it, and all of it again while that
+opens more.
+"""
 
 
 def describe(name: str) -> tuple[str, dict[str, object]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
-from ..ir.evaluate import ConstantEvaluator, operands_by_use
+from ..ir.evaluate import operands_by_use
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
 from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, static_shape_of
+from ..support.isolation import WorkerDiedError
 from .foreign import is_deterministic
+from .infra import PassContext
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
 """Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its result is larger
@@ -35,17 +38,24 @@ HEAVY = (
 MAX_PRODUCTS = 1 << 40
 """Bound on the work of a heavy operator, estimated from above by the product of the sizes of operands and result."""
 
+MAX_SINGLE_SESSIONS = 4096
+"""Most nodes of a graph that are computed one by one after a crash."""
+
 MAX_SESSIONS = 32
 """Most sessions for one graph. If a session fails, its values are halved, to find those that cannot be computed."""
 
 
 class ConstantRegions:
-    """Computes constant expressions of foreign operators into `evaluator`; `computed` holds the nodes that are done."""
+    """Computes constant expressions of foreign operators; `computed` holds the nodes that are done.
 
-    def __init__(self, module: Module, evaluator: ConstantEvaluator, max_bytes: int) -> None:
+    The elements of their results are in the evaluator of the module.
+    """
+
+    def __init__(self, module: Module, max_bytes: int, ctx: PassContext) -> None:
         self.module = module
-        self.evaluator = evaluator
+        self.evaluator = module.constants
         self.max_bytes = max_bytes
+        self.ctx = ctx
         self.computed: dict[Node, None] = {}
         self.constants: set[Value] = set()
         self.sessions = 0
@@ -56,10 +66,14 @@ class ConstantRegions:
         Call it for enclosing graphs first, whose values `graph` may read. O(nodes), without the time of the runtime.
         """
         self.sessions = 0
+        opset = graph.opsets.get("", 1)
         waiting = self.candidates(graph)
-        while waiting:
-            ready = self.ready(waiting)
-            if not ready or not self.run(ready, graph.opsets.get("", 1)):
+        while ready := self.ready(waiting):
+            try:
+                done = self.run(ready, opset)
+            except WorkerDiedError:
+                done = self.run_singly(ready, opset)
+            if not done:
                 break
             waiting = [node for node in waiting if node not in ready]
             self.evaluator.forget_unknown()
@@ -134,9 +148,13 @@ class ConstantRegions:
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
         """Return the nodes whose operands are all known, or computed by other nodes that are ready."""
         ready: dict[Node, None] = {}
+        if not waiting or self.ctx.runtime.gave_up:
+            return ready
         for node in waiting:
             operands = [value for value in node.inputs if value is not None]
-            if all(value.node in ready or self.evaluator.array(value) is not None for value in operands):
+            if node.op not in self.ctx.runtime.blamed and all(
+                value.node in ready or self.evaluator.array(value) is not None for value in operands
+            ):
                 ready[node] = None
         return ready
 
@@ -164,14 +182,37 @@ class ConstantRegions:
                 stack += [part[len(part) // 2 :], part[: len(part) // 2]]
         return done
 
-    def run_session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
-        """Compute the results of `nodes` in one session, and return whether that gave the inferred types."""
-        from ..backends.runtime import evaluate  # onnxruntime takes long to load
+    def run_singly(self, ready: dict[Node, None], opset: int) -> bool:
+        """Compute each node in a session of its own after a crash, and return whether any could be computed.
 
+        The operator that crashes the runtime stays, as do all others of its type, and a warning names it.
+        """
+        runtime = self.ctx.runtime
+        for node in islice(ready, MAX_SINGLE_SESSIONS):
+            operands = [value for value in node.inputs if value is not None]
+            if node.op in runtime.blamed or any(self.evaluator.array(value) is None for value in operands):
+                continue
+            if runtime.gave_up:
+                self.ctx.warnings.append("onnxruntime crashed too often on constant expressions: the others stay, too")
+                break
+            try:
+                if self.run_session([node], {node: None}, opset):
+                    self.computed[node] = None
+            except WorkerDiedError as reason:
+                runtime.blamed.add(node.op)
+                self.ctx.warnings.append(
+                    f"{node.description} stays, though its operands are constant: onnxruntime {reason} on it"
+                )
+        return any(node in self.computed for node in ready)
+
+    def run_session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
+        """Compute the results of `nodes` in one session, and return whether that gave the inferred types.
+
+        Raises WorkerDiedError if the runtime crashes.
+        """
         values = [value for node in nodes for value in node.outputs if value.users]
-        try:
-            arrays = evaluate(values, self.feeds(nodes, ready), opset)
-        except Exception:  # onnxruntime raises types of its own; the expression stays in the model
+        arrays = self.ctx.runtime.evaluate(values, self.feeds(nodes, ready), opset)
+        if arrays is None:
             return False
         if any(ArrayTensor(array).type != value.type for value, array in zip(values, arrays, strict=True)):
             return False

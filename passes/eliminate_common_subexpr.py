@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import Attribute, SparseTensor
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
 from ..ir.ops import has_trait
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ..ir.tensor import Tensor
-from ..support.errors import ModelError
-from .affine.fold_records import fold_records
+from ..support.errors import ModelError, UsageError
 from .foreign import is_deterministic
 from .infra import Pass, PassContext
 
 Key = Hashable
+
+COMPARED_BYTES = 1024
+"""Size of the largest constants that are compared because operators read them."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,27 @@ class EliminateCommonSubexpr(Pass):
 
     1. Of two operators of one type with equal attributes and the same operands the second is removed, unless both have
        a result that is a result of the graph. Never merged are operators that draw random numbers, operators outside
-       ONNX's own domains, function calls, control flow, and layers that have folds of their own.
+       ONNX's own domains, function calls and control flow.
     2. Constants of equal type and elements become one. The elements of a constant are read only if another constant
-       has its type.
+       has its type. With `constants=keep` constants stay.
+    3. Constants of at most 1 KiB that operators read are the same operand if they are equal.
     """
 
     name: ClassVar[str] = "EliminateCommonSubexpr"
+    constants: str = "merge"
+
+    def __post_init__(self) -> None:
+        """Check the option. Raises UsageError for a value that it does not take."""
+        if self.constants not in ("merge", "keep"):
+            raise UsageError(f"{self.name}: option constants is one of merge, keep")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
             # Constants first: operators are equal only if they read the same values.
-            RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
-            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph)
+            if self.constants == "merge":
+                RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
+            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph.nodes())
         return rewriter.changed
 
 
@@ -72,22 +82,31 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
 
 
 class _EqualOperators:
-    """The first operator with each key: its type, attributes and operands."""
+    """The operators seen so far, by operator and computed operands; their keys are made when a second one comes."""
 
     def __init__(self) -> None:
-        self.first: dict[Key, Node] = {}
+        self.alike: dict[Key, Node | dict[Key, Node]] = {}
+
+    def first_equal(self, node: Node) -> Node | None:
+        """Return the first operator seen that is equal to `node`; None if there is none, and `node` is the first."""
+        rough = (node.op, node.overload, *[None if _is_compared(value) else value for value in node.inputs])
+        known = self.alike.setdefault(rough, node)
+        if known is node:
+            return None
+        if isinstance(known, Node):
+            known = self.alike[rough] = {_key(known): known}
+        first = known.setdefault(_key(node), node)
+        return None if first is node else first
 
 
 @rule(affine="merges")
 def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bool:
     """f(x), f(x) -> f(x)"""
+    known = seen.first_equal(node)
+    if known is None:
+        return rewriter.decline("no equal operator comes before it")
     if has_trait(node, Trait.ATOMIC) or not is_deterministic(node, rewriter.module):
         return rewriter.decline("two runs on equal operands may give different results")
-    known = seen.first.setdefault(_key(node), node)
-    if known is node:
-        return rewriter.decline("no equal operator comes before it")
-    if node in fold_records(rewriter.module).layers:
-        return rewriter.decline("it is a layer with folded affines of its own")
     pairs = list(zip(node.outputs, known.outputs, strict=False))
     if any(a.is_returned and b.is_returned for a, b in pairs) or any(a.is_returned for a, _ in pairs[1:]):
         return rewriter.decline("one of its results is a result of the graph")
@@ -102,9 +121,29 @@ OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
 """The rules for each operator, in the two rounds over a graph."""
 
 
+def _is_compared(value: Value | None) -> bool:
+    """Return whether `value` is a constant whose elements are compared."""
+    if value is None or value.node is None or value.node.op != "constant":
+        return False
+    payload = value.node.attrs.get("value")
+    return isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES
+
+
 def _key(node: Node) -> Key:
     attrs = tuple(sorted((name, _content(value)) for name, value in node.attrs.items()))
-    return (node.op, node.overload, attrs, tuple(map(id, node.inputs)), len(node.outputs))
+    return (attrs, len(node.outputs), *map(_operand_key, node.inputs))
+
+
+def _operand_key(value: Value | None) -> Key:
+    """Return a key that is equal only for equal values: type and digest of a constant, or else the value."""
+    if value is None or value.node is None or not _is_compared(value):
+        return value
+    payload = value.node.attrs["value"]
+    assert isinstance(payload, Tensor)
+    try:
+        return (payload.dtype, payload.shape, payload.digest())
+    except (ValueError, OSError, ModelError):
+        return value
 
 
 def _content(value: Attribute) -> str:

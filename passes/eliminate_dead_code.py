@@ -20,7 +20,8 @@ class DeadCodeElimination(Pass):
 
     1. An operator that ONNX specifies is removed if nothing reads its results, unless it draws random numbers. Control
        flow is removed if that holds for every operator in its bodies. Operators of other domains stay.
-    2. Constants and initializers that nothing reads are removed, except those that training may change.
+    2. Constants and initializers that nothing reads are removed, except those that training may change and those
+       that a quantization_annotation refers to.
     3. Functions that no call in the main graph reaches are removed.
     """
 
@@ -31,7 +32,8 @@ class DeadCodeElimination(Pass):
         driver = RuleDriver(rewriter, RULES, module)
         for graph in module.top_graphs():
             # Readers before producers: a whole chain of dead operators is gone after one round.
-            driver.run(reversed(list(graph.walk())))
+            nodes = list(graph.walk()) if graph.has_regions else graph.nodes()
+            driver.run(node for node in reversed(nodes) if not (node.is_read or node.op == "return"))
         return drop_unused_functions(rewriter) or rewriter.changed
 
 
@@ -40,6 +42,8 @@ def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool
     """op(x) -> nothing, where nothing reads a result"""
     if node.op == "return" or node.is_read:
         return rewriter.decline("a result of it is read")
+    if node.op == "constant" and node.output.name in module.annotating:
+        return rewriter.decline("a quantization_annotation refers to it")
     if not is_erasable(node, module):
         return rewriter.decline("it may have an effect beyond its results")
     rewriter.erase(node)

@@ -35,7 +35,8 @@ class FoldConstant(Pass):
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
-       larger than its input) and operators that onnxruntime cannot compute stay.
+       larger than its input) and operators that onnxruntime cannot compute stay. onnxruntime runs in another process,
+       within limits on time and memory: an operator that crashes it stays, with a warning.
     """
 
     name: ClassVar[str] = "FoldConstant"
@@ -43,23 +44,26 @@ class FoldConstant(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        constants = _Constants(module, self.max_bytes)
+        constants = _Constants(module, self.max_bytes, ctx)
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
             by_table.run(graph)
             if constants.regions.compute(graph):  # after by_table, so that onnxruntime reads rounded parameters
                 by_runtime.run(graph)
                 constants.erase_computed(rewriter)
+        module.opened = constants.written
         return rewriter.changed
 
 
 class _Constants:
     """Constant expressions of a module, computed by the op table or by a runtime."""
 
-    def __init__(self, module: Module, max_bytes: int) -> None:
+    def __init__(self, module: Module, max_bytes: int, ctx: PassContext) -> None:
         self.evaluator = module.constants
         self.max_bytes = max_bytes
-        self.regions = ConstantRegions(module, self.evaluator, max_bytes)
+        self.regions = ConstantRegions(module, max_bytes, ctx)
+        self.written = False
+        """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
 
     def erase_computed(self, rewriter: Rewriter) -> None:
         """Erase the operators computed by a runtime whose results nothing reads any more."""
@@ -94,6 +98,7 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
     read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
     for value, array in read:
         _write(node, ArrayTensor(array), rewriter, value)
+    constants.written |= bool(read)
     return bool(read) or rewriter.decline("none of its results is constant")
 
 
@@ -109,6 +114,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     _write(node, ArrayTensor(tensor.numpy(), tensor.dtype), rewriter, node.output)
+    constants.written = True
     return True
 
 

@@ -26,6 +26,7 @@ from .affine.choice import Chooser
 from .affine.folding import ChainFolder
 from .affine.operands import Parameters
 from .affine.planner import Planner
+from .affine.source_affines import collect_opened
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
 
@@ -49,7 +50,8 @@ class FoldScaleAxis(Pass):
        also where a BatchNormalization becomes an `add`, with `never` not at all. What then stays of a chain becomes one
        BatchNormalization if there is one in it, else one product and one sum.
     6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
-       would vanish. Scales are never moved through an operator that needs their sign without testing every one.
+       would vanish that the bias of the same results does not hide. Scales are never moved through an operator that
+       needs their sign without testing every one.
     7. The number of operators never rises: a layer without a bias may leave one `add` in the place of an affine that
        scales. Constants grow by at most `max_growth` bytes in one fold. No layer is ever duplicated.
     8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
@@ -57,8 +59,10 @@ class FoldScaleAxis(Pass):
     9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
        positive scales, and the integers stay.
     10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
-    11. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
-    12. What stays is recorded with the reason.
+    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, ... written out) are units: an affine of one
+       stays in it, and no other enters it. The constants of gamma and beta take the affines after them.
+    12. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
+    13. What stays is recorded with the reason.
     """
 
     name: ClassVar[str] = "FoldScaleAxis"
@@ -75,6 +79,7 @@ class FoldScaleAxis(Pass):
                 raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
+        collect_opened(module)
         rewriter = Rewriter(module)
         evaluator = module.constants
         params = Parameters(evaluator, quantized=self.quantized_weights, border=self.border)

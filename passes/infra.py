@@ -8,9 +8,10 @@ pass, but not necessarily in between.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from ..support.errors import EmitError, ModelError, PassError, VerifyError
 from ..support.record import record
 from .affine.source_affines import collect_sources
 from .catalog import check_name, format_option
+
+if TYPE_CHECKING:
+    from ..backends.runtime.evaluator import RuntimeEvaluator
 
 
 class Instrument(Protocol):
@@ -35,16 +39,41 @@ class Instrument(Protocol):
 class PassContext:
     """Instruments, in the order of their calls, and names of passes that `Sequential` skips.
 
-    `warnings` collects messages of the passes for the user. Raises UsageError for an unknown name in `disabled`.
+    `warnings` collects messages of the passes for the user. `runs` is the number of runs of passes that are left, None
+    without a limit. Raises UsageError for an unknown name in `disabled`.
     """
 
     instruments: Sequence[Instrument] = ()
     disabled: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
+    runs: int | None = None
+    _runtime: RuntimeEvaluator | None = field(default=None, init=False, repr=False, compare=False)
+    _depth: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in self.disabled:
             check_name(name)
+
+    @property
+    def runtime(self) -> RuntimeEvaluator:
+        """The evaluator of constant expressions that the operator table cannot compute, within `running`."""
+        if self._runtime is None:
+            from ..backends.runtime.evaluator import RuntimeEvaluator  # most models never need it
+
+            self._runtime = RuntimeEvaluator()
+        return self._runtime
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """End what passes start for others to use at the end of the outermost pass or sequence."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth and self._runtime is not None:
+                self._runtime.close()
+                self._runtime = None
 
 
 class Pass:
@@ -72,6 +101,11 @@ class Pass:
         A module marked untouchable stays as it is, and a warning says why.
         """
         ctx = ctx or PassContext()
+        module.opened = False
+        if ctx.runs is not None:
+            if not ctx.runs:
+                return module
+            ctx.runs -= 1
         if not self.prepares:  # before the first pass that may fold or move an affine
             collect_sources(module)
         if module.untouchable:
@@ -81,12 +115,15 @@ class Pass:
             return module
         for instrument in ctx.instruments:
             instrument.before(self, module)
-        with np.errstate(all="ignore"):  # a model may hold any number; the passes test their results for nan and inf
+        # a model may hold any number; the passes test their results for nan and inf
+        with ctx.running(), np.errstate(all="ignore"):
             module.provenance.running = self.name
             module.constants.reset()
+            module.opened = True
             changed = self.run(module, ctx)
             module.constants.reset()
         module.changed |= changed
+        module.opened &= changed
         module.provenance.passes.append(str(self))
         for instrument in ctx.instruments:
             instrument.after(self, module, changed)
@@ -107,33 +144,93 @@ def fields_of(pass_: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(pass_) if dataclasses.is_dataclass(pass_) else ()
 
 
-class Sequential:
-    """Runs passes one after another, without those that the context disables."""
+ROUNDS = 16
+"""Most rounds of a `Repeat`. Two or three are usual: one fold seldom makes room for another by way of many passes."""
+
+
+class Repeat:
+    """Runs passes one after another, again and again, until none of them has anything left to do.
+
+    In a later round a pass runs only if, since it ran last, a pass opened something: changed the module in a way from
+    which another rewrite may follow (`Module.opened`). So a module that needs one round takes one, and the time is that
+    of at most `ROUNDS` rounds.
+    """
 
     def __init__(self, passes: Iterable[Pass]) -> None:
         self.passes = tuple(passes)
+
+    def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
+        """Run the passes on `module` and return it. Raises the errors of `Sequential`."""
+        ctx = ctx or PassContext()
+        with ctx.running():
+            _run(self, module, ctx, [])
+        return module
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Repeat) and self.passes == other.passes
+
+    def __hash__(self) -> int:
+        return hash(self.passes)
+
+    def __str__(self) -> str:
+        return f"({','.join(map(str, self.passes))})*"
+
+
+class Sequential:
+    """Runs passes one after another, without those that the context disables."""
+
+    def __init__(self, passes: Iterable[Pass | Repeat]) -> None:
+        self.passes = tuple(passes)
+
+    @property
+    def flat(self) -> tuple[Pass, ...]:
+        """Return the passes of the sequence, those of each `Repeat` once."""
+        return tuple(pass_ for step in self.passes for pass_ in (step.passes if isinstance(step, Repeat) else (step,)))
 
     def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
         """Run every pass on `module` and return it.
 
         Raises PassError, which names the pass and the passes before it, where a pass fails. Raises VerifyError where an
         instrument finds a fault, ModelError where external data cannot be read, and EmitError where an instrument
-        cannot write, or where an expression that a pass evaluates with onnxruntime cannot be written as ONNX.
+        cannot write.
         """
         ctx = ctx or PassContext()
         done: list[str] = []
-        for pass_ in self.passes:
-            if pass_.name in ctx.disabled:
-                continue
-            try:
-                pass_(module, ctx)
-            except (EmitError, ModelError, PassError, VerifyError):
-                raise
-            except Exception as error:
-                before = ", ".join(done) or "no other pass"
-                raise PassError(f"{pass_} failed after {before}: {type(error).__name__}: {error}") from error
-            done.append(str(pass_))
+        with ctx.running():
+            for step in self.passes:
+                _run(step, module, ctx, done)
         return module
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))
+
+
+def _run(step: Pass | Repeat, module: Module, ctx: PassContext, done: list[str]) -> None:
+    """Run a pass, or rounds of passes; `done` lists the passes that were run."""
+    if isinstance(step, Pass):
+        _run_pass(step, module, ctx, done)
+        return
+    passes = [pass_ for pass_ in step.passes if pass_.name not in ctx.disabled]
+    waiting = dict.fromkeys(range(len(passes)), True)
+    for _ in range(ROUNDS):
+        for i, pass_ in enumerate(passes):
+            if waiting[i]:
+                waiting[i] = False
+                _run_pass(pass_, module, ctx, done)
+                if module.opened:
+                    waiting.update((other, True) for other in waiting if other != i)
+        if not any(waiting.values()):
+            return
+
+
+def _run_pass(pass_: Pass, module: Module, ctx: PassContext, done: list[str]) -> None:
+    if pass_.name in ctx.disabled:
+        return
+    try:
+        pass_(module, ctx)
+    except (EmitError, ModelError, PassError, VerifyError):
+        raise
+    except Exception as error:
+        before = ", ".join(done) or "no other pass"
+        raise PassError(f"{pass_} failed after {before}: {type(error).__name__}: {error}") from error
+    done.append(str(pass_))

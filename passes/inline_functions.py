@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from onnx import defs
-
-from ..codec.onnx_types import import_type
 from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
-from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops import DEFAULT_DOMAINS, is_foreign_body, op_info
 from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
-from ..ir.rewriter import Rewriter, infer_types, is_known
+from ..ir.rewriter import Rewriter, infer_types
 from ..ir.types import UNKNOWN
+from ..support.errors import UsageError
 from .eliminate_dead_code import drop_unused_functions
+from .folding_calls import call_key, folding_calls
+from .infer_types import complete_types
 from .infra import Pass, PassContext
 from .simplify.control import stand_in
 
@@ -41,23 +40,37 @@ class InlineFunctions(Pass):
        another meaning in the opsets of the main graph. All functions stay if the model would exceed the limit of nodes.
        A call stays if it omits an operand that the function has to read, or has more results than the function.
     4. Functions that are no longer called are removed.
+    5. With `calls=folding` only those calls are inlined that let an affine move or a shape become known: an affine
+       would meet a layer, and the parameters or the weight of one of them are operands of the call, or the affine
+       stands beside the call; or the body works on shapes, the call gives it a constant, and the types of the results
+       are not known. A body with more than 1 KiB of constants is not copied for several calls.
     """
 
     name: ClassVar[str] = "InlineFunctions"
     prepares: ClassVar[bool] = True
+    calls: str = "all"
+
+    def __post_init__(self) -> None:
+        """Check the option. Raises UsageError for a value that it does not take."""
+        if self.calls not in ("all", "folding"):
+            raise UsageError(f"{self.name}: option calls is one of all, folding")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         if not module.functions:
             return False
         inliner = _Inliner(module)
-        for key in inliner.refused:
+        waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
+        if self.calls == "folding":
+            waiting = folding_calls(module, waiting)
+            if not waiting:
+                return False
+        for key in inliner.refused if self.calls == "all" else ():
             ctx.warnings.append(f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}")
         if inliner.count() > module.limits.max_nodes:
             ctx.warnings.append(
                 f"{module.limits.too_many_nodes('the model with its functions inlined')}: no function is inlined"
             )
             return False
-        waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
         while waiting:
             call = waiting.pop()
             if inliner.rewriter.debug_counter.exhausted:
@@ -70,35 +83,15 @@ class InlineFunctions(Pass):
         return inliner.rewriter.changed
 
 
-def complete_types(module: Module) -> None:
-    """Fill in unknown types of values in the main graph, by ONNX shape inference of the whole model."""
-    from ..backends.onnx.emitter import emit_model  # the backend imports passes
-
-    inferred = infer_shapes(emit_model(module)[0], isolate=module.limits.isolate)
-    if inferred is None:
-        return
-    types = {info.name: import_type(info.type) for info in inferred.graph.value_info}
-    for node in module.graph:
-        for value in node.outputs:
-            found = types.get(value.name)
-            if found is not None and not is_known(value.type):
-                value.type = found
-
-
-def call_key(node: Node) -> FunctionKey:
-    """Return the key of the function that `node` calls, if the module has one under that key."""
-    domain, _, name = node.op.partition("::")
-    return (domain, name, node.overload)
-
-
 class _Inliner:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.rewriter = Rewriter(module)
         self.evaluator = module.constants
         self.refused: dict[FunctionKey, str] = {}
-        for key in recursive_functions(module):
-            self.refused[key] = "it calls itself"
+        for key, recursive in recursive_functions(module).items():
+            called = f"{recursive[0]}::{recursive[1]}"
+            self.refused[key] = "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
         for key, function in module.functions.items():
             if key not in self.refused and (reason := self.opset_conflict(function)):
                 self.refused[key] = reason
@@ -226,7 +219,7 @@ class _Copier:
         for node in source:
             regions = []
             for region in node.regions:
-                copy, inner = self.copy_graph(region, prefix)
+                copy, inner = self.copy_graph(region, prefix, keeps_names=is_foreign_body(region))
                 regions.append(copy)
                 made += inner
             copied = self.copy_node(node, regions, prefix, partial(target.insert_before, anchor))
@@ -236,14 +229,16 @@ class _Copier:
             made.append(copied)
         return made
 
-    def copy_graph(self, region: Graph, prefix: str) -> tuple[Graph, list[Node]]:
+    def copy_graph(self, region: Graph, prefix: str, *, keeps_names: bool) -> tuple[Graph, list[Node]]:
+        """Return a copy of a region and its nodes, with new names except, if so asked, for inputs and results."""
         copy = Graph(region.name, self.opsets, source=region.source)
         for value in region.inputs:
-            self.values[value] = copy.add_input(self.module.fresh_name(prefix + value.name), value.type)
+            name = value.name if keeps_names else self.module.fresh_name(prefix + value.name)
+            self.values[value] = copy.add_input(name, value.type)
         copy.defaults = {self.known(value): payload for value, payload in region.defaults.items()}
         made = self.copy_nodes(region, copy, copy.return_, prefix)
         results = [self.known(value) for value in region.outputs]
-        copy.set_outputs(results)
+        copy.set_outputs(results, region.output_names if keeps_names else None)
         return copy, made
 
     def known(self, value: Value) -> Value:
@@ -313,34 +308,43 @@ def required(node: Node) -> int:
 
 def since(op_type: str, opset: int) -> int:
     """Return the opset version that introduced the operator as it is in `opset`; 0 if unknown."""
+    from onnx import defs
+
     known = 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
     return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
 
 
-def recursive_functions(module: Module) -> list[FunctionKey]:
-    """Return the functions that are or call recursive functions. O(nodes in functions)."""
+def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
+    """Return the functions that never end, each with a recursive function: itself, or one that it calls.
+
+    O(nodes in functions).
+    """
     calls = {
         key: list(
             dict.fromkeys(called for node in function.graph.walk() if (called := call_key(node)) in module.functions)
         )
         for key, function in module.functions.items()
     }
-    state: dict[FunctionKey, int] = {}
-    bad: set[FunctionKey] = set()
-    for start in calls:
-        stack = [(start, iter(calls[start]))] if start not in state else []
-        state.setdefault(start, 1)
-        while stack:
-            key, rest = stack[-1]
-            following = next(rest, None)
-            if following is None:
-                state[key] = 2
-                if any(called in bad for called in calls[key]):
-                    bad.add(key)
-                stack.pop()
-            elif state.get(following) == 1:
-                bad.update(open_ for open_, _ in stack[[k for k, _ in stack].index(following) :])
-            elif following not in state:
-                state[following] = 1
-                stack.append((following, iter(calls[following])))
-    return [key for key in calls if key in bad]
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in calls}
+    for key, callees in calls.items():
+        for callee in callees:
+            callers[callee].append(key)
+    waiting = {key: len(callees) for key, callees in calls.items()}
+    ending = [key for key, count in waiting.items() if not count]
+    while ending:
+        for key in callers[ending.pop()]:
+            waiting[key] -= 1
+            if not waiting[key]:
+                ending.append(key)
+    endless = [key for key in calls if waiting[key]]
+    if not endless:
+        return {}
+    import networkx  # which most models never need
+
+    inside = networkx.DiGraph((key, called) for key in endless for called in calls[key] if waiting[called])
+    found: dict[FunctionKey, FunctionKey] = {}
+    for component in networkx.strongly_connected_components(inside):  # callees first
+        for key in component:
+            recursive = len(component) > 1 or inside.has_edge(key, key)
+            found[key] = key if recursive else found[next(iter(inside.successors(key)))]
+    return {key: found[key] for key in endless}

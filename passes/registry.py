@@ -7,29 +7,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError
-from .catalog import CATALOG, DEFAULT_NAMES, check_name, nearest
-from .infra import Pass, Sequential, fields_of
+from .catalog import CATALOG, DEFAULT, check_name, nearest
+from .infra import Pass, Repeat, Sequential, fields_of
 
 if TYPE_CHECKING:
-    DEFAULT_PIPELINE: tuple[type[Pass], ...]
+    DEFAULT_PIPELINE: tuple[Pass, ...]
     PASSES: dict[str, type[Pass]]
 
 
 def __getattr__(name: str) -> object:
-    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (in order) is first read."""
+    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (its passes in order) is first read."""
     if name == "PASSES":
         return {each: lookup(each) for each in CATALOG}
     if name == "DEFAULT_PIPELINE":
-        return tuple(map(lookup, DEFAULT_NAMES))
+        return default_pipeline().flat
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 _ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
+_REPEAT = re.compile(r"\s*\(([^()]*)\)\s*\*\s*(?:,|$)")
 
 
 def default_pipeline() -> Sequential:
-    """Return the default pipeline, with default options."""
-    return Sequential(lookup(name)() for name in DEFAULT_NAMES)
+    """Return the default pipeline."""
+    return parse_pipeline(DEFAULT)
 
 
 def lookup(name: str) -> type[Pass]:
@@ -40,13 +41,19 @@ def lookup(name: str) -> type[Pass]:
 
 
 def parse_pipeline(spec: str) -> Sequential:
-    """Parse a pipeline like `A,B{x=1},default`; `default` means the default pipeline, `none` no pass.
+    """Parse a pipeline like `A,(B{x=1},C)*,default`.
 
-    Raises UsageError where the text cannot be parsed, or names an unknown pass or option.
+    `(...)*` repeats passes until nothing changes, `default` means the default pipeline, `none` no pass. Raises
+    UsageError where the text cannot be parsed, or names an unknown pass or option.
     """
-    passes: list[Pass] = []
+    passes: list[Pass | Repeat] = []
     position = 0
     while position < len(spec.rstrip()):
+        repeat = _REPEAT.match(spec, position)
+        if repeat is not None:
+            passes.append(Repeat(parse_pipeline(repeat[1]).flat))
+            position = repeat.end()
+            continue
         match = _ITEM.match(spec, position)
         if match is None:
             message = f"cannot read the passes from {spec[position:]!r}: expected Name or Name{{option=value,...}}"

@@ -10,6 +10,7 @@ from ..ir.graph import Graph
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter, infer_types
 from ..ir.rule_driver import RuleDriver, Rules
+from ..support.errors import UsageError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
 from .simplify.rule_set import CLEAN_UP, RULES
@@ -33,19 +34,33 @@ class SimplifyExpr(Pass):
     5. Transposes move through elementwise operators, concatenations, pads and reductions if fewer of them remain.
     6. A constant pad of zeros moves into the pads of the convolution or average pool that is its only reader. A pad of
        -inf, or of 0 on data that are not negative, moves into the pads of a max pool.
-    7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` if both operands of the product have rank 2 and b is a
-       constant per column. A bias of zeros that is computed at run time is removed.
+    7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` if both operands of the product have rank 2 and b, constant or
+       not, broadcasts into the product. A bias of zeros that is computed at run time is removed.
     8. `where` and `if` with a constant condition become the chosen operand or branch.
     9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The target of a reshape
        that is built from extents of x and constants becomes a constant.
-    10. An operator of the op table whose results are never read is removed.
+    10. A Concat of Concats, and a Slice of a Slice, become one. A Concat of all parts of a Split becomes the data of
+        the Split. A SplitToSequence whose parts are read one by one becomes a Split.
+    11. A Transpose that moves axes of extent 1 only goes into a Reshape before or after it. A Gather of the only index
+        of an axis, and a reduction of such axes, go or become a Squeeze. Squeezes and Unsqueezes in a row become one,
+        or none. A Gather of one index, also of shuffled channels, reads the data before a Transpose.
+    12. An operand that is expanded to the shape of another operand is broadcast instead.
+    13. An initial state of a recurrent layer that is computed as zeros goes.
+    14. An operator of the op table whose results are never read is removed.
+    15. With `affines=keep` only the rules run that leave every affine in its place, which makes room for folds.
     """
 
     name: ClassVar[str] = "SimplifyExpr"
+    affines: str = "simplify"
+
+    def __post_init__(self) -> None:
+        """Check the option. Raises UsageError for a value that it does not take."""
+        if self.affines not in ("simplify", "keep"):
+            raise UsageError(f"{self.name}: option affines is one of simplify, keep")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        driver = simplifier(rewriter, ShapeEvaluator(), RULES)
+        driver = simplifier(rewriter, ShapeEvaluator(), CLEAN_UP if self.affines == "keep" else RULES)
         for graph in module.graphs():
             driver.to_fixpoint(graph)
         return rewriter.changed

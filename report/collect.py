@@ -55,6 +55,7 @@ def collect(
             "operators": [recorder.operators, result.operators],
             "bytes": [_size(recorder.source), _size(result.model)],
             "affines": dict(sorted(fold_map.count().items())),
+            "held_back": result.held_back,
             "seconds": _seconds(seconds, durations),
             "warnings": [short(warning) for warning in result.warnings],
         },
@@ -85,6 +86,7 @@ def collect_alignment(
             "operators": [count_operators(module) for module in modules],
             "bytes": [_size(first), _size(second)],
             "affines": None,  # nothing was compiled
+            "held_back": 0,
             "seconds": None,
             "warnings": [],
         },

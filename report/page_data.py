@@ -129,11 +129,15 @@ class ModelFacts(TypedDict):
 
 
 class SummaryData(TypedDict):
-    """Numbers before and after, affines by status (None if nothing was compiled), seconds and warnings."""
+    """Numbers before and after, affines by status (None if nothing was compiled), seconds and warnings.
+
+    `held_back` is the number of folds that overridable initializers prevent.
+    """
 
     operators: list[int]
     bytes: list[int]
     affines: dict[str, int] | None
+    held_back: int
     seconds: float | None
     warnings: list[str]
 

@@ -24,6 +24,7 @@ function showSummary({ irc, model, summary, passes }) {
   byId("figures").append(
     figure("Operators", `${before.toLocaleString("en")} → ${after.toLocaleString("en")}`, change(before, after)),
     ...(compiled ? [figure("Affines folded", total ? `${folded} of ${total}` : "none", others.join(", ") || (total ? "all of them" : "the source has none"))] : []),
+    ...(summary.held_back ? [figure("Folds held back", summary.held_back.toLocaleString("en"), "by initializers that callers may override; --freeze-initializers makes them constants")] : []),
     figure("Size", `${bytes(was)} → ${bytes(is)}`, change(was, is)),
     ...(compiled ? [figure("Passes", `${passes.filter(({ changed }) => changed).length} of ${passes.length} changed something`, passes.map(({ name }) => name).join(", "))] : []),
     ...(summary.seconds === null ? [] : [figure("Time", duration(summary.seconds), "reading, compiling and recording for this page")]),

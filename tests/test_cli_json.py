@@ -159,6 +159,19 @@ def test_other_errors_are_told_to_machines(verify: list[str], tmp_path: Path) ->
     assert names(tmp_path) == ["in.onnx"]
 
 
+def test_the_document_and_the_report_have_the_folds_that_overridable_initializers_hold_back(tmp_path: Path) -> None:
+    model = onnx.load(EXAMPLE)
+    for tensor in model.graph.initializer:
+        model.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    onnx.save(model, tmp_path / "net.onnx")
+    for source, options, folds in (("net.onnx", [], 8), ("net.onnx", ["--freeze-initializers"], 0), (EXAMPLE, [], 0)):
+        command = ["compile", source, "-o", "o.onnx", "--json", "j.json", "--report", "r.html", *options]
+        done = irc(*command, cwd=tmp_path)
+        assert json.loads((tmp_path / "j.json").read_text())["held_back"] == folds
+        assert f'"held_back":{folds},' in (tmp_path / "r.html").read_text()
+        assert ("held back" in done.stderr) == bool(folds)
+
+
 def test_wrong_usage_writes_no_summary(tmp_path: Path) -> None:
     done = irc("compile", EXAMPLE, "--json", "j.json", "--passes", "Nothing", cwd=tmp_path)
     assert done.returncode == 2

@@ -136,7 +136,7 @@ def test_a_layer_takes_a_bounded_number_of_calls(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert int(done.stdout) <= 40 * 1250
+    assert int(done.stdout) <= 40 * 1350
 
 
 def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
@@ -205,15 +205,16 @@ def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pyte
         assert runs == [change == "NonZero"]
 
 
-def test_what_the_model_declares_is_kept_where_it_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A symbol for an extent that the op table calls by another name is onnx's to settle."""
+def test_what_the_model_declares_of_results_needs_no_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A declared symbol for an extent that the op table calls by another name is a hint."""
     model = blocks(1)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     with counted(monkeypatch, importer, "infer_shapes") as runs:
-        from_model(model)
-    assert runs == [1]
+        module = from_model(model)
+    assert runs == [0]
+    assert str(module.graph.outputs[0].type).startswith("f32[n,")
 
 
 def test_nothing_holds_what_was_erased() -> None:

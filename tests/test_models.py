@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ LEFT = {
     "RITnet__RITnet_best_model.onnx": (4, "behind LeakyRelu, and in front of padded Convs"),
     "burn__batch_norm.onnx": (1, "on the graph's input, and in front of a result"),
     "qonnx__quant_model.onnx": (3, "behind a Conv whose weight a custom operator computes"),
+    "finn__test_brevitas_debug.onnx": (3, "behind custom operators, whose results only the model declares"),
     "onnxruntime__fuse-matmul-bn-directly-dont-fuse.onnx": (1, "its channels are not the MatMul's columns"),
     "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (1, "its channels are parts of the MatMul's columns and rows"),
     "onnxruntime__fuse-matmul-bn-only-transpose.onnx": (1, "its channels are the MatMul's rows"),
@@ -94,6 +96,36 @@ def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, obj
     assert left == {name: count for name, (count, _) in LEFT.items()}
 
 
+def test_the_folds_held_back_in_the_real_models_are_those_that_freezing_adds() -> None:
+    held: dict[str, int] = {}
+    for path in harness.shared_models("real"):
+        result = irc.compile(path)
+        if result.held_back or result.count()["kept: overridable_initializer"]:
+            held[path.name] = result.held_back
+            frozen = irc.compile(path, freeze_initializers=True)
+            assert frozen.held_back == 0
+            assert result.held_back == folded(frozen) - folded(result)
+            assert operators(result.model, without=AFFINES) == operators(frozen.model, without=AFFINES)
+    assert held == {
+        "Peppa-Facial-Landmark-Py__faceboxes.onnx": 27,
+        "Peppa-Facial-Landmark-Py__slim_160.onnx": 25,
+        "Peppa-Facial-Landmark-Py__slim_160_latest.onnx": 25,
+        "onnxruntime__fuse-conv-bn-add-mul-float16_b4ab82.onnx": 3,
+        "qonnx__quant_model.onnx": 0,
+    }
+
+
+AFFINES = {"BatchNormalization", "Mul", "Add"}
+
+
+def folded(result: irc.Result) -> int:
+    return result.count()["folded"] + result.count()["partial"]
+
+
+def operators(model: ModelProto, without: set[str]) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node if node.op_type not in without)
+
+
 def test_what_stays_comes_back_bit_for_bit() -> None:
     for path in harness.shared_models("real"):
         model, result = harness.load(path), irc.compile(path)
@@ -102,6 +134,11 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
             continue  # one BatchNormalization went into another
         source = {node.name: node for node in model.graph.node if node.op_type == "BatchNormalization"}
         weights = {tensor.name: tensor for tensor in model.graph.initializer}
+        for operator in model.graph.node:
+            if operator.op_type == "Constant":
+                weights[operator.output[0]] = onnx.TensorProto()
+                weights[operator.output[0]].CopyFrom(operator.attribute[0].t)
+                weights[operator.output[0]].name = operator.output[0]
         emitted = {tensor.name: tensor for tensor in compiled.graph.initializer}
         for node in compiled.graph.node:
             if node.op_type == "BatchNormalization":

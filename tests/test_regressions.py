@@ -262,3 +262,229 @@ def test_a_model_is_not_changed_by_compiling_it() -> None:
     assert first == second
     assert str(module) == text
     assert source.SerializeToString(deterministic=True) == before
+
+
+# declarations that lie
+
+
+def declared(source: ModelProto, **shapes: Sequence[int | str] | None) -> ModelProto:
+    source.graph.value_info.extend(info(name, shape) for name, shape in shapes.items())
+    return source
+
+
+def flattened(*batch: int | str) -> ModelProto:
+    """Relu, then a reshape to [extent 0 of the result of Relu, 36]."""
+    nodes = [
+        make("Relu", ["x"], ["a"]),
+        make("Shape", ["a"], ["s"]),
+        make("Gather", ["s", "i"], ["d"]),
+        make("Concat", ["d", "r"], ["t"], axis=0),
+        make("Reshape", ["a", "t"], ["y"]),
+    ]
+    constants = {"i": np.array([0]), "r": np.array([36])}
+    return model(nodes, [info("x", [*batch, 4, 3, 3])], [info("y", ["M", "K"])], constants)
+
+
+def declares(source: ModelProto) -> list[str]:
+    return [item.name for item in source.graph.value_info]
+
+
+@pytest.mark.parametrize("shape", [[1, 4, 3, 3], [0, 4, 3, 3], ["N", 4, 3], ["N", 4, 3, 0], ["N", 4, 5, 3]])
+def test_a_value_info_that_lies_is_not_computed_with(shape: list[int | str]) -> None:
+    source = declared(flattened("N"), a=shape)
+    before = source.SerializeToString(deterministic=True)
+    result = irc.compile(source)
+    (warning,) = result.warnings
+    assert "'a'" in warning
+    assert declares(result.model) == []
+    for batch in (1, 2, 3):
+        inputs = {"x": array(batch, 4, 3, 3)}
+        assert harness.worst(harness.run(result.model, inputs), harness.run(source, inputs)) == 0
+    assert [node.op_type for node in result.model.graph.node] == ["Relu", "Reshape"]
+    assert irc.emit(from_model(source)).model.SerializeToString(deterministic=True) == before
+    onnx.checker.check_model(result.model, full_check=True)
+
+
+@pytest.mark.parametrize("shape", [None, ["N", 4, 3, 3], ["M", 4, 3, "W"], [-1, 4, 3, 3]])
+def test_a_value_info_that_may_be_true_stays_without_a_warning(shape: list[int | str] | None) -> None:
+    source = declared(flattened("N"), a=shape)
+    result = irc.compile(source)
+    assert not result.warnings
+    assert declares(result.model) == ["a"]
+
+
+def test_shapes_of_intermediate_values_of_a_static_model_are_known_without_declarations() -> None:
+    result = irc.compile(declared(flattened(2), a=[2, 4, 3, 3])).model
+    assert [node.op_type for node in result.graph.node] == ["Relu", "Reshape"]
+    (target,) = (numpy_helper.to_array(t).tolist() for t in result.graph.initializer)
+    assert target == [2, 36]
+
+
+def test_a_symbol_that_only_a_declaration_gives_is_no_equation() -> None:
+    """Both results of NonZero are declared as long as the batch."""
+    nodes = [make("NonZero", ["x"], ["i"]), make("Transpose", ["i"], ["t"]), make("Shape", ["t"], ["s"])]
+    nodes += [make("Expand", ["z", "s"], ["y"])]
+    source = model(
+        nodes, [info("x", ["N"])], [info("y", ["N", 1], TensorProto.INT64)], {"z": np.zeros((1, 1), np.int64)}
+    )
+    source.graph.value_info.extend([info("i", [1, "N"], TensorProto.INT64), info("t", ["N", 1], TensorProto.INT64)])
+    inputs = {"x": np.float32([0, 1, 0, 2])}
+    result = irc.compile(source).model
+    assert harness.run(result, inputs)["y"].shape == harness.run(source, inputs)["y"].shape == (2, 1)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_shape_that_only_a_declaration_gives_is_not_computed_with(rank: int) -> None:
+    """The result of an operator of another domain is declared, and is the data of MatMul and of a Reshape."""
+    gamma, params = batch_norm("m", "y", 3)
+    nodes = [
+        make("Fancy", ["x"], ["f"], domain="com.acme"),
+        make("MatMul", ["f", "w"], ["m"]),
+        gamma,
+        make("Shape", ["f"], ["s"]),
+        make("Reshape", ["f", "s"], ["z"]),
+    ]
+    source = model(nodes, [info("x", [2, 3])], [info("y", None), info("z", None)], {"w": array(3, 3), **params})
+    source.opset_import.append(helper.make_opsetid("com.acme", 1))
+    declared(source, f=[2, 3, 3][:rank])
+    result = irc.compile(source)
+    left = [node.op_type for node in result.model.graph.node]
+    assert left[:3] == ["Fancy", "MatMul", "BatchNormalization"]
+    assert declares(result.model) == ["f"]
+    assert not result.warnings
+
+
+def test_the_declared_shape_of_a_result_is_kept_and_not_computed_with() -> None:
+    source = flattened("N")
+    source.graph.output.append(info("a", [1, 4, 3, 3]))
+    result = irc.compile(source).model
+    assert result.graph.output == source.graph.output
+    (target,) = (numpy_helper.to_array(t).tolist() for t in result.graph.initializer if t.dims == [2])
+    assert target[0] in (0, -1)
+
+
+@pytest.mark.parametrize("where", ["body", "function"])
+def test_declared_shapes_inside_bodies_and_functions_are_not_computed_with(where: str) -> None:
+    inner = flattened("N")
+    inner.graph.value_info.append(info("a", [1, 4, 3, 3]))
+    if where == "body":
+        del inner.graph.node[0]
+        loop_inputs = [
+            info("iteration", [], TensorProto.INT64),
+            info("c", [], TensorProto.BOOL),
+            info("a", [1, 4, 3, 3]),
+        ]
+        nodes = [*inner.graph.node, make("Identity", ["c"], ["c2"]), make("Concat", ["a", "a"], ["a2"], axis=0)]
+        nodes.append(make("ReduceSum", ["y"], ["total"], keepdims=0))
+        results = [info("c2", [], TensorProto.BOOL), info("a2", [1, 4, 3, 3]), info("total", None)]
+        body = helper.make_graph(nodes, "body", loop_inputs, results, inner.graph.initializer)
+        outer = [make("Loop", ["n", "", "x"], ["last", "totals"], body=body)]
+        source = model(outer, [info("x", [1, 4, 3, 3])], [info("last", None), info("totals", None)], {"n": np.int64(3)})
+        inputs = {"x": array(1, 4, 3, 3)}
+    else:
+        consts = [make("Constant", [], [t.name], value=t) for t in inner.graph.initializer]
+        opsets = [helper.make_opsetid("", 17)]
+        function = helper.make_function("f", "Flat", ["x"], ["y"], [*consts, *inner.graph.node], opsets)
+        function.value_info.append(info("a", [1, 4, 3, 3]))
+        source = model([make("Flat", ["x"], ["y"], domain="f")], [info("x", ["N", 4, 3, 3])], [info("y", None)], {})
+        source.opset_import.append(helper.make_opsetid("f", 1))
+        source.functions.append(function)
+        source.ir_version = 10
+        inputs = {"x": array(3, 4, 3, 3)}
+    for passes in ("default", "InlineFunctions,default"):
+        result = irc.compile(source, passes).model
+        assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
+
+
+# other finds in strangers' models
+
+
+@pytest.mark.parametrize("rank", [63, 64, 65, 70])
+@pytest.mark.parametrize("passes", ["", "default"])
+def test_an_initializer_of_more_axes_than_numpy_has(rank: int, passes: str) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1] * rank, np.float32([2]).tobytes(), raw=True)
+    nodes = [make("Reshape", ["w", "s"], ["a"]), make("Add", ["x", "a"], ["y"])]
+    source = model(nodes, [info("x", [3])], [info("y", [3])], {"s": np.array([1])})
+    source.graph.initializer.append(weight)
+    result = irc.compile(source, passes)
+    assert harness.run(result.model, {"x": np.zeros(3, np.float32)})["y"].tolist() == [2, 2, 2]
+    assert result.fold_map is not None
+    assert irc.parse(str(result.module))
+
+
+def test_a_pad_of_zeros_stays_where_a_window_has_nothing_but_nan() -> None:
+    """A MaxPool returns the 0 of a Pad beside NaN, but no number of its own pads."""
+    pads = np.array([0, 0, 1, 1, 0, 0, 0, 1])
+    nodes = [
+        make("Relu", ["x"], ["a"]),
+        make("Pad", ["a", "p"], ["b"]),
+        make("MaxPool", ["b"], ["y"], kernel_shape=[2, 3]),
+    ]
+    source = model(nodes, [info("x", [1, 1, 3, 3])], [info("y", [1, 1, 3, 3])], {"p": pads})
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == ["Relu", "Pad", "MaxPool"]
+    inputs = {"x": np.full((1, 1, 3, 3), np.nan, np.float32)}
+    assert np.array_equal(harness.run(result, inputs)["y"], harness.run(source, inputs)["y"], equal_nan=True)
+
+
+def ceil_pool(op: str, size: int, behind: bool, **attrs: Any) -> ModelProto:
+    """A pool that rounds up, and a reader whose shape onnx compares with its own inference once sizes are constant."""
+    nodes = [make(op, ["x"], ["p"], ceil_mode=1, **attrs)]
+    constants: dict[str, Any] = {}
+    if behind:
+        nodes += [make("Identity", ["k0"], ["k"]), make("Split", ["p", "k"], ["b", "z"], axis=1)]
+        nodes += [make("MatMul", ["b", "w"], ["y"])]
+        constants = {"k0": np.array([1, 2]), "w": array(1, 2)}
+    outputs = [info(name, list("ABCD")) for name in (("y", "z") if behind else ("p",))]
+    return model(nodes, [info("x", ["N", 3, 4, size])], outputs, constants, 13)
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
+def test_windows_that_start_in_the_padding_are_none(op: str) -> None:
+    """onnx infers two columns, the runtime computes one: with constant sizes of a Split it refuses the MatMul."""
+    source = ceil_pool(op, 2, True, kernel_shape=[1, 1], strides=[1, 2])
+    result = compiled(source, {"x": array(2, 3, 4, 2)})
+    (pool,) = (node for node in result.graph.node if node.op_type == op)
+    assert all(attribute.name != "ceil_mode" for attribute in pool.attribute)
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"kernel_shape": [1, 1], "strides": [1, 2]},
+        {"kernel_shape": [1, 2], "strides": [2, 3]},
+        {"kernel_shape": [2, 2], "strides": [1, 2], "pads": [0, 0, 0, 1]},
+        {"kernel_shape": [2, 2], "strides": [1, 2], "pads": [0, 1, 1, 1]},
+        {"kernel_shape": [3, 3], "strides": [2, 2]},
+    ],
+    ids=str,
+)
+def test_the_extents_of_pools_that_round_up_are_those_of_the_runtime(attrs: dict[str, Any], size: int) -> None:
+    source = ceil_pool("MaxPool", size, False, **attrs)
+    shape = from_model(source).graph.outputs[0].type.shape  # type: ignore[attr-defined]
+    inputs = {"x": array(2, 3, 4, size)}
+    found = harness.run(source, inputs)["p"]
+    assert tuple(shape[1:]) == found.shape[1:]
+    result = irc.compile(source).model
+    assert np.array_equal(harness.run(result, inputs)["p"], found)
+    rounded = any(attribute.name == "ceil_mode" for attribute in result.graph.node[0].attribute)
+    floor = ceil_pool("MaxPool", size, False, **attrs)
+    floor.graph.node[0].attribute.pop([a.name for a in floor.graph.node[0].attribute].index("ceil_mode"))
+    assert rounded == (harness.run(floor, inputs)["p"].shape != found.shape)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 2), (3, 5, 2), (2, 3, 5, 2)])
+def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(shape: tuple[int, ...]) -> None:
+    nodes = [make("MatMul", ["x", "w"], ["a"]), make("Relu", ["a"], ["r"]), make("MatMul", ["r", "v"], ["y"])]
+    first, second = array(4, 5) * np.float32([1, 10, 100, 1000, 0.1]), array(*shape)
+    source = model(nodes, [info("x", [3, 4])], [info("y", None)], {"w": first, "v": second})
+    passes = "CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant"
+    result = irc.compile(source, passes).model
+    inputs = {"x": array(3, 4)}
+    want = harness.run(source, inputs)["y"]
+    assert np.abs(harness.run(result, inputs)["y"] - want).max() <= 1e-5 * np.abs(want).max()
+    weights = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in result.graph.initializer}
+    after = np.abs(weights["w"]).max(axis=0)
+    beyond = np.abs(weights["v"]).max(axis=tuple(axis for axis in range(len(shape)) if axis != len(shape) - 2))
+    assert np.allclose(after, beyond, rtol=1e-5)

@@ -38,7 +38,7 @@ RUNS_CODE = {
 PROCESSES = {
     "parallel/jobs.py": "irc itself, by loky",
     "verify/bisection.py": "the user's --command",
-    "frontends/onnx/sandbox.py": "a copy of itself, for shape inference",
+    "support/isolation.py": "a copy of itself, for shape inference, and irc itself, for onnxruntime",
 }
 """Files that start processes, by `subprocess`, `multiprocessing` or `os.fork`, and which."""
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..ir.tensor import Array
 from ..support.errors import EmitError, VerifyError
 from ..support.files import replacing
 from .comparison import Comparison
-from .correspondence import Counterpart, find_counterparts
+from .correspondence import Counterpart, find_counterparts, reused_names
 from .difference import TensorDifference, json_value, report_rows, worst_by_tensor
 from .onnx_graph import tensor_names
 from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
@@ -77,9 +78,15 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     order = {name: i for i, name in enumerate(tensor_names(source.model))}
     counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
     names = {name: counterpart.name for name, counterpart in counterparts.items()}
-    _, found = comparison.deviation(other, base_dir, similarity=True, names=names)
-    differences = sorted(found, key=lambda difference: order[difference.value])
+    reused = partial(reused_names, source.model, counterparts)
+    _, found = comparison.deviation(other, base_dir, similarity=True, names=names, reused=reused)
     notes = {} if fold_map is None else _folded_away(fold_map)
+    for name in reused(found):
+        notes[name] = f"{counterparts.pop(name).name} is another tensor there"
+    differences = sorted(
+        (difference for difference in found if difference.value in counterparts),
+        key=lambda difference: order[difference.value],
+    )
     alone = tuple((name, notes.get(name, "")) for name in order if name not in counterparts)
     return Alignment(tuple(differences), alone, counterparts)
 

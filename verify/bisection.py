@@ -58,16 +58,18 @@ class Culprit:
 
 
 class _StepCounts:
-    """An instrument that records the number of steps taken so far after each pass."""
+    """An instrument that records each run of a pass, and the number of steps taken so far after it."""
 
     def __init__(self) -> None:
+        self.names: list[str] = []
         self.counts: list[int] = []
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Do nothing."""
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Record the number of steps."""
+        """Record the pass and the number of steps."""
+        self.names.append(str(pass_))
         self.counts.append(module.debug_counter.count)
 
 
@@ -110,19 +112,19 @@ def bisect(
 ) -> Culprit | None:
     """Return the first step after which `judge` finds a fault, None if it finds none after the whole pipeline.
 
-    `load` reads the model for each of the O(log passes + log steps) tries. If the model goes from right to wrong at
-    several steps, one of these is found. `advance` is called with the verdict of every try.
+    `load` reads the model for each of the O(log runs of passes + log steps) tries. If the model goes from right to
+    wrong at several steps, one of these is found. `advance` is called with the verdict of every try.
     """
 
-    def wrong_after(passes: int, limit: int | None = None, counts: _StepCounts | None = None) -> str | None:
-        module = _run(load, pipeline, passes, limit, counts)
+    def wrong_after(runs: int | None, limit: int | None = None, counts: _StepCounts | None = None) -> str | None:
+        module = _run(load, pipeline, runs, limit, counts)
         wrong = judge(emit(module).model, module.base_dir)
         if advance is not None:
             advance("right" if wrong is None else "wrong")
         return wrong
 
     steps = _StepCounts()
-    wrong = wrong_after(len(pipeline.passes), counts=steps)
+    wrong = wrong_after(None, counts=steps)
     if wrong is None:
         return None
     total = steps.counts[-1] if steps.counts else 0
@@ -130,8 +132,8 @@ def bisect(
         return Culprit("", "", "", 0, total, "the source model is wrong already")
     # Passes first, then the steps of one pass: the order of steps does not depend on the limit, so step n is the same
     # in every try.
-    low, high, wrong = _first_wrong(0, len(pipeline.passes), wrong, wrong_after)
-    culprit = str(pipeline.passes[high - 1])
+    low, high, wrong = _first_wrong(0, len(steps.names), wrong, wrong_after)
+    culprit = steps.names[high - 1]
     before = steps.counts[low - 1] if low else 0
     after = steps.counts[high - 1]
     if after == before or wrong_after(high, before) is not None:
@@ -150,8 +152,10 @@ def _first_wrong(low: int, high: int, wrong: str, wrong_after: Callable[[int], s
     return low, high, wrong
 
 
-def _run(load: Load, pipeline: Sequential, passes: int, limit: int | None, counts: _StepCounts | None = None) -> Module:
+def _run(
+    load: Load, pipeline: Sequential, runs: int | None, limit: int | None, counts: _StepCounts | None = None
+) -> Module:
     module = load()
     module.debug_counter.limit = limit
-    Sequential(pipeline.passes[:passes])(module, PassContext([] if counts is None else [counts]))
+    pipeline(module, PassContext([] if counts is None else [counts], runs=runs))
     return module

@@ -5,33 +5,28 @@ A compiled model uses a name of its source only for the same value, so not only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto
 
 from ..support.errors import SourceError, VerifyError
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
-from .input_generation import KINDS, overriding_stimuli, stimuli
-from .inputs import Stimulus, interface_mismatch, overridable_inputs
+from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
+from .inputs import Stimulus, interface_mismatch, is_boolean, overridable_inputs, required_inputs
 from .onnx_graph import BRANCHES, conditionals, tensor_names
 from .reference_model import (
     CONFIRMING_RUNS,
-    HUGE_BYTES,
     IsolatedReferenceRun,
     ReferenceModel,
     ReferenceRun,
-    bytes_of,
     split_values,
 )
+from .run_budget import affordable_runs, choose, choose_thorough
 from .runner import IncrementalRun, Runner
-
-LARGE_BYTES = 32 << 20
-"""Size of all tensors for one stimulus above which fewer stimuli are generated.
-
-There are three kinds at one size then, and two above HUGE_BYTES.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ class Deviation:
 class Comparison:
     """A source model with stimuli, and the values and rounding bounds of its tensors, that models are compared with.
 
-    `inputs` are the user's stimuli; without any they are generated, fewer if the tensors are large. `advance` is called
+    `inputs` are the user's stimuli; without any they are generated, as many as the `budget` says. `advance` is called
     with the name of every stimulus. With `frozen`, other models may lack overridable initializers.
     """
 
@@ -58,37 +53,53 @@ class Comparison:
         seed: int = 0,
         advance: Callable[[str], None] | None = None,
         frozen: bool = False,
+        thorough: bool = False,
     ) -> None:
-        """Run the source model on `inputs`, or on generated stimuli.
+        """Run the source model on `inputs`, or on generated stimuli; `thorough` leaves out fewer of these.
 
         Raises SourceError if it fails on one of `inputs`, or on all generated stimuli.
         """
         self.source = ReferenceModel(source, base_dir or Path())
         self.advance = advance
         self.frozen = frozen
+        self.thorough = thorough
+        self.left_out: tuple[str, ...] = ()
+        """What the models are not run on to save time: kinds of inputs, and a second size of open dimensions."""
+        self.runs_of_others = 0.0
+        """Number of runs of models that were compared with the source."""
         self.inputs = self._check_given(inputs) if inputs else self._generate(seed)
         self.inputs += tuple(
             overriding_stimuli(source, self.source.base_dir, self.inputs[0], self.source.error_on, seed=seed)
         )
+        self.source.free_measuring()
 
     def _check_given(self, inputs: Sequence[Stimulus]) -> tuple[Stimulus, ...]:
         for stimulus in inputs:
             error = self.source.error_on(stimulus.feeds)
             if error is not None:
                 raise SourceError(f"the source model does not run on {stimulus.name}: {error}")
-        self.source.measure(_largest(inputs).feeds)
+        if self.thorough:
+            self.source.noisy_runs = choose_thorough(self.source.size).noisy_runs
+        else:
+            self.source.noisy_runs = affordable_runs(self.source.work, len(inputs))
         return tuple(inputs)
 
     def _generate(self, seed: int) -> tuple[Stimulus, ...]:
-        """Generate stimuli: fewer kinds and sizes the larger the tensors are, as measured on the first stimulus."""
+        """Generate stimuli of the kinds and sizes that the budget has, after a run on the first one."""
         source = self.source
-        source.measure(next(stimuli(source.model, source.error_on, seed=seed)).feeds)
-        if source.size > LARGE_BYTES:
-            kinds = ["normal", "wide", "equal"] if source.size <= HUGE_BYTES else ["normal", "equal"]
-            return tuple(stimuli(source.model, source.error_on, seed=seed, kinds=kinds, sizes=1))
-        inputs = tuple(stimuli(source.model, source.error_on, seed=seed, kinds=list(KINDS)))
-        source.measure(_largest(inputs).feeds)
-        return inputs
+        next(stimuli(source.model, source.error_on, seed=seed))
+        is_open = has_open_dimensions(source.model)
+        if self.thorough:
+            budget = choose_thorough(source.size)
+        else:
+            budget = choose(
+                source.work,
+                is_open=is_open,
+                overrides=bool(overridable_inputs(source.model)),
+                has_booleans=any(is_boolean(info) for info in required_inputs(source.model)),
+            )
+        source.noisy_runs, self.left_out = budget.noisy_runs, budget.left_out(is_open=is_open)
+        return tuple(stimuli(source.model, source.error_on, seed=seed, kinds=budget.kinds, sizes=budget.sizes))
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
         """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""
@@ -97,6 +108,16 @@ class Comparison:
             raise VerifyError(mismatch)
         if self.source.loads:
             Runner(other, base_dir).check_loads()
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """What the models are run on, for documents in JSON."""
+        return {
+            "thorough": self.thorough,
+            "inputs": [stimulus.name for stimulus in self.inputs],
+            "noisy_runs": self.source.noisy_runs,
+            "left_out": list(self.left_out),
+        }
 
     def inputs_of(self, other: ModelProto) -> list[Stimulus]:
         """Return the stimuli whose inputs the other model has."""
@@ -156,6 +177,7 @@ class Comparison:
             for chunk in self.source.chunks(self.source.num_noisy_runs(stimulus)):
                 for difference in _compare_chunk(chunk, names, reference_run, run, similarity=similarity):
                     yield difference, stimulus
+                self.runs_of_others, runner.runs = self.runs_of_others + runner.runs, 0.0
             for name in self.source.unreadable:
                 if name in names:
                     yield undecided_value(name, stimulus.name), stimulus
@@ -167,17 +189,23 @@ class Comparison:
         *,
         similarity: bool = False,
         names: Mapping[str, str] | None = None,
+        reused: Callable[[Iterable[TensorDifference]], set[str]] | None = None,
     ) -> tuple[Deviation | None, list[TensorDifference]]:
         """Return the first deviation in the source's order, if there is one, and all differences.
 
         A stimulus that seems to show a deviation is run with more noise first. If a large model gets few noisy runs,
-        the tensor is then run in isolation. Arguments and errors are those of `differences`.
+        the tensor is then run in isolation. Arguments and errors are those of `differences`; `reused` returns tensors
+        of which the differences show that they are compared with others: these are not accused.
         """
         found: dict[Stimulus, list[TensorDifference]] = {stimulus: [] for stimulus in self.inputs}
         for difference, stimulus in self.differences(other, base_dir, similarity=similarity, names=names):
             found[stimulus].append(difference)
         isolated: set[tuple[Stimulus, str]] = set()
-        while (first := self._first_deviation(found)) is not None:
+        while True:
+            others = set() if reused is None else reused(chain.from_iterable(found.values()))
+            first = self._first_deviation(found, others)
+            if first is None:
+                break
             stimulus, name = first.stimulus, first.difference.value
             if stimulus not in self.source.confirming:
                 self.source.confirm(stimulus)
@@ -195,14 +223,16 @@ class Comparison:
                 break
         return first, [difference for differences in found.values() for difference in differences]
 
-    def _first_deviation(self, found: Mapping[Stimulus, Sequence[TensorDifference]]) -> Deviation | None:
-        """Return the first deviation in the source's order, for the first stimulus that shows it."""
+    def _first_deviation(
+        self, found: Mapping[Stimulus, Sequence[TensorDifference]], others: Collection[str]
+    ) -> Deviation | None:
+        """Return the first deviation in the source's order but for `others`, for the first stimulus that shows it."""
         order = {name: i for i, name in enumerate(tensor_names(self.source.model))}
         deviations = [
             Deviation(difference, stimulus)
             for stimulus, differences in found.items()
             for difference in differences
-            if difference.deviates
+            if difference.deviates and difference.value not in others
         ]
         return min(deviations, key=lambda deviation: order[deviation.difference.value], default=None)
 
@@ -216,8 +246,8 @@ def _compare_chunk(
     similarity: bool,
 ) -> Iterator[TensorDifference]:
     """Yield the differences of the next tensors of the source, if `names` has their names in the other model."""
-    references = reference_run.compute(chunk)
     shared = [name for name in chunk if name in names]
+    references = reference_run.compute(chunk, shared)
     if not shared:
         return
     asked = list(dict.fromkeys(names[name] for name in shared))
@@ -227,13 +257,8 @@ def _compare_chunk(
     except VerifyError as error:
         raise VerifyError(f"{error} (for inputs {inputs!r})") from None
     found = split_values(shared, [values[names[name]] for name in shared])
-    expected = {key: reference for key, reference in references.items() if key[0] in names}
-    for key in {**expected, **found}:
+    for key in {**references, **found}:
         name, part = key
         label = f"{name} [{part}]" if part else name
-        difference = compare_parts(label, inputs, expected.get(key), found.get(key), similarity=similarity)
+        difference = compare_parts(label, inputs, references.get(key), found.get(key), similarity=similarity)
         yield replace(difference, value=name)
-
-
-def _largest(inputs: Sequence[Stimulus]) -> Stimulus:
-    return max(inputs, key=lambda stimulus: sum(map(bytes_of, stimulus.feeds.values())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from ..backends.foldmap import FoldMap
 from ..backends.foldmap.digests import tensor_digest
 from ..ir.ops import DEFAULT_DOMAINS
 from ..passes.foreign import RANDOM
+from .difference import TensorDifference
 from .onnx_graph import constant_tensors, reads, tensor_names
 
 NAME, MAP, STRUCTURE = "name", "map", "structure"
+FADES = 8.0
+"""How much a fault may fade, in shares of the rounding bounds, up to the next compared tensors."""
 
 ValueKey = tuple[Hashable, ...]
 """Description of a computation; equal for values that are computed alike."""
@@ -27,6 +30,8 @@ class Counterpart:
 
     name: str
     by: str
+    is_certain: bool = True
+    """Whether it holds the same value if the second model is right. A name alone does not tell: tools reuse names."""
 
 
 def find_counterparts(
@@ -38,18 +43,33 @@ def find_counterparts(
     same attributes computes it from counterparts and equal constants. Several tensors may then have the same.
     O(nodes + bytes).
 
+    With a fold map, names come first: irc keeps a name only for the same value. Of another model they tell less. There
+    a tensor computed alike from the inputs on comes before one of the same name, and names are uncertain, as is all
+    that they lead to.
+
     Raises ModelError if a file cannot be read.
     """
-    there = tensor_names(second)
+    there = set(tensor_names(second))
     names = tensor_names(first)
-    found = {name: Counterpart(name, NAME) for name in set(names).intersection(there)}
-    for name, other in () if fold_map is None else _renamed(fold_map):
-        if other in there:
-            found.setdefault(name, Counterpart(other, MAP))
+    results = {info.name for info in first.graph.output}
+    inputs = {info.name for model in (first, second) for info in model.graph.input}
+    numberings = (_ValueNumbering(first, base_dir, inputs), _ValueNumbering(second, other_dir, inputs))
+    found = {name: Counterpart(name, NAME) for name in names if name in there and (fold_map or name in results)}
+    if fold_map is None:
+        found |= _match_structure(*numberings, found, {})
+        taken = {other.name for other in found.values()}
+        found |= {
+            name: Counterpart(name, NAME, is_certain=False)
+            for name in names
+            if name in there and name not in found and name not in taken
+        }
+    else:
+        for name, other in _renamed(fold_map):
+            if other in there:
+                found.setdefault(name, Counterpart(other, MAP))
     if any(name not in found for name in names):
-        inputs = {info.name for model in (first, second) for info in model.graph.input}
-        numberings = (_ValueNumbering(first, base_dir, inputs), _ValueNumbering(second, other_dir, inputs))
-        found |= _match_structure(*numberings, found)
+        known = {name: other.name for name, other in found.items()}
+        found |= _match_structure(*numberings, found, known, is_certain=fold_map is not None)
     return {name: found[name] for name in names if name in found}
 
 
@@ -73,7 +93,8 @@ def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
 class _ValueNumbering:
     """Value numbering of a model: values get the same number if the same operators compute them from equal constants.
 
-    `inputs` are names that are an input of either model: these are no constants.
+    `inputs` are names that are an input of either model: these equal no other constant, and each other if their
+    initializers are equal.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, inputs: set[str]) -> None:
@@ -86,7 +107,8 @@ class _ValueNumbering:
             definitions.append(function.SerializeToString(deterministic=True))
         self.constants: dict[str, ValueKey] = {name: ("input", name) for name in inputs}
         for name, tensor in constant_tensors(model.graph).items():
-            self.constants.setdefault(name, ("constant", tensor_digest(tensor, base_dir)))
+            kind = ("input", name) if name in inputs else ("constant",)
+            self.constants[name] = (*kind, tensor_digest(tensor, base_dir))
 
     def number(self, numbers: dict[ValueKey, int], known: Mapping[str, int]) -> dict[str, int]:
         """Return the number of each value by its name.
@@ -117,22 +139,65 @@ class _ValueNumbering:
 
 
 def _match_structure(
-    first: _ValueNumbering, second: _ValueNumbering, found: Mapping[str, Counterpart]
+    first: _ValueNumbering,
+    second: _ValueNumbering,
+    found: Mapping[str, Counterpart],
+    known: Mapping[str, str],
+    *,
+    is_certain: bool = True,
 ) -> dict[str, Counterpart]:
-    """Return counterparts of tensors that have none yet: each another one while there are enough."""
+    """Return counterparts of tensors that have none yet: one of the same name, or each another while there are enough.
+
+    Values that are `known`, with their names in the second model, are taken as equal.
+    """
     numbers: dict[ValueKey, int] = {}
     there = second.number(numbers, {})
-    known = {name: there[other.name] for name, other in found.items() if other.name in there}
-    here = first.number(numbers, known)
+    here = first.number(numbers, {name: there[other] for name, other in known.items() if other in there})
     by_number: dict[int, list[str]] = {}
     for name in second.names:
         by_number.setdefault(there.get(name, -1), []).append(name)
-    taken = {other.name for other in found.values()}
+    there_names = set(second.names)
+    wanted = [name for name in first.names if name not in found and here.get(name) in by_number]
+    namesakes = {name for name in wanted if there.get(name) == here[name] and name in there_names}
+    taken = {other.name for other in found.values()} | namesakes
     free = {number: deque(name for name in names if name not in taken) for number, names in by_number.items()}
     matched: dict[str, Counterpart] = {}
-    for name in first.names:
-        number = here.get(name)
-        if name not in found and number is not None and number in by_number:
+    for name in wanted:
+        number = here[name]
+        if name in namesakes:
+            matched[name] = Counterpart(name, NAME, is_certain)
+        else:
             other = free[number].popleft() if free[number] else by_number[number][0]
-            matched[name] = Counterpart(other, STRUCTURE)
+            matched[name] = Counterpart(other, STRUCTURE, is_certain)
     return matched
+
+
+def reused_names(
+    model: ModelProto, counterparts: Mapping[str, Counterpart], differences: Iterable[TensorDifference]
+) -> set[str]:
+    """Return the tensors whose uncertain counterparts turn out to be other tensors.
+
+    They deviate, but what is computed from them does not: none of the next compared tensors deviates, and none is off
+    by more than 1 / FADES as much, in shares of the bounds. Tensors of which none of the next can be compared are not
+    among them. O(nodes).
+    """
+    shares: dict[str, float] = {}
+    for one in differences:
+        if not one.is_undecided:
+            shares[one.value] = max(shares.get(one.value, 0.0), one.share)
+    found: set[str] = set()
+    later: dict[str, float] = {}
+    """The greatest share of the next compared tensors that are computed from a value, if there are any."""
+    for node in reversed(model.graph.node):
+        for name in node.output:
+            share = shares.get(name)
+            if share is not None and share > 1 and not counterparts[name].is_certain and name in later:
+                if later[name] <= min(1.0, share / FADES):
+                    found.add(name)
+                    share = None
+            if share is not None:
+                later[name] = share
+        seen = [later[name] for name in node.output if name in later]
+        for name in reads(node) if seen else ():
+            later[name] = max(later.get(name, 0.0), *seen)
+    return found

@@ -43,10 +43,10 @@ class GraphBuilder:
         """Return a value of `elem_type` in the element type in which noise is computed."""
         return self.cast(name, elem_type, noise_type(elem_type))
 
-    def random_uniform(self, like: str, elem_type: int, limit: float = 1.0) -> str:
-        """Return float32 random numbers between -limit and limit, of the shape of `like`, which has `elem_type`."""
-        like, seed = self.cast(like, elem_type, TensorProto.FLOAT), float(next(self.numbers))
-        return self.op("RandomUniformLike", [like], dtype=TensorProto.FLOAT, low=-limit, high=limit, seed=seed)
+    def random_uniform(self, like: str, elem_type: int, low: float, high: float) -> str:
+        """Return random numbers between low and high, of the shape of `like`: double or float."""
+        seed = float(next(self.numbers))
+        return self.op("RandomUniformLike", [like], dtype=elem_type, low=low, high=high, seed=seed)
 
     def fresh(self, label: str) -> str:
         """Return a name that no value has."""

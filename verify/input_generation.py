@@ -279,6 +279,11 @@ def _distinct_extents(infos: Sequence[ValueInfoProto], first: int, other: int) -
     return extents
 
 
+def has_open_dimensions(model: ModelProto) -> bool:
+    """Return whether callers choose an extent of an input."""
+    return any(_is_open(dim) for info in required_inputs(model) for dim in info.type.tensor_type.shape.dim)
+
+
 def _is_open(dim: TensorShapeProto.Dimension) -> bool:
     """Return whether callers choose the extent. They do not choose an extent of 0, as of a cache that begins empty."""
     return not dim.HasField("dim_value") or dim.dim_value < 0

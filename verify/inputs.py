@@ -76,6 +76,11 @@ def type_name(info: ValueInfoProto) -> str:
     return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
 
 
+def is_boolean(info: ValueInfoProto) -> bool:
+    """Return whether an input is a tensor of booleans."""
+    return bool(info.type.tensor_type.elem_type == TensorProto.BOOL)
+
+
 def is_known_elem_type(elem_type: int) -> bool:
     """Return whether onnx knows tensors of an element type."""
     return elem_type in helper.get_all_tensor_dtypes()

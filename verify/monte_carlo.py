@@ -26,6 +26,7 @@ from functools import reduce
 from itertools import count
 from math import inf, prod, sqrt
 
+import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
@@ -47,6 +48,8 @@ from .numeric_traits import (
 from .onnx_graph import bodies, reads
 from .ties import NoiseFreeCopies, draw_comparison, draw_zero, is_comparison, may_tie
 
+ITSELF, ONE = "itself", "one"
+"""Magnitudes of rounding errors that need no node: of the value that is rounded, and 1."""
 AMPLITUDE = 16.0
 """Noise as a multiple of one rounding error: implementations differ, and sum in different orders."""
 UNIT_ROUNDOFF: dict[int, float] = {
@@ -192,34 +195,36 @@ class _NoiseInserter(GraphBuilder):
         for i, name in results:
             elem_type = self.elem_type(name) or 0
             value = self.widen(node.output[i], elem_type)
-            errors = self.rounding_errors(node, name, value, elem_type, is_sum=is_sum)
+            errors = self.rounding_errors(node, name, elem_type, is_sum=is_sum)
             if integers:
                 errors = self.zero_on_integers(errors, [*node.input], value, elem_type)
             self.add_noise(value, elem_type, errors, name)
 
-    def rounding_errors(
-        self, node: NodeProto, result: str, value: str, elem_type: int, *, is_sum: bool
-    ) -> list[tuple[str, float]]:
+    def rounding_errors(self, node: NodeProto, result: str, elem_type: int, *, is_sum: bool) -> list[tuple[str, float]]:
         """Return the error of one rounding of a result: magnitudes, each with its factor.
 
-        `value` is the result in the element type of noise.
+        Beside the names of values, a magnitude is ITSELF or ONE.
         """
         unit, wide = UNIT_ROUNDOFF[elem_type], noise_type(elem_type)
         total = self.sum_of_magnitudes(node, wide) if is_sum else None
         if total is None:
-            return [(self.magnitude(node, result, value, wide), unit)]
+            return [(ITSELF, unit), *((magnitude, unit) for magnitude in self.other_magnitudes(node, result, wide))]
         growth = 2 + sqrt(self.num_terms(node)) / 2
         errors = [(total, (unit if SUMS_IN_FLOAT16 else UNIT_ROUNDOFF[wide]) * growth)]
-        return errors if wide == elem_type else [*errors, (self.op("Abs", [value]), unit)]
+        return errors if wide == elem_type else [*errors, (ITSELF, unit)]
 
     def zero_on_integers(
         self, errors: Sequence[tuple[str, float]], operands: Sequence[str], value: str, elem_type: int
     ) -> list[tuple[str, float]]:
         """Return the errors, made zero where operands and result are integers below 1 / u, which are exact."""
         wide = noise_type(elem_type)
-        below = self.op("Less", [self.op("Abs", [value]), self.scalar(1 / UNIT_ROUNDOFF[elem_type], wide)])
+        own = self.op("Abs", [value])
+        below = self.op("Less", [own, self.scalar(1 / UNIT_ROUNDOFF[elem_type], wide)])
         tests = [below, *(self.is_integer(self.operand_magnitude(name, wide)) for name in operands)]
-        return [(self.zero_where(tests, magnitude, wide), factor) for magnitude, factor in errors]
+        return [
+            (self.zero_where(tests, own if magnitude == ITSELF else magnitude, wide), factor)
+            for magnitude, factor in errors
+        ]
 
     def is_integer(self, magnitude: str) -> str:
         """Return which elements are integers."""
@@ -230,16 +235,14 @@ class _NoiseInserter(GraphBuilder):
         every = reduce(lambda one, other: self.op("And", [one, other]), tests)
         return self.op("Where", [every, self.scalar(0.0, wide), magnitude])
 
-    def magnitude(self, node: NodeProto, result: str, value: str, wide: int) -> str:
-        """Return the magnitude that the rounding error of a result is proportional to."""
-        own = self.op("Abs", [value])
+    def other_magnitudes(self, node: NodeProto, result: str, wide: int) -> list[str]:
+        """Return the magnitudes, beside its own, that the rounding error of a result is proportional to."""
         if node.op_type in ROUNDED_NEAR_ONE:
-            return self.op("Add", [own, self.scalar(1.0, wide)])
+            return [ONE]
         operand, type_ = self.types.get(node.input[0]), self.types.get(result)
         if len(node.input) > 1 or operand is None or operand != type_ or operand.shape is None:
-            return own
-        other = self.operand_magnitude(node.input[0], wide)
-        return self.op("Add", [own, self.zero_unless_finite(other, other, wide)])
+            return []
+        return [self.zero_unless_finite(self.operand_magnitude(node.input[0], wide), wide)]
 
     def sum_of_magnitudes(self, node: NodeProto, wide: int) -> str | None:
         """Return the result of the same operator on magnitudes, in a wide element type.
@@ -291,10 +294,10 @@ class _NoiseInserter(GraphBuilder):
             elem_type = self.elem_type(name) or 0
             noisy = self.noisy_constants[name, keep_integers] = self.fresh("weight")
             self.originals[noisy] = name
-            value = self.widen(name, elem_type)
-            magnitude = self.op("Abs", [value])
+            value, magnitude = self.widen(name, elem_type), ITSELF
             if keep_integers:
                 self.keeps_integers.add(noisy)
+                magnitude = self.op("Abs", [value])
                 magnitude = self.zero_where([self.is_integer(magnitude)], magnitude, noise_type(elem_type))
             self.add_noise(value, elem_type, [(magnitude, UNIT_ROUNDOFF[elem_type])], noisy)
         return self.noisy_constants[name, keep_integers]
@@ -302,25 +305,38 @@ class _NoiseInserter(GraphBuilder):
     def add_noise(self, value: str, elem_type: int, errors: Iterable[tuple[str, float]], out: str) -> None:
         """Compute out = value + sum of AMPLITUDE * factor * magnitude * uniform(-1, 1) over all errors.
 
-        Value and magnitudes are in the element type of noise, `out` is in `elem_type`. Infinities get no noise.
+        The magnitude ITSELF is a product, value * (1 + noise), which takes fewer nodes and keeps infinities.
+        Value and magnitudes are in the element type of noise, `out` is in `elem_type`.
         """
         wide = noise_type(elem_type)
-        size = self.op("Abs", [value])
         for magnitude, factor in errors:
-            finite = self.zero_unless_finite(size, magnitude, wide)
-            scaled = self.op("Mul", [finite, self.scalar(AMPLITUDE * factor, wide)])
-            uniform = self.cast(self.random_uniform(scaled, wide), TensorProto.FLOAT, wide)
-            value = self.op("Add", [value, self.op("Mul", [scaled, uniform])])
+            size = AMPLITUDE * factor
+            if magnitude == ITSELF and wide == TensorProto.DOUBLE:  # attributes are float, in which 1 + size is 1
+                magnitude = self.op("Abs", [value])
+            if magnitude == ITSELF:
+                value = self.op("Mul", [value, self.random_uniform(value, wide, 1 - size, 1 + size)])
+                continue
+            noise = self.random_uniform(value, wide, -size, size)
+            if magnitude != ONE:
+                noise = self.op("Mul", [self.finite(magnitude, wide), noise])
+            value = self.op("Add", [value, noise])
         if wide == elem_type:
             self.nodes[-1].output[0] = out
         else:
             self.nodes.append(helper.make_node("Cast", [value], [out], to=elem_type))
 
-    def zero_unless_finite(self, size: str, magnitude: str, wide: int) -> str:
-        """Return the magnitude, with zeros where `size` is infinite: infinity plus noise could be NaN."""
+    def finite(self, magnitude: str, wide: int) -> str:
+        """Return the magnitude, with the greatest number for infinity: infinity plus infinite noise may be NaN."""
+        if self.opset < 8:
+            return magnitude
+        greatest = np.finfo(helper.tensor_dtype_to_np_dtype(wide)).max
+        return self.op("Min", [magnitude, self.scalar(float(greatest), wide)])
+
+    def zero_unless_finite(self, magnitude: str, wide: int) -> str:
+        """Return the magnitude, with zeros for infinity."""
         if self.opset < 9:
             return magnitude
-        finite = self.op("Less", [size, self.scalar(inf, wide)])
+        finite = self.op("Less", [magnitude, self.scalar(inf, wide)])
         return self.op("Where", [finite, magnitude, self.scalar(0.0, wide)])
 
     def are_floating(self, names: Iterable[str]) -> bool:

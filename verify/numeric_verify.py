@@ -83,6 +83,8 @@ class VerifyNumerics:
     verdicts: list[Verdict] = field(default_factory=list)
     rebased: str = ""
     """The last pass that changed the function, with whose result later modules are compared."""
+    thorough: bool = False
+    """Whether large models are run on more inputs than the default budget has."""
     frozen: bool = False
     """Whether models may lack overridable initializers, as after FreezeInitializers."""
     advance: Callable[[str], None] | None = None
@@ -90,9 +92,7 @@ class VerifyNumerics:
     failure: Failure | None = None
     _comparison: Comparison | None = None
     _passes: list[str] = field(default_factory=list)
-    """The passes since the module that others are compared with."""
-    _changed: bool = False
-    """Whether one of `_passes` changed the module."""
+    """The passes that changed the module since the one that others are compared with."""
     _differences: Sequence[TensorDifference] = ()
     _agreed: bytes = b""
     """Digest of the last model that agreed."""
@@ -103,13 +103,13 @@ class VerifyNumerics:
         With `when` "end", the module is compared before a pass that changes the function, the last chance to do so.
         """
         self.comparison(module)
-        if self.when == "end" and self._changed and not pass_.preserves:
+        if self.when == "end" and self._passes and not pass_.preserves:
             self.compare(module, ",".join(self._passes))
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
         """Compare the module. Raises VerifyError."""
-        self._passes.append(str(pass_))
-        self._changed |= changed
+        if changed:
+            self._passes.append(str(pass_))
         if pass_.freezes:
             self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
@@ -117,7 +117,7 @@ class VerifyNumerics:
                 self._comparison, self._agreed = self._start(emit(module).model, module.base_dir), b""
             except VerifyError as error:  # the result of the pass does not run
                 raise self._fail(Failure(str(pass_), str(error))) from None
-            self.rebased, self._passes, self._changed = str(pass_), [], False
+            self.rebased, self._passes = str(pass_), []
         elif changed and self.when == "each":
             self.compare(module, str(pass_))
 
@@ -145,7 +145,13 @@ class VerifyNumerics:
 
     def _start(self, source: ModelProto, base_dir: Path) -> Comparison:
         return Comparison(
-            source, base_dir, inputs=self.inputs, seed=self.seed, advance=self.advance, frozen=self.frozen
+            source,
+            base_dir,
+            inputs=self.inputs,
+            seed=self.seed,
+            advance=self.advance,
+            frozen=self.frozen,
+            thorough=self.thorough,
         )
 
     def compare(self, module: Module, name: str) -> None:
@@ -196,6 +202,11 @@ class VerifyNumerics:
         """Tensors that the last comparison left undecided."""
         return undecided_tensors(self._differences)
 
+    @property
+    def budget(self) -> dict[str, Any] | None:
+        """What the models were run on, None if none was."""
+        return None if self._comparison is None else self._comparison.budget
+
     def warnings(self) -> list[str]:
         """Return the warnings of `Comparison.warnings`."""
         return self._comparison.warnings(self._differences) if self._comparison is not None and self.verdicts else []
@@ -207,6 +218,8 @@ class VerifyNumerics:
             + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]
+        if self._comparison is not None and (left_out := self._comparison.left_out):
+            lines.append(f"not run on: {', '.join(left_out)} (--verify=thorough does)")
         if undecided := self.undecided:
             lines.append(f"undecided: {', '.join(undecided[:5])}{', ...' if len(undecided) > 5 else ''}")
         if self.rebased:

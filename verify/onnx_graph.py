@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from ..codec.protos import copy_fields
 from ..codec.traversal import all_graphs
@@ -35,8 +35,13 @@ def tensor_names(model: ModelProto) -> list[str]:
 
 def bodies(node: NodeProto) -> list[GraphProto]:
     """Return the graphs in the attributes of a node."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return [*graphs, *(graph for attribute in node.attribute for graph in attribute.graphs)]
+    found: list[GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            found.append(attribute.g)
+        elif attribute.type in (AttributeProto.GRAPHS, AttributeProto.UNDEFINED):
+            found.extend(attribute.graphs)
+    return found
 
 
 def body_reads(node: NodeProto) -> list[str]:
@@ -48,7 +53,7 @@ def body_reads(node: NodeProto) -> list[str]:
 
 def reads(node: NodeProto) -> list[str]:
     """Return the names that a node and its bodies read."""
-    return [*node.input, *body_reads(node)]
+    return [*node.input, *body_reads(node)] if node.attribute else list(node.input)
 
 
 def is_conditional(node: NodeProto) -> bool:
@@ -94,6 +99,14 @@ def _is_false(tensor: TensorProto, base_dir: Path) -> bool:
     return is_single and not numpy_helper.to_array(tensor, str(base_dir)).any()
 
 
+class NodeIndex:
+    """The reads of each node of a graph by its index, and the indices of the nodes that compute each value."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self.reads = [reads(node) for node in graph.node]
+        self.producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+
+
 class Subgraph:
     """The nodes of a main graph that compute the `wanted` tensors, starting at the `known` ones.
 
@@ -102,11 +115,13 @@ class Subgraph:
     all tensors at the cut and does not follow the reads of bodies.
     """
 
-    def __init__(self, model: ModelProto, wanted: Sequence[str], known: Collection[str]) -> None:
+    def __init__(
+        self, model: ModelProto, wanted: Sequence[str], known: Collection[str], index: NodeIndex | None = None
+    ) -> None:
         self.source = model
         self.wanted = tuple(wanted)
         self.known = frozenset(known)
-        producers = {name: i for i, node in enumerate(model.graph.node) for name in node.output if name}
+        index = index or NodeIndex(model.graph)
         self.cut: set[str] = set()
         used: set[str] = set()
         places: set[int] = set()
@@ -116,12 +131,12 @@ class Subgraph:
             if not name or name in used:
                 continue
             used.add(name)
-            place = producers.get(name)
+            place = index.producers.get(name)
             if name in known:
                 self.cut.add(name)
             elif place is not None and place not in places:
                 places.add(place)
-                pending.extend(reads(model.graph.node[place]))
+                pending.extend(index.reads[place])
         self.used = used - self.cut
         self.places = sorted(places)
         self.inputs = {info.name for info in model.graph.input} & self.used

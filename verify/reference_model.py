@@ -22,11 +22,11 @@ from .monte_carlo import inline_functions, noisy_model
 from .onnx_graph import conditionals, random_tensors, tensor_names
 from .overflow import OverflowTracker
 from .reference_tensor import ReferenceTensor
+from .run_budget import NOISY_RUNS, Work, work_of
 from .runner import IncrementalRun, Runner, is_readable
 from .tensor_blocks import is_tensor
 from .ties import noise_free_name
 
-NOISY_RUNS = 4
 CONFIRMING_RUNS = 28
 """Noisy runs before a deviation is reported.
 
@@ -36,16 +36,16 @@ rounding moves.
 CONFIRMING_BYTES = 2 << 30
 """Limit on the size of all tensors of all confirming runs.
 
-A larger model gets fewer of them, at least twice NOISY_RUNS; tensors that still deviate are then run in isolation.
+A larger model gets fewer of them, at least twice those before; tensors that still deviate are then run in isolation.
 """
 CHUNK_BYTES = 256 << 20
 """Size of the tensors held at once: those of the source, its noisy runs and the other model."""
 CACHE_BYTES = 512 << 20
 """Size of the reference tensors that are kept for the next comparison."""
-HUGE_BYTES = 256 << 20
-"""Size of all tensors for one stimulus above which half the noisy runs are made."""
 MEASURED_AT_ONCE = 256
 """Number of tensors of unknown type whose sizes are measured in one run."""
+ISOLATED_AT_ONCE = 4
+"""Number of noisy runs of a single tensor whose results are held at once."""
 
 TensorKey = tuple[str, str]
 """A value and one of its tensors: an index in a sequence, "length", "keys" or "values"; empty if it is a tensor."""
@@ -62,8 +62,16 @@ class ReferenceModel:
         self.model = model
         self.base_dir = base_dir
         self.runner = Runner(model, base_dir)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """The shapes of inputs, and of tensors of a known element type, in the last run of `error_on`."""
         self.sizes: dict[str, int] = {}
-        """Bytes of each tensor, after `measure`."""
+        """Bytes of each tensor in the runs of `error_on`: the largest of each."""
+        self.noisy_runs = NOISY_RUNS
+        """Number of noisy runs that a stimulus gets first."""
+        self._has_run_whole = False
+        """Whether `error_on` ran all operators."""
+        self.runs_before = 0.0
+        """Number of runs of `error_on` before its memory was freed."""
         self._inlined = inline_functions(model)
         types = self._types = value_types(self._inlined, base_dir)
         random, names = random_tensors(self._inlined, base_dir), tensor_names(model)
@@ -87,17 +95,58 @@ class ReferenceModel:
         return Runner(noisy_model(self._inlined, types), self.base_dir)
 
     def error_on(self, feeds: Feeds) -> str | None:
-        """Return why the model does not run on some inputs, None if it does."""
-        ends = [name for name in self.names if name in self.results or name not in self.runner.readers]
+        """Return why the model does not run on some inputs, None if it does; then the sizes of its tensors are known.
+
+        Tensors of a known element type return only their shapes, since all at once may not fit into memory.
+        """
+        widths, self.shapes = self._widths, {name: array.shape for name, array in feeds.items()}
+        rest = [name for name in self.names if name not in widths]
+        groups = [rest[i : i + MEASURED_AT_ONCE] for i in range(0, len(rest), MEASURED_AT_ONCE)] or [[]]
+        outs = [f"irc.shape.{i}" for i in range(len(widths))]
         try:
-            self.runner.run(ends or self.names[-1:], feeds)
+            for names in groups:
+                values = self._measuring.run([*outs, *names], feeds)
+                self.shapes.update(zip(widths, (tuple(shape.tolist()) for shape in values[: len(outs)]), strict=False))
+                sizes = [*(prod(self.shapes[name]) * width for name, width in widths.items())] if outs else []
+                sizes += map(bytes_of, values[len(outs) :])
+                for name, size in zip([*(widths if outs else ()), *names], sizes, strict=True):
+                    self.sizes[name] = max(self.sizes.get(name, 0), size)
+                outs = []
         except VerifyError as error:
             return str(error)
+        self._has_run_whole = len(groups) == 1 and len(self._measuring.places) == len(self._measuring.model.graph.node)
         return None
+
+    @cached_property
+    def _widths(self) -> dict[str, int]:
+        """The bytes of an element of each tensor whose element type is known."""
+        return {name: bits // 8 for name in self.names if (bits := _bits(self._types.get(name))) >= 8}
+
+    @cached_property
+    def _measuring(self) -> Runner:
+        """Runner of the model with the shapes of its tensors."""
+        with_shapes = ModelProto()
+        with_shapes.CopyFrom(self.model)
+        with_shapes.graph.node.extend(
+            helper.make_node("Shape", [name], [f"irc.shape.{i}"]) for i, name in enumerate(self._widths)
+        )
+        return Runner(with_shapes, self.base_dir)
+
+    def free_measuring(self) -> None:
+        """Free the memory that `error_on` takes from call to call."""
+        self.runs_before += self._measuring.runs
+        del self._measuring
+
+    @property
+    def runs(self) -> tuple[float, float]:
+        """Number of runs so far: of the model, and of the noisy model."""
+        return self.runs_before + self._measuring.runs + self.runner.runs, self.noisy.runs
 
     @cached_property
     def loads(self) -> bool:
         """Whether onnxruntime loads the whole model; it may refuse parts that no tensor needs."""
+        if self._has_run_whole:
+            return True
         try:
             self.runner.check_loads()
         except VerifyError:
@@ -106,34 +155,19 @@ class ReferenceModel:
 
     @property
     def size(self) -> int:
-        """Bytes of all tensors, after `measure`."""
+        """Bytes of all tensors, after `error_on`."""
         return sum(self.sizes.values())
 
-    def measure(self, feeds: Feeds) -> None:
-        """Measure the sizes of all tensors.
-
-        Tensors of a known element type return only their shapes, since all at once may not fit into memory.
-        """
-        with_shapes = ModelProto()
-        with_shapes.CopyFrom(self.model)
-        widths = {name: bits // 8 for name in self.names if (bits := _bits(self._types.get(name))) >= 8}
-        outs = [f"irc.shape.{i}" for i in range(len(widths))]
-        with_shapes.graph.node.extend(
-            helper.make_node("Shape", [name], [out]) for name, out in zip(widths, outs, strict=True)
-        )
-        shapes = Runner(with_shapes, self.base_dir).run(outs, feeds) if outs else []
-        self.sizes = {name: prod(shape.tolist()) * widths[name] for name, shape in zip(widths, shapes, strict=True)}
-        rest = [name for name in self.names if name not in self.sizes]
-        for start in range(0, len(rest), MEASURED_AT_ONCE):
-            names = rest[start : start + MEASURED_AT_ONCE]
-            self.sizes.update(zip(names, map(bytes_of, self.runner.run(names, feeds)), strict=True))
+    @property
+    def work(self) -> Work:
+        """The work of one run on the last inputs of `error_on`."""
+        return work_of(self.model, self.shapes)
 
     def num_noisy_runs(self, stimulus: Stimulus) -> int:
         """Return how many noisy runs a stimulus gets."""
-        few = NOISY_RUNS if self.size <= HUGE_BYTES else NOISY_RUNS // 2
         if stimulus not in self.confirming:
-            return few
-        return max(2 * few, min(CONFIRMING_RUNS, CONFIRMING_BYTES // max(self.size, 1)))
+            return self.noisy_runs
+        return max(2 * self.noisy_runs, min(CONFIRMING_RUNS, CONFIRMING_BYTES // max(self.size, 1)))
 
     def confirm(self, stimulus: Stimulus) -> None:
         """Make more noisy runs of a stimulus from here on."""
@@ -180,10 +214,11 @@ class ReferenceModel:
 
     def cache(self, references: Mapping[TensorKey, ReferenceTensor], stimulus: Stimulus) -> None:
         """Cache references if there is room."""
-        size = sum(reference.nbytes for reference in references.values())
+        added = {(k, stimulus): reference for k, reference in references.items() if (k, stimulus) not in self._cache}
+        size = sum(reference.nbytes for reference in added.values())
         if size <= self._cache_room:
             self._cache_room -= size
-            self._cache.update(((key, stimulus), reference) for key, reference in references.items())
+            self._cache.update(added)
 
 
 class ReferenceRun:
@@ -196,22 +231,28 @@ class ReferenceRun:
         self.overflow = source.overflow(stimulus)
         self.noisy_runs = self._start_noisy_runs(source.num_noisy_runs(stimulus))
 
-    def compute(self, names: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
-        """Return the next tensors; values that are none are left out. Raises SourceError if the source does not run."""
-        cached = self.source.cached(names, self.stimulus)
+    def compute(self, names: Sequence[str], shared: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
+        """Return those of the next tensors that are `shared` with the other model, without values that are no tensors.
+
+        Raises SourceError if the source does not run.
+        """
+        cached = self.source.cached(shared, self.stimulus) if shared else None
         if cached is not None:
             return cached
         before = self._feeds_of_noisy(self.run.held)
         values = self._run_source(names)
         found, tensors = dict(zip(names, values, strict=True)), split_values(names, values)
         self.source.note_conditions({**self.stimulus.feeds, **found})
-        samples = self._sample(names, before | self._feeds_of_noisy(found))
+        still_read = [name for name in names if name in self.run.held and name not in shared]  # so that none runs twice
+        samples = self._sample([*shared, *still_read], before | self._feeds_of_noisy(found)) if shared else []
         self.overflow.update({name: value for (name, part), value in tensors.items() if not part})
+        wanted = set(shared)
         references = {
             key: self._reference(key[0], value, [sample.get(key) for sample in samples])
             for key, value in tensors.items()
+            if key[0] in wanted
         }
-        if references.keys() == {(name, "") for name in names}:
+        if references.keys() == {(name, "") for name in shared}:
             self.source.cache(references, self.stimulus)
         return references
 
@@ -247,12 +288,12 @@ class ReferenceRun:
 class IsolatedReferenceRun(ReferenceRun):
     """A run for a single tensor, with all CONFIRMING_RUNS; they start at the inputs, and few are held at once."""
 
-    def compute(self, names: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
+    def compute(self, names: Sequence[str], shared: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
         """Return the tensor. Raises SourceError as `ReferenceRun.compute`."""
         found: dict[TensorKey, ReferenceTensor] = {}
         tensors = split_values(names, self._run_source(names))
-        for _ in range(0, CONFIRMING_RUNS, NOISY_RUNS):
-            self.noisy_runs = self._start_noisy_runs(NOISY_RUNS)
+        for _ in range(0, CONFIRMING_RUNS, ISOLATED_AT_ONCE):
+            self.noisy_runs = self._start_noisy_runs(ISOLATED_AT_ONCE)
             samples = self._sample(names, {})
             for key, value in tensors.items():
                 reference = self._reference(key[0], value, [sample.get(key) for sample in samples])

@@ -13,12 +13,12 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from ..backends.runtime import new_session
+from ..backends.runtime.sessions import new_session
 from ..ir.tensor import Array
 from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
 from .inputs import Feeds
-from .onnx_graph import Subgraph, reads
+from .onnx_graph import NodeIndex, Subgraph
 from .tensor_blocks import is_tensor
 
 NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
@@ -60,12 +60,15 @@ class _Session:
 class Runner:
     """Executor of a model on onnxruntime, with graph optimisations off.
 
-    It keeps the last subgraph and its session, since noisy runs ask for the same again and again.
+    It keeps the last subgraph and its session, since noisy runs ask for the same again and again. More would keep their
+    memory: a session of onnxruntime frees little of it between runs.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
         self.model = model
         self.base_dir = base_dir
+        self.runs = 0.0
+        """Number of runs so far; that of a subgraph counts as its share of the operators."""
         self._subgraph: Subgraph | None = None
         self._session: _Session | None = None
 
@@ -76,7 +79,7 @@ class Runner:
     def subgraph(self, names: Sequence[str], known: Collection[str]) -> Subgraph:
         """Return the subgraph that computes the named tensors from the known ones."""
         if self._subgraph is None or not self._subgraph.computes(names, known):
-            self._subgraph = Subgraph(self.model, names, known)
+            self._subgraph = Subgraph(self.model, names, known, self.index)
         return self._subgraph
 
     def run_subgraph(self, subgraph: Subgraph, feeds: Feeds, known: Feeds) -> list[Any]:
@@ -88,6 +91,7 @@ class Runner:
             self._session = self._open(subgraph, cut_types)
         session, narrow = self._session.session, self._session.narrow
         given = {**feeds, **cut}
+        self.runs += len(subgraph.places) / max(len(self.model.graph.node), 1)
         wanted = [entry.name for entry in session.get_inputs() if entry.name in given]
         wanted += [entry.name for entry in session.get_overridable_initializers() if entry.name in feeds]
         try:
@@ -100,14 +104,24 @@ class Runner:
         """Raise VerifyError if onnxruntime refuses the model as a whole."""
         self._load(self.model)
 
+    @property
+    def places(self) -> list[int]:
+        """The indices of the nodes of the last subgraph."""
+        return [] if self._subgraph is None else self._subgraph.places
+
     @cached_property
     def readers(self) -> dict[str, list[int]]:
         """The indices of the nodes that read each tensor, by its name."""
         readers: dict[str, list[int]] = {}
-        for place, node in enumerate(self.model.graph.node):
-            for name in reads(node):
+        for place, names in enumerate(self.index.reads):
+            for name in names:
                 readers.setdefault(name, []).append(place)
         return readers
+
+    @cached_property
+    def index(self) -> NodeIndex:
+        """The index of the main graph, which may not change."""
+        return NodeIndex(self.model.graph)
 
     def _open(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> _Session:
         inputs = [
@@ -125,7 +139,7 @@ class Runner:
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> onnxruntime.InferenceSession:
         try:
-            return new_session(model, self.base_dir, reuse=reuse)
+            return new_session(model.SerializeToString(), self.base_dir, reuse=reuse)
         except Exception as error:  # onnxruntime raises its own types, and RuntimeError
             raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
 

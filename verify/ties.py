@@ -138,8 +138,8 @@ def _tie_and_draw(builder: GraphBuilder, noisy: str, exact: str, elem_type: int)
     """
     noise = builder.op("Sub", [noisy, exact])
     tie = builder.op("Less", [builder.op("Abs", [exact]), builder.op("Abs", [noise])])
-    threshold = builder.random_uniform(builder.scalar(0.0, TensorProto.FLOAT), TensorProto.FLOAT, 2.0)
-    return tie, builder.op("Less", [builder.random_uniform(exact, noise_type(elem_type)), threshold])
+    threshold = builder.random_uniform(builder.scalar(0.0, TensorProto.FLOAT), TensorProto.FLOAT, -2.0, 2.0)
+    return tie, builder.op("Less", [builder.random_uniform(exact, TensorProto.FLOAT, -1.0, 1.0), threshold])
 
 
 def _difference(builder: GraphBuilder, names: Sequence[str], elem_type: int) -> str:

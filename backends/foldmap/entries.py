@@ -44,6 +44,7 @@ ReasonCode = Literal[
     "dtype_mismatch",
     "dynamic_bias",
     "dynamic_weight",
+    "fused_unit",
     "graph_output",
     "multi_consumer",
     "negative_scale",

@@ -11,7 +11,7 @@ from ...support.errors import FoldMapError
 from ...support.record import record
 from .digests import graph_digest
 from .fold_map import FoldMap
-from .restore import TensorIndex, rebuild_source
+from .restore import StoredOutside, TensorIndex, rebuild_source
 
 if TYPE_CHECKING:
     from .entries import BiasEntry, WeightEntry
@@ -22,10 +22,18 @@ OTHER_MODEL = "the fold map belongs to another model, or the model was changed s
 def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
     """Return the source model that was compiled to `model`, bit for bit, whatever passes were run. O(bytes).
 
-    `base_dir` is the folder of external data. Restored weights stand in the model itself. The digest of the result is
-    checked. Raises FoldMapError if the map belongs to another model, holds no source or was changed; ModelError if
-    external data cannot be read.
+    Elements come back in the field that they had. Those that the source had in other files are in the model, or in the
+    external data of `model`, whose folder is `base_dir`; `save_source` writes the files of the source. The digest of
+    the result is checked. Raises FoldMapError if the map belongs to another model, holds no source or was changed;
+    ModelError if external data cannot be read.
     """
+    return restore_source(model, fold_map, base_dir)[0]
+
+
+def restore_source(
+    model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None
+) -> tuple[ModelProto, list[StoredOutside]]:
+    """Return the source model as `unfold` does, and its tensors that were in other files."""
     base_dir = base_dir or Path()
     after = TensorIndex(model, base_dir)
     if not belongs_to(fold_map, model, after):
@@ -33,10 +41,11 @@ def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -
     restore, expected = fold_map.data.get("restore"), fold_map.data.get("source_model")
     if restore is None or expected is None:
         raise FoldMapError("the fold map holds no source model: an ONNX model was not the input of this compile")
-    source = rebuild_source(restore, after, fold_map.arrays)
+    knows_storage = fold_map.data["version"] != "1.0"
+    source, outside = rebuild_source(restore, after, fold_map.arrays, knows_storage=knows_storage)
     if graph_digest(source, base_dir) != expected["digest"]:
         raise FoldMapError("the restored model is not the source model: the fold map was changed")
-    return source
+    return source, outside
 
 
 def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None = None) -> bool:

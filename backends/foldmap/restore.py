@@ -1,7 +1,8 @@
 """Keep the source model in a fold map, and rebuild it from the folded model, bit for bit.
 
 The map keeps the source without the elements of its tensors (the skeleton). Each tensor bears the digest of its
-elements. For each digest that the folded model does not hold, the map has a recipe of one of two kinds:
+elements, and the field (if not `raw_data`) or the place in another file where they were. For each digest that the
+folded model does not hold, the map has a recipe of one of two kinds:
 
 - `data`: the elements themselves;
 - `base`, `factor`, `residual`: the digest of a tensor of the folded model, divided by factor and corrected by the
@@ -25,16 +26,20 @@ from ...ir.payload import Payload
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
 from ...support.lazy import lazy
+from ...support.record import record
 from .arrays import ArrayStore
 from .digests import graph_digest, message_digest
 from .observer import PayloadObserver
 from .residual import ResidualEncoder, decode_residual
+from .storage import is_restored, put_elements, typed_field
 
 if TYPE_CHECKING:
     from .entries import ArrayEntry, ModelEntry, RecipeEntry, RestoreEntry
 
 DIGEST_KEY = "irc.fold_map"
 """Key in `external_data` of a tensor of the skeleton; the value is the digest of its elements."""
+FIELD_KEY = "irc.field"
+"""Key in `external_data` of a tensor of the skeleton; the value is the field of its elements, if not `raw_data`."""
 KEPT_BYTES = 64
 """Tensors of at most so many bytes keep their elements in the skeleton: a digest is no shorter."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -42,6 +47,40 @@ FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorPr
 
 Factors = Mapping[str, tuple[str, Array]]
 """By name of an initializer of the source: the initializer made from it, and the factor between them."""
+
+
+@record
+class StoredOutside:
+    """A tensor of a restored source whose elements were in another file, and the keys and values that say where."""
+
+    tensor: TensorProto
+    entries: tuple[tuple[str, str], ...]
+
+    def _value(self, key: str) -> str | None:
+        return next((value for name, value in self.entries if name == key), None)
+
+    @property
+    def location(self) -> str:
+        """The name of the file, relative to the folder of the model."""
+        return self._value("location") or ""
+
+    @property
+    def offset(self) -> int:
+        """The first byte in the file."""
+        return int(self._value("offset") or "0")
+
+    @property
+    def length(self) -> str | None:
+        """The number of bytes in the file, None if all that follow."""
+        return self._value("length")
+
+    def put_outside(self) -> None:
+        """Make the tensor refer to its file in place of its elements."""
+        for name in ELEMENT_FIELDS:
+            self.tensor.ClearField(name)
+        for key, value in self.entries:
+            self.tensor.external_data.add(key=key, value=value)
+        self.tensor.data_location = TensorProto.EXTERNAL
 
 
 class TensorIndex:
@@ -150,10 +189,15 @@ def _build_skeleton(source: ModelProto, before: TensorIndex) -> ModelProto:
         before.tensors_of_copy(skeleton), before.digests, before.is_extracted, strict=True
     ):
         if is_extracted:
+            outside = tensor.data_location == TensorProto.EXTERNAL
+            field = None if outside or tensor.HasField("raw_data") else typed_field(tensor)
             for name in ELEMENT_FIELDS:
-                tensor.ClearField(name)
-            if tensor.data_location == TensorProto.EXTERNAL:
+                if name != "external_data":  # it says where the elements were
+                    tensor.ClearField(name)
+            if outside:
                 tensor.ClearField("data_location")
+            elif field is not None:
+                tensor.external_data.add(key=FIELD_KEY, value=field)
             tensor.external_data.add(key=DIGEST_KEY, value=digest)
     return skeleton
 
@@ -180,39 +224,68 @@ def _build_recipe(
     return cast("RecipeEntry", {"base": after.by_name[name], **entries})
 
 
-def rebuild_source(restore: RestoreEntry, after: TensorIndex, arrays: ArrayStore) -> ModelProto:
-    """Return the source model. Tensors that the folded model keeps in another file stay there.
+def rebuild_source(
+    restore: RestoreEntry, after: TensorIndex, arrays: ArrayStore, *, knows_storage: bool
+) -> tuple[ModelProto, list[StoredOutside]]:
+    """Return the source model, and its tensors that were in other files.
 
-    Raises FoldMapError if the entries contradict each other.
+    The elements of these are in the model, or in a file of the folded model. Without `knows_storage` (a map of version
+    1.0) every tensor that the folded model keeps in a file stays there. Raises FoldMapError if the entries contradict
+    each other.
     """
     model = ModelProto()
+    outside: list[StoredOutside] = []
     try:
         model.ParseFromString(arrays.get(restore["skeleton"]).tobytes())
         recipes = restore["tensors"]
         for tensor in all_tensors(model):
             digest = next((entry.value for entry in tensor.external_data if entry.key == DIGEST_KEY), None)
-            if digest is not None:
-                _fill(tensor, digest, after, recipes.get(digest), arrays)
+            if digest is None:
+                continue
+            found = [(entry.key, entry.value) for entry in tensor.external_data if entry.key != DIGEST_KEY]
+            field = dict(found).get(FIELD_KEY, "raw_data")
+            is_outside = "location" in dict(found) and all(isinstance(v, str) for pair in found for v in pair)
+            stored = StoredOutside(tensor, tuple(found)) if is_outside else None
+            stays = stored is not None or not knows_storage
+            _fill(tensor, digest, after, recipes.get(digest), arrays, field, stays=stays)
+            if stored is not None:
+                _check_place(stored)
+                outside.append(stored)
     except (DecodeError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FoldMapError(f"the source model in the fold map cannot be restored: {error}") from None
-    return model
+    return model, outside
 
 
-def _fill(tensor: TensorProto, digest: str, after: TensorIndex, recipe: RecipeEntry | None, arrays: ArrayStore) -> None:
-    """Give a tensor of the skeleton its elements."""
+def _check_place(stored: StoredOutside) -> None:
+    for text in (str(stored.offset), stored.length):
+        if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise ValueError(f"{text[:40]!r} is not a number of bytes")
+
+
+def _fill(
+    tensor: TensorProto,
+    digest: str,
+    after: TensorIndex,
+    recipe: RecipeEntry | None,
+    arrays: ArrayStore,
+    field: str,
+    *,
+    stays: bool,
+) -> None:
+    """Give a tensor of the skeleton its elements; with `stays` they may be in a file of the folded model."""
     del tensor.external_data[:]
     same = after.by_digest.get(digest)
-    if same is not None and same.data_location == TensorProto.EXTERNAL:
+    if stays and same is not None and same.data_location == TensorProto.EXTERNAL:
         tensor.external_data.extend(same.external_data)
         tensor.data_location = TensorProto.EXTERNAL
     elif same is not None:
-        tensor.raw_data = raw_elements(same, after.base_dir)
+        put_elements(tensor, field, raw_elements(same, after.base_dir))
     elif recipe is None:
         raise ValueError(f"there is no recipe for {tensor.name!r}")
     elif "data" in recipe:
-        tensor.raw_data = arrays.get(recipe["data"]).tobytes()
+        put_elements(tensor, field, arrays.get(recipe["data"]).tobytes())
     else:
-        tensor.raw_data = _undo_scaling(recipe, after.by_digest[recipe["base"]], after.base_dir, arrays)
+        put_elements(tensor, field, _undo_scaling(recipe, after.by_digest[recipe["base"]], after.base_dir, arrays))
 
 
 def _undo_scaling(recipe: RecipeEntry, base: TensorProto, base_dir: Path, arrays: ArrayStore) -> bytes:
@@ -237,9 +310,13 @@ def _is_extracted(tensor: TensorProto, payload: Payload | None, base_dir: Path) 
     elif tensor.HasField("raw_data"):
         size = len(tensor.raw_data)
     else:
+        field = typed_field(tensor)
         try:
-            size = len(raw_elements(tensor, base_dir))
+            elements = raw_elements(tensor, base_dir)
         except ValueError:
             return False
+        if field is None or len(elements) <= KEPT_BYTES or not is_restored(tensor, field, elements):
+            return False
+        size = len(elements)
     # The size comes first: protobuf keeps memory for every message whose empty list was looked at.
     return size > KEPT_BYTES and not tensor.external_data

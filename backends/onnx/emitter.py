@@ -7,6 +7,7 @@ annotations of values that are gone are left out.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -114,7 +115,8 @@ class _Emitter:
         target.sparse_initializer.extend(writer.sparse)
         self.inputs(graph, source, target, writer.replaced)
         self.outputs(graph, source, target)
-        _keep_annotations(source, target, writer)
+        wrong = self.module.misdeclared.get(graph, set()) if self.module.provenance.passes else set()
+        _keep_annotations(source, target, writer, wrong)
         if self.module.changed:
             for info in (*target.output, *target.value_info):
                 _clear_negative_extents(info)
@@ -132,14 +134,14 @@ class _Emitter:
         for info in source.input:
             tensor = listed.get(info.name)
             if info.name in own:
-                target.input.append(_named(info, self.names.of(own[info.name])))
+                target.input.append(_named(info, self.names.declared(own[info.name])))
                 seen.add(info.name)
             elif tensor is not None and (info.name not in replaced or list(tensor.dims) == _dims(info)):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():
             if name not in seen:
-                target.input.append(value_info(self.names.of(value), value.type))
+                target.input.append(value_info(self.names.declared(value), value.type))
         if self.lists_initializers and graph.parent is None:
             for tensor in target.initializer:
                 if tensor.name not in seen:
@@ -204,8 +206,8 @@ def _tensor_type(proto: TensorProto) -> Type:
     return OnnxTensor(proto, Path()).type
 
 
-def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWriter) -> None:
-    """Copy value_info and quantization_annotation, except those of values that are gone or changed."""
+def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]) -> None:
+    """Copy value_info and quantization_annotation of values that are there unchanged, but no `wrong` value_info."""
     if not source.value_info and not source.quantization_annotation:
         return
     defined = writer.defined() | {info.name for info in target.input}
@@ -216,7 +218,7 @@ def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWrite
     def stale(name: str) -> bool:
         return name in writer.replaced or (name not in defined and name in was)
 
-    target.value_info.extend(info for info in source.value_info if not stale(info.name))
+    target.value_info.extend(info for info in source.value_info if not (stale(info.name) or info.name in wrong))
     for annotation in source.quantization_annotation:
         parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
         if not any(map(stale, (annotation.tensor_name, *parameters))):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ...ir.graph import Graph, Value
 from ...ir.module import Module
 from ...ir.name_pool import NamePool
+from ...ir.ops import is_foreign_body
 from ...ir.tensor import Tensor
 
 
@@ -14,18 +15,21 @@ class Names:
     """The names of one emission: a value has its own name, unless another value has it, too.
 
     A result of a graph gets the name that the graph promises if it is free. A pass may give a value of a region the
-    name of a value around the region: the former gets a fresh name then. Inputs and results of regions may be renamed,
-    because ONNX identifies them by position.
+    name of a value around the region: the former gets a fresh name then. Inputs and results of bodies of control flow
+    may be renamed, because ONNX identifies them by position. Those of the bodies of other operators may not: a value
+    around the body that the body reads gets the fresh name there, and an input, which keeps its own, an alias.
     """
 
     def __init__(self, module: Module, nameless: Iterable[Value] = ()) -> None:
         self._module = module
         self._renamed: dict[Value, str] = {}
+        self._aliased: dict[Graph, list[Value]] = {}
         self._narrowed: dict[tuple[Graph, Value, str], str] = {}
         self._defined: dict[Graph, dict[str, Value]] = {}
         self._pool: NamePool | None = None
-        for graph in module.top_graphs():
-            self._claim_outputs(graph)
+        for graph in module.graphs() if module.changed else module.top_graphs():
+            if graph.parent is None or is_foreign_body(graph):
+                self._claim_outputs(graph)
         if module.changed:
             for graph in module.graphs():
                 if graph.parent is not None:
@@ -33,15 +37,28 @@ class Names:
         self._renamed.update((value, self.fresh("constant")) for value in nameless)
 
     def of(self, value: Value) -> str:
-        """Return the name of `value`."""
+        """Return the name of `value` for its readers."""
         return self._renamed.get(value, value.name)
 
+    def declared(self, value: Value) -> str:
+        """Return the name of an input of a graph where it is declared."""
+        return value.name if value in self._aliased.get(value.graph, ()) else self.of(value)
+
+    def aliased(self, graph: Graph) -> list[Value]:
+        """Return the inputs of `graph` that are read under another name than they are declared."""
+        return self._aliased.get(graph, [])
+
     def results(self, graph: Graph) -> list[str]:
-        """Return the names of the results of `graph`: in a region those of the values, unless results share a value."""
+        """Return the names of the results of `graph`.
+
+        In a body of control flow these are the names of the values, unless results share a value.
+        """
+        if graph.parent is None or is_foreign_body(graph):
+            return list(graph.output_names)
         names: list[str] = []
         seen: set[Value] = set()
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
-            free = graph.parent is not None and value.graph is graph and value not in seen
+            free = value.graph is graph and value not in seen
             names.append(self.of(value) if free else name)
             seen.add(value)
         return names
@@ -82,11 +99,36 @@ class Names:
                 continue
             if value.name in graph.output_names or name in self._names_in(graph):
                 continue
+            self._names_in(graph)[name] = value
             self._renamed[value] = name
 
     def _rename_shadowing(self, region: Graph) -> None:
-        """Rename every value of `region` that has the name of a value of a graph around it."""
+        """Rename every value of `region` that has the name of a value of a graph around it.
+
+        Names that the body of a foreign operator promises stay. Values around it that it reads give way to them.
+        """
         around = list(region.ancestors())[1:]
+        promised: set[str] = set()
+        if is_foreign_body(region):
+            promised.update((*(value.name for value in region.inputs), *region.output_names))
+            for name in promised:
+                for outer in around:
+                    value = self._names_in(outer).get(name)
+                    if value is not None and _is_read_in(region, value):
+                        self._give_way(value)
         for name, value in self._names_in(region).items():
-            if any(name in self._names_in(outer) for outer in around):
+            if name not in promised and any(name in self._names_in(outer) for outer in around):
                 self._renamed[value] = self.fresh(name)
+
+    def _give_way(self, value: Value) -> None:
+        graph = value.graph
+        if value in self._aliased.get(graph, ()):
+            return
+        if value.node is None and (graph.parent is None or is_foreign_body(graph)):
+            self._aliased.setdefault(graph, []).append(value)
+        self._renamed[value] = self.fresh(value.name)
+
+
+def _is_read_in(region: Graph, value: Value) -> bool:
+    """Return whether `value` is read in `region`, or in a region inside it. O(uses)."""
+    return any(user.graph is not None and region in user.graph.ancestors() for user in value.users)

@@ -62,7 +62,7 @@ class GraphWriter:
 
     def nodes(self) -> None:
         for value, payload in self.graph.defaults.items():
-            name = self.names.of(value)
+            name = self.names.declared(value)
             if isinstance(payload, Tensor):
                 self.initializers[name] = payload
                 continue
@@ -70,6 +70,8 @@ class GraphWriter:
                 self.sparse.append(export_sparse(payload, name))
             except ValueError as error:
                 raise EmitError(f"initializer {clipped(name)}: {reason(error)}") from None
+        for value in self.names.aliased(self.graph):
+            self.target.add(op_type="Identity", input=[value.name], output=[self.names.of(value)])
         for node in self.graph.nodes():
             try:
                 if node not in self.legal.skipped:
@@ -83,7 +85,7 @@ class GraphWriter:
         """Return the names that the graph defines. O(nodes)."""
         names = {name for proto in self.target for name in proto.output}
         names.update(self.initializers)
-        names.update(map(self.names.of, self.graph.inputs))
+        names.update(map(self.names.declared, self.graph.inputs))
         names.update(sparse.values.name for sparse in self.sparse)
         return names
 

@@ -27,17 +27,20 @@ from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Tensor
-from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype
+from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, shape_of, without_shapes
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
 from .lowering import lower
 from .opsets import is_newer, opset_versions, version_warnings
-from .shape_inference import infer_shapes, refines, value_types
+from .shape_inference import contradicts, infer_shapes, value_types
 from .toposort import reads, topological_order
 
 _INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
 """Operators of the default domain whose result types the operator table may infer."""
+
+MAX_NAMED = 3
+"""Most values that a warning names."""
 
 
 def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Module:
@@ -107,6 +110,9 @@ class _Importer:
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain replaces the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
+        self.symbols: set[str] = set()
+        """The extents of the inputs of the main graph, which may be any number."""
+        self.contradictions: list[str] = []
         self.variables = _trained_names(model)
         trained = (name for node in model.graph.node for name in node.output if name in self.variables)
         if self.variables and (name := next(trained, None)) is not None:
@@ -126,28 +132,42 @@ class _Importer:
             if function.key in module.functions:
                 raise ModelError(f"function {proto.domain}::{proto.name} is defined twice")
             module.functions[function.key] = function
+        if self.contradictions:
+            more = len(self.contradictions) - MAX_NAMED
+            named = "; ".join(self.contradictions[:MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
+            module.warnings.append(
+                f"the model declares types that its operators contradict, which are ignored: {named}"
+            )
         return module
 
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
+        for annotation in proto.quantization_annotation:
+            self.module.annotating.update(entry.value for entry in annotation.quant_parameter_tensor_names)
         self.depth += 1
         if self.depth > self.limits.max_nesting:
             raise ModelError(self.limits.too_deep())
         graph = Graph(require_utf8(proto.name, "the name of a graph"), opsets, source=proto)
-        types = value_types(proto, inferred)
-        declared: dict[str, Type] = {}
+        types = value_types(proto, inferred, is_main=scope.outer is None)
         if self.skip_inference:
             inputs = {info.name for info in proto.input}
-            declared = {name: type_ for name, type_ in types.items() if name not in inputs}
             types = {name: type_ for name, type_ in types.items() if name in inputs}
         self.inputs(graph, proto, scope, types)
         self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
-        for name, type_ in declared.items():
-            if name not in scope.values or not refines(scope.values[name].type, type_):
-                raise _InferenceNeeded
+        self.check_declarations(graph, proto, scope)
         names = [info.name for info in proto.output]
         graph.set_outputs([self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names], names)
         self.depth -= 1
         return graph
+
+    def check_declarations(self, graph: Graph, proto: GraphProto, scope: _Scope) -> None:
+        """Record the values of `graph` whose declared types the inferred ones contradict."""
+        for info in proto.value_info:
+            value = scope.values.get(info.name)
+            if value is not None and info.HasField("type"):
+                declared = import_type(info.type)
+                if contradicts(declared, value.type, self.symbols):
+                    self.module.misdeclared.setdefault(graph, set()).add(info.name)
+                    self.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
 
     def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
         """Add the inputs of a graph, and its initializers as constants.
@@ -160,6 +180,8 @@ class _Importer:
             if payload is not None and self.model.ir_version < 4:
                 continue
             value = graph.add_input(info.name, types.get(info.name, UNKNOWN))
+            if scope.outer is None:
+                self.symbols.update(dim for dim in shape_of(value.type) or () if isinstance(dim, str))
             self.define(scope, value, proto)
             if payload is not None:
                 graph.defaults[value] = payload[0]
@@ -322,7 +344,7 @@ class _Importer:
         for name in (proto.name, proto.domain, proto.overload, *proto.attribute):
             require_utf8(name, "the name of a function, or of its attribute,")
         graph = Graph(proto.name, opset_versions(proto.opset_import), source=proto)
-        types = {info.name: import_type(info.type) for info in proto.value_info}
+        types = {info.name: without_shapes(import_type(info.type)) for info in proto.value_info}
         for name in proto.input:
             self.define(scope, graph.add_input(name, types.get(name, UNKNOWN)), proto)
         self.nodes(graph, proto.node, scope, types, None)

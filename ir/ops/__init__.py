@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from ..graph import ONNX_NAMES, Node, Value
+from ..graph import ONNX_NAMES, Graph, Node, Value
 from . import (
     indexing,
     logic,
@@ -54,6 +54,9 @@ AFFINE_KINDS: dict[str, str] = {row.name: row.affine for row in OPS.values() if 
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """The names of ONNX's own domain."""
+
+CONTROL_FLOW = frozenset(("If", "Loop", "Scan", "SequenceMap"))
+"""The operators of ONNX's own domain with bodies. They give and take values by position."""
 
 op_info: Callable[[str], OpInfo | None] = OPS.get
 """Return the table's row for an operator, None for a foreign one. As a bound method it costs no call of its own."""
@@ -97,6 +100,14 @@ def is_wide(node: Node) -> bool:
     """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine parameter."""
     info = OPS.get(node.op)
     return info is not None and info.wide == 1 and has_wide_parameter(node)
+
+
+def is_foreign_body(region: Graph) -> bool:
+    """Return whether `region` is the body of an operator that may identify inputs and results by their names."""
+    if region.parent is None:
+        return False
+    domain, _, op_type = region.parent.op.partition("::")
+    return domain not in DEFAULT_DOMAINS or op_type not in CONTROL_FLOW
 
 
 def reads_elements(node: Node, value: Value) -> bool:

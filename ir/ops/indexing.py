@@ -82,8 +82,22 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
         return (TensorType(dtype, (None,) * len(shape)),)
     for axis, part in slices.items():
         extent = dims[axis]
-        dims[axis] = len(range(extent)[part]) if isinstance(extent, int) and part.step > 0 else None
+        if isinstance(extent, int):
+            dims[axis] = len(range(extent)[part]) if _as_in_numpy(part.start, part.step, extent) else None
+        elif (part.start, part.step) != (-1, -1) or part.stop > -FAR:  # unless it reverses the whole axis
+            dims[axis] = None
     return (TensorType(dtype, tuple(dims)),)
+
+
+FAR = 1 << 62
+"""More elements than an axis has. Exporters write the least integer for an end before the first element."""
+
+
+def _as_in_numpy(start: int, step: int, extent: int) -> bool:
+    """Return whether Slice and numpy select the same elements."""
+    # Both count negative bounds from the end and clamp them: an end to [0, n] going forward, to [-1, n - 1] going
+    # backward. But going backward Slice clamps a start below -n to 0, the first element, and numpy to no element.
+    return step > 0 or (step < 0 and start >= -extent)
 
 
 def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -96,15 +110,36 @@ def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     slices: list[slice] = [slice(None)] * data.ndim
     for i, start in enumerate(starts):
         axis, step, end = axes[i] if axes else i, steps[i] if steps else 1, ends[i]
-        if step < 0:
-            raise NotEvaluable("a slice with a negative step")
+        if not _as_in_numpy(start, step, data.shape[axis]):
+            raise NotEvaluable("a slice whose step is 0, or that goes backward from before the first element")
         slices[axis] = slice(start, end, step)
     return (data[tuple(slices)],)
 
 
 def infer_split(node: Node, constants: Constants) -> Types:
-    """Infer the first input's dtype for every result."""
-    return dtype_only(node, constants) * len(node.outputs)
+    """Infer the extent of each part along the axis, where the sizes or the extent are known."""
+    dtype, shape, count = input_dtype(node), input_shape(node), len(node.outputs)
+    axis, sizes = integer_of(node, "axis", 0), split_sizes(node, constants)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return dtype_only(node, constants) * count
+    axis %= len(shape)
+    extents = (None,) * count if sizes is None else sizes
+    return tuple(TensorType(dtype, (*shape[:axis], extent, *shape[axis + 1 :])) for extent in extents)
+
+
+def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
+    """Return the extents of the parts of a `split`, None where they are unknown or not as many as its results."""
+    count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
+    if node.input(1) is not None:
+        sizes = listed(node, 1, constants)
+        return sizes if sizes is not None and len(sizes) == count and min(sizes) >= 0 else None
+    extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    if not isinstance(extent, int):
+        return None
+    # With `num_outputs` the last part is smaller where the extent cannot be divided.
+    part = -(-extent // count) if "num_outputs" in node.attrs else extent // count
+    last = extent - part * (count - 1)
+    return (*(part,) * (count - 1), last) if last == part or ("num_outputs" in node.attrs and last > 0) else None
 
 
 def infer_pad(node: Node, constants: Constants) -> Types:
@@ -369,7 +404,8 @@ ROWS = (
         (1, 2),
         infer_split,
         onnx="Split",
-        attrs={"axis": integer, "num_outputs": integer},
+        parameters={"split": Parameter(1, 13)},
+        attrs={"axis": integer, "num_outputs": integer, "split": integers},
         max_results=1 << 31,
         traits=_MOVES,
         channels=split_channels,

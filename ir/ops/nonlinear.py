@@ -91,7 +91,6 @@ def _hard_sigmoid(node: Node) -> Function:
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
 _KEPT = frozenset({Trait.KEPT_UNREAD})
 _RECTIFIER = frozenset({Trait.ELEMENTWISE, Trait.RECTIFIER, Trait.SEVERAL_AXES})
-_POSITIVE = frozenset({Trait.ELEMENTWISE, Trait.NOT_NEGATIVE})
 
 
 def _row(
@@ -115,7 +114,7 @@ def _along_axis(name: str, onnx: str, *integers: str, since: int = 1) -> OpInfo:
 
 
 ROWS = (
-    _row("nn.relu", "Relu", traits=_RECTIFIER | {Trait.NOT_NEGATIVE}, channels=rectified_channels),
+    _row("nn.relu", "Relu", traits=_RECTIFIER, channels=rectified_channels),
     _row("nn.leaky_relu", "LeakyRelu", None, "alpha", traits=_RECTIFIER, channels=rectified_channels),
     OpInfo(
         "nn.prelu",
@@ -132,7 +131,7 @@ ROWS = (
         same,
         evaluate_abs,
         onnx="Abs",
-        traits=_POSITIVE | {Trait.SEVERAL_AXES},
+        traits=_ELEMENTWISE | {Trait.SEVERAL_AXES},
         channels=rectified_channels,
     ),
     OpInfo(
@@ -145,8 +144,8 @@ ROWS = (
         attrs={"max": number, "min": number},
         traits=_ELEMENTWISE,
     ),
-    _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_POSITIVE),
-    _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_POSITIVE | _KEPT),
+    _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_ELEMENTWISE),
+    _row("sigmoid", "Sigmoid", _plain(_sigmoid)),
     _row("tanh", "Tanh", _plain(np.tanh)),
     _row("erf", "Erf", _plain(_erf), since=9),
     _row("exp", "Exp", _plain(np.exp)),

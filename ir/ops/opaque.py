@@ -1,15 +1,21 @@
 """Operators of which irc knows little more than their ONNX name: recurrent layers, quantization, gathering, ordering.
 
-Their types are those that onnx's shape inference finds. Where nobody reads them they stay as they came, like operators
-without a row, and count as readers of their data; DeadCodeElimination removes them.
+Most of their types are those that onnx's shape inference finds. Where nobody reads them they stay as they came, like
+operators without a row, and count as readers of their data; DeadCodeElimination removes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .inference import unknown
-from .row import MANY, OpInfo, Trait, integer
+import numpy as np
+
+from ..graph import Node
+from ..tensor import Array
+from ..types import I64, TensorType
+from .evaluation import NotEvaluable, check_size, operand
+from .inference import Types, input_shape, unknown
+from .row import MANY, Constants, Inputs, OpInfo, Trait, integer
 
 
 def _row(
@@ -35,6 +41,21 @@ def _row(
     )
 
 
+def infer_nonzero(node: Node, constants: Constants) -> Types:
+    """Infer i64[rank, ?]."""
+    shape = input_shape(node)
+    return (TensorType(I64, (None if shape is None else len(shape), None)),)
+
+
+def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute NonZero: the indices of elements that are not 0, a row for each axis."""
+    data = operand(inputs)
+    if not data.ndim or data.dtype.kind not in "iufb":
+        raise NotEvaluable("a scalar, on which runtimes disagree, or elements that are no numbers")
+    check_size(data.ndim * data.size, data)
+    return (np.array(np.nonzero(data), np.int64),)
+
+
 ROWS = (
     _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2),
     _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2),
@@ -53,7 +74,6 @@ ROWS = (
     _row("topk", "TopK", (1, 2), max_results=2, integers=("axis", "largest", "sorted")),
     _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
     _row("argmin", "ArgMin", (1, 1), integers=("axis", "keepdims", "select_last_index")),
-    _row("nonzero", "NonZero", (1, 1), since=9),
     _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",)),
     _row("gather", "GatherElements", (2, 2), since=11, integers=("axis",)),
     _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",)),
@@ -61,4 +81,5 @@ ROWS = (
     _row("scatter_nd", "ScatterND", (3, 3), since=11),
     _row("isnan", "IsNaN", (1, 1), since=9),
     _row("isinf", "IsInf", (1, 1), since=10),
+    OpInfo("nonzero", (1, 1), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),
 )

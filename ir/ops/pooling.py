@@ -20,16 +20,17 @@ _WINDOW = {
 
 
 def infer_pool(node: Node, constants: Constants) -> Types:
-    """Infer [N, C, spatial...]; an extent is known where the window is given in numbers and nothing is rounded up."""
+    """Infer [N, C, spatial...]; an extent is known where the window is given in numbers, without `auto_pad`."""
     dtype, shape = input_dtype(node), input_shape(node)
     kernel = list_attribute(node, "kernel_shape")
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return (TensorType(dtype, None),)
     window = window_of(node, len(kernel))
+    ceil = bool(node.attrs.get("ceil_mode"))
     dims: list[Dim] = []
     for i, dim in enumerate(shape[2:]):
-        known = window is not None and isinstance(dim, int) and not node.attrs.get("ceil_mode")
-        dims.append(window.count(i, dim, kernel[i]) if known else None)  # type: ignore[arg-type, union-attr]
+        known = window is not None and isinstance(dim, int)
+        dims.append(window.count(i, dim, kernel[i], ceil=ceil) if known else None)  # type: ignore[arg-type, union-attr]
     return (TensorType(dtype, (*shape[:2], *dims)),)
 
 

@@ -216,9 +216,33 @@ def expanded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     return ChannelMap(at.axis - added)
 
 
+_NUMBERED = (
+    "f32",
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "i32",
+    "i64",
+    "str",
+    "bool",
+    "f16",
+    "f64",
+    "u32",
+    "u64",
+    "c64",
+    "c128",
+    "bf16",
+)
+CAST_TARGETS = dict(enumerate(_NUMBERED, 1))
+"""The dtypes by ONNX's numbers. The newer ones are left to the model's declarations."""
+
+
 def infer_cast(node: Node, constants: Constants) -> Types:
-    """Infer the first input's shape."""
-    return (TensorType(None, input_shape(node)),)
+    """Infer the first input's shape in the dtype that `to` names."""
+    target = node.attrs.get("to")
+    name = CAST_TARGETS.get(target) if isinstance(target, int) else None
+    return (TensorType(None if name is None else DTYPES[name], input_shape(node)),)
 
 
 def infer_cast_like(node: Node, constants: Constants) -> Types:

@@ -75,7 +75,6 @@ class Trait(Enum):
     ALIGNED = "its attribute `axis`, if given, aligns the second operand"
     REDUCES = "it reduces axes, those of attribute or operand `axes`"
     RECTIFIER = "it multiplies negative numbers by a slope, and keeps the others"
-    NOT_NEGATIVE = "it makes no negative number"
     SUM = "it adds or subtracts its operands"
     COMBINES = "its operands are data of equal standing, such as the branches of a residual connection"
 

@@ -89,12 +89,17 @@ class Window:
         """Return the extent of data that `count` windows of `kernel` elements cover."""
         return (count - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1
 
-    def count(self, axis: int, size: int, kernel: int) -> int | None:
-        """Return the number of windows along data of `size` elements, None where `auto_pad` decides on the pads."""
+    def count(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
+        """Return the number of windows along data of `size` elements, None where `auto_pad` decides on the pads.
+
+        With `ceil`, a last window that the data do not fill counts where it starts inside the data or the padding
+        before them. onnx's shape inference counts it anyway.
+        """
         if self.pads is None or self.auto_pad != "NOTSET":
             return None
-        padded = size + self.pads[axis] + self.pads[len(self.strides) + axis]
-        return (padded - self.reach(axis, 1, kernel)) // self.strides[axis] + 1
+        stride, before = self.strides[axis], self.pads[axis]
+        count, rest = divmod(size + before + self.pads[len(self.strides) + axis] - self.reach(axis, 1, kernel), stride)
+        return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
 
 def auto_pad_of(node: Node) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...ir.types import dtype_of
 from .algebra import CANCELLATION, Affine
 from .operands import Parameters
 from .recognise import AffineOp, find_affine, recognise
+from .units import CODE, Unit
 
 MAX_NUMBERS = 1 << 20
 """Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
@@ -69,6 +70,7 @@ class ChainFinder:
         self.provenance = module.provenance
         self.params = params
         self.known: dict[Node, Chain] = {}
+        self.units: Mapping[Node, Unit] = {}
 
     def batches(self, graph: Graph) -> Iterator[list[Node]]:
         """Yield the first node of every chain, a batch at a time, and record why an operation is nearly an affine.
@@ -112,6 +114,9 @@ class ChainFinder:
     def _begin(self, node: Node) -> Chain | None:
         try:
             first = recognise(node, self.params.evaluator)
+            unit = None if first is None else self.units.get(node)
+            if unit is not None:
+                raise Refused(CODE, unit.obstacle(node))
         except Refused as refused:
             self.provenance.refuse(node.origins, refused.refusal)
             return None
@@ -133,7 +138,7 @@ class ChainFinder:
         if chain is not None and chain.is_current:
             return chain
         self.known.pop(node, None)
-        first = find_affine(node, self.params.evaluator) if node.graph is not None else None
+        first = self._find(node) if node.graph is not None else None
         return None if first is None else Chain(self._following(first))
 
     def _following(self, first: AffineOp) -> list[AffineOp]:
@@ -147,7 +152,7 @@ class ChainFinder:
             reader = sole_reader(ops[-1].result)
             if reader is None or reader.graph is not first.nodes[0].graph:
                 return ops
-            op = find_affine(reader, self.params.evaluator)
+            op = self._find(reader)
             if op is None or op.data is not ops[-1].result:
                 return ops
             if axis is not None and op.axis is not None and op.axis != axis:
@@ -159,7 +164,11 @@ class ChainFinder:
 
     def renewed(self, op: AffineOp) -> AffineOp | None:
         """Return the affine that begins at the first node of `op` now."""
-        return find_affine(op.nodes[0], self.params.evaluator) if op.nodes[0].graph is not None else None
+        return self._find(op.nodes[0]) if op.nodes[0].graph is not None else None
+
+    def _find(self, node: Node) -> AffineOp | None:
+        """Return the affine that begins at `node`, None where there is none that may move."""
+        return None if node in self.units else find_affine(node, self.params.evaluator)
 
 
 def affine_of(ops: Sequence[AffineOp]) -> Affine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from ...ir.graph import Node
@@ -12,6 +14,7 @@ from ...ir.types import shape_of
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
 from .operands import Parameters
+from .transfer import Transfer
 
 
 def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, bool, float]:
@@ -115,6 +118,26 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     fold = Fold(node, affine, side, _weight_axis(weight), _result_axis(node, side), weight.dtype)
     tail = (1,) * (array.ndim - 1 - channel)
     return of_data(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False)
+
+
+def matmul_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+    """MatMul of two computed operands: s (x y) = (s x) y = x (s y) for one number s."""
+    _check_scalar(node, affine)
+    return [Transfer(operands=((operand, affine),)) for operand in (0, 1)]
+
+
+def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
+    """MatMul of two computed operands: (s x) y = s (x y) for one number s."""
+    if len(given) > 1:
+        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+    (affine,) = given.values()
+    _check_scalar(node, affine)
+    return Transfer(results=((0, affine),))
+
+
+def _check_scalar(node: Node, affine: Affine) -> None:
+    if affine.axis is not None or affine.has_shift:
+        raise Refused("dynamic_weight", f"{node.description}: only one number passes a product of computed operands")
 
 
 def _weight_axis(weight: Weight) -> int:

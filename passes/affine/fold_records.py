@@ -44,6 +44,10 @@ class SourceAffine:
     params: dict[str, Param]
 
 
+Candidate = tuple[Node, Scope, int, tuple[str, ...]]
+"""An operator of the source with its scope, its position there, and the names of its operands."""
+
+
 @record
 class FoldedAffine:
     """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
@@ -97,13 +101,15 @@ class LayerEdits:
 class FoldRecords(SideTable):
     """The records of one module.
 
-    `sources` has the affines of the source by origin, None until `collect_sources` has run; `layers` is keyed by the
-    absorbing node; `folded` has the origins of affines that went into some layer, and `partial` of those of which the
-    shift or the scale stays. `history` has, in order, the edits of passes that change numbers and fold no affine.
+    `sources` has the affines of the source by origin, None until `collect_sources` has run, and `candidates` the
+    operators that would be affines if an operand were constant. `layers` is keyed by the absorbing node. `folded` has
+    the origins of affines that went into some layer, and `partial` of those of which the shift or the scale stays.
+    `history` has, in order, the edits of passes that change numbers and fold no affine.
     """
 
     def __init__(self) -> None:
         self.sources: dict[int, SourceAffine] | None = None
+        self.candidates: list[Candidate] = []
         self.layers: dict[Node, Layer] = {}
         self.folded: set[int] = set()
         self.partial: set[int] = set()
@@ -115,7 +121,7 @@ class FoldRecords(SideTable):
 
     def node_erased(self, node: Node, heir: Node | None) -> None:
         layer = self.layers.pop(node, None)
-        if layer is not None and heir is not None:
+        if layer is not None and heir is not None and heir not in self.layers:
             layer.node = heir
             self.layers[heir] = layer
 

@@ -33,6 +33,7 @@ class ChainFolder:
         where folding forward opens the way for the one before. Folding a part comes last, when nothing goes whole.
         """
         self.planner.number(graph)
+        self.finder.units = self.planner.units
         moved, left = False, []
         for firsts in self.finder.batches(graph):
             some_moved, some_left = self._fold_each(firsts, whole=True)

@@ -15,7 +15,17 @@ from ...ir.graph import Node, Value
 from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
-from ...ir.tensor import Array, Tensor, all_finite, fits, float64, smallest_normal, to_float64
+from ...ir.tensor import (
+    Array,
+    Tensor,
+    all_finite,
+    fits,
+    float64,
+    half_ulp,
+    largest_finite,
+    smallest_normal,
+    to_float64,
+)
 from ...ir.types import DType, element_count, shape_of
 from ...support.record import record, replaced
 from .algebra import Affine
@@ -175,10 +185,24 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
         raise Refused("channel_mismatch", f"{node.description} has {channels} channels, not {affine.channels}")
 
 
-def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, dtype: DType) -> None:
-    """Refuse a fold of numbers that are not finite, or one that leaves a channel of normal numbers with none.
+LARGEST_DATA = 2.0**64
+"""The magnitude up to which data are taken to go where the loss of a weight is compared with a result."""
 
-    `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies.
+
+def check_numbers(
+    node: Node,
+    scale: Array,
+    largest: Array,
+    bias: Array | None,
+    dtype: DType,
+    beside: Array | float = 0.0,
+    weights: float = 1.0,
+) -> None:
+    """Refuse a fold of numbers that are not finite, or one that loses what the results could show.
+
+    `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies. A channel of normal
+    numbers that is left with none is lost. That is no loss where all of its `weights` make less than half an ulp of
+    `beside`, the least magnitude that the layer adds to the same results.
     """
     top = largest * np.abs(scale)
     fine = fits(top, dtype)  # which it is with finite factors only
@@ -189,8 +213,15 @@ def check_numbers(node: Node, scale: Array, largest: Array, bias: Array | None, 
     if bias is not None and not fits(bias, dtype):
         raise Refused("overflow", f"{node.description}: the folded bias exceeds {dtype}")
     tiny = smallest_normal(dtype)
-    if np.count_nonzero(top < tiny) and ((top < tiny) & (largest >= tiny) & (scale != 0)).any():
-        raise Refused("underflow", f"{node.description}: a channel of folded weights vanishes in {dtype}")
+    if not np.count_nonzero(top < tiny):
+        return
+    lost = (top < tiny) & (largest >= tiny) & (scale != 0)
+    most = top * weights * min(LARGEST_DATA, largest_finite(dtype))
+    seen = lost & (most >= half_ulp(beside, dtype))
+    if seen.any():
+        channel = int(np.argmax(seen))
+        weight = f"{largest[channel]:.3g} * {abs(scale[channel]):.3g}"
+        raise Refused("underflow", f"{node.description}: the weights of channel {channel}, {weight}, vanish in {dtype}")
 
 
 def of_result(
@@ -210,7 +241,8 @@ def of_result(
     affine, channels = fold.affine, largest.shape[0]
     check_channels(fold.node, affine, fold.axis, channels)
     new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
-    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
+    least = np.abs(new).reshape(-1, channels).min(axis=0)
+    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, least, slot=slot)
 
 
 def of_data(
@@ -230,7 +262,8 @@ def of_data(
     """
     affine, channels = fold.affine, largest.shape[0]
     new = response if bias is None else np.asarray(bias + response)
-    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, slot=slot)
+    least = np.abs(new).min()
+    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, least, slot=slot)
 
 
 def _per_channel(array: Array, channels: int) -> Array:
@@ -246,17 +279,21 @@ def checked(
     spread: Callable[[Array], Array],
     old: Array | None,
     new: Array,
+    least: Array,
     *,
     slot: bool,
 ) -> Fold:
     """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, with all numbers
     checked.
+
+    `least` is the least magnitude of the new bias, for each channel or for all.
     """
     written = new
     if fold.beta != 1.0:
         with np.errstate(all="ignore"):
             written = new / fold.beta
-    check_numbers(fold.node, scale, largest, written, fold.dtype)
+    weights = element_count(weight.shape) / len(largest)
+    check_numbers(fold.node, scale, largest, written, fold.dtype, least, weights)
     factor = spread(scale) if fold.affine.has_scale else None
     if not slot:
         return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)

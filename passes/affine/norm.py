@@ -77,16 +77,14 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
             "channel_mismatch", f"{node.description} has {array.shape[inner]} channels, not {affine.channels}"
         )
     moved = np.moveaxis(array if bias is None else bias, inner, -1)
-    new = np.moveaxis(
-        np.broadcast_to(affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape), -1, inner
-    )
+    total = np.broadcast_to(affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape)
+    least = np.abs(total).reshape(-1, array.shape[inner]).min(axis=0)
     tail = (1,) * (array.ndim - 1 - inner)
     scale = np.broadcast_to(affine.scale, (array.shape[inner],))
     largest = np.abs(array).max(axis=tuple(i for i in range(array.ndim) if i != inner))
     fold = Fold(node, affine, 1, inner, axis, weight.dtype)
-    return checked(
-        fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, np.ascontiguousarray(new), slot=True
-    )
+    new = np.ascontiguousarray(np.moveaxis(total, -1, inner))
+    return checked(fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, new, least, slot=True)
 
 
 def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:

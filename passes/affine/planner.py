@@ -30,6 +30,8 @@ from .layers import Fold
 from .operands import Parameters
 from .plan import Change, Path, Plan, crossed
 from .table import affine_rule
+from .transfer import Transfer
+from .units import CODE, Unit, units_of
 
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
@@ -60,6 +62,7 @@ class Planner:
         self._left = EFFORT
         self._positions: dict[Node, float] = {}
         self._unnumbered: Graph | None = None
+        self.units: dict[Node, Unit] = {}
 
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan:
         """Return a plan that makes `value`, as `reader` reads it, its affine. O(region).
@@ -111,9 +114,10 @@ class Planner:
         if rule is None:
             raise Refused("no_foldable_neighbour", f"{node.description} before it cannot absorb an affine")
         first: Refusal | None = None
-        for transfer in rule(node, value.index, affine, self.params):
+        for way in rule(node, value.index, affine, self.params):
             length = len(self._trail)
             try:
+                transfer = self._within_unit(node, way)
                 check_constants(node, transfer)
             except Refused as refused:
                 first = first or refused.refusal
@@ -154,9 +158,9 @@ class Planner:
 
     def _absorbed(self, node: Node, affine: Affine) -> Fold | None:
         """Return the fold of a layer or of a BatchNormalization that stays, None where the node is neither."""
-        absorb = affine_rule(node.op).absorb_result
-        if absorb is not None:
-            return absorb(node, affine, self.params)
+        rule = affine_rule(node.op)
+        if rule.absorb_result is not None:
+            return rule.absorb_result(node, affine, self.params) if rule.is_layer(node, self.params) else None
         parameters = batch_norm_parameters(node)
         if parameters is None:
             return None
@@ -184,6 +188,15 @@ class Planner:
         if self._left <= 0:
             raise Refused("no_foldable_neighbour", f"{node.description} is not looked at: searches cost too much")
 
+    def _within_unit(self, node: Node, transfer: Transfer) -> Transfer:
+        """Return the transfer as a unit admits it. At the end of a unit a constant may change, and stays a vector."""
+        unit = self.units.get(node)
+        if unit is None:
+            return transfer
+        if node not in unit.ends or any(array.size != array.shape[-1] for _, array in transfer.constants):
+            raise Refused(CODE, unit.obstacle(node))
+        return replaced(transfer, constants=tuple((i, array.reshape(-1)) for i, array in transfer.constants))
+
     def position(self, node: Node) -> float:
         """Return a number that grows along the graph; a node made since `number` stands between its neighbours."""
         if self._unnumbered is not None:
@@ -202,8 +215,9 @@ class Planner:
         return known
 
     def number(self, graph: Graph) -> None:
-        """Have the nodes of a graph numbered when `forward` first asks for their order. O(nodes)."""
+        """Find the units of a graph. Have its nodes numbered when `forward` first asks for their order. O(nodes)."""
         self._unnumbered = graph
+        self.units = units_of(graph, self.params.evaluator)
 
 
 class _ForwardSearch:
@@ -234,11 +248,11 @@ class _ForwardSearch:
                 check_axis_exists(node.inputs[i], each)
             check_extents(node)
             rule = affine_rule(node.op)
-            if rule.absorb_data is not None:
+            if rule.absorb_data is not None and rule.is_layer(node, self.planner.params):
                 self.changes.extend(self.into_layer(node, given))
                 continue
             assert rule.forward is not None
-            transfer = rule.forward(node, given, self.planner.params)
+            transfer = self.planner._within_unit(node, rule.forward(node, given, self.planner.params))
             check_constants(node, transfer)
             self.changes.append(Change(node, node.output, "forward", transfer=transfer))
             for index, moved in transfer.results:

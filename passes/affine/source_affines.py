@@ -16,7 +16,7 @@ from ...ir.ops.normalization import DEFAULT_EPSILON
 from ...ir.provenance import Refused
 from ...ir.tensor import OpaqueTensor, Tensor
 from ...support.record import replaced
-from .fold_records import Param, Scope, SourceAffine, fold_records
+from .fold_records import Candidate, Param, Scope, SourceAffine, fold_records
 from .recognise import made_of_little, recognise
 from .statistics import Statistic, StatisticRef, statistic_refs, statistics
 
@@ -40,6 +40,7 @@ def collect_sources(module: Module) -> None:
     if records.sources is not None:
         return
     sources: dict[int, SourceAffine] = {}
+    later: list[Candidate] = []
     evaluator, refs = module.constants, statistic_refs(module)
     for graph, scope in scopes(module):
         index = 0
@@ -48,6 +49,8 @@ def collect_sources(module: Module) -> None:
                 source = _batch_norm(node, scope, index, evaluator)
             elif node.op in AFFINE_KINDS and node.origins:
                 source = _arithmetic(node, scope, index, evaluator)
+                if source is None:
+                    later.append((node, scope, index, tuple(_name(node, i) for i in range(len(node.inputs)))))
             else:
                 source = None
             if source is not None:
@@ -56,7 +59,26 @@ def collect_sources(module: Module) -> None:
                 _note_statistics(node, source, refs)
             index += node.op != "constant" or "form" in node.attrs
     records.sources = sources
+    records.candidates = later
     evaluator.reset()
+
+
+def collect_opened(module: Module) -> None:
+    """Record the operators of the source that are affines since passes made their operands constants. O(candidates)."""
+    records = fold_records(module)
+    sources, candidates = records.sources, records.candidates
+    if sources is None or not module.changed:
+        return
+    records.candidates = []
+    for candidate in candidates:
+        node, scope, index, names = candidate
+        source = None if node.graph is None else _arithmetic(node, scope, index, module.constants)
+        if source is None:
+            records.candidates.append(candidate)
+            continue
+        current = dict(zip([_name(node, i) for i in range(len(node.inputs))], names, strict=False))
+        params = {key: Param(current.get(each.name, each.name), each.tensor) for key, each in source.params.items()}
+        sources[source.origin] = replaced(source, input=current.get(source.input, source.input), params=params)
 
 
 def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, StatisticRef]) -> None:

@@ -29,6 +29,7 @@ class AffineRule:
 
     - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights (`absorb_result`).
     - An affine of the data passes `forward` to the results or, at a layer, goes into its weights (`absorb_data`).
+    - An operator with both is a layer where an operand is constant.
     - With `several_axes` the channels may lie on more than one axis.
     """
 
@@ -37,6 +38,14 @@ class AffineRule:
     absorb_result: Absorb | None = None
     absorb_data: Absorb | None = None
     several_axes: bool = False
+
+    def is_layer(self, node: Node, params: Parameters) -> bool:
+        """Return whether `node` has weights to take an affine."""
+        if self.absorb_result is None or self.backward is None:
+            return self.absorb_result is not None
+        return any(map(params.evaluator.is_constant, node.inputs)) or any(
+            value is not None and value.node is not None and value.node.op == "dequantize" for value in node.inputs
+        )
 
 
 NO_RULE = AffineRule()
@@ -59,7 +68,7 @@ AFFINE_RULES: dict[str, AffineRule] = {
     "nn.conv": _layer(conv.conv_result, conv.conv_data),
     "nn.conv_transpose": _layer(conv.conv_transpose_result, conv.conv_transpose_data),
     "nn.dense": _layer(dense.dense_result, dense.dense_data),
-    "matmul": _layer(dense.matmul_result, dense.matmul_data),
+    "matmul": AffineRule(dense.matmul_backward, dense.matmul_forward, dense.matmul_result, dense.matmul_data),
     "nn.batch_norm_to_affine": _layer(norm.batch_norm_result),
     "nn.instance_norm": _layer(norm.instance_norm_result, norm.norm_data),
     "nn.group_norm": _layer(norm.group_norm_result, norm.norm_data),

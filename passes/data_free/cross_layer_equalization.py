@@ -230,12 +230,13 @@ def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
             continue
         weight = evaluator.exact(fold.weight)
         assert weight is not None
-        over = tuple(axis for axis, extent in enumerate(fold.factor.shape) if extent == 1)
+        # numpy aligns the factor [K, 1] of a MatMul with the last axes of its weight [..., K, N]
+        factor = fold.factor.reshape((1,) * (weight.ndim - fold.factor.ndim) + fold.factor.shape)
+        over = tuple(axis for axis, extent in enumerate(factor.shape) if extent == 1)
         largest = np.maximum(
             to_float64(weight.max(axis=over, keepdims=True)), -to_float64(weight.min(axis=over, keepdims=True))
         )
-        index = named(fold.factor)
-        channel = np.broadcast_to(index, largest.shape)
+        channel = np.broadcast_to(named(factor), largest.shape)
         np.maximum.at(found, channel[channel >= 0], largest[channel >= 0])
     return found
 

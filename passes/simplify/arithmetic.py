@@ -21,6 +21,7 @@ from ...ir.types import DType, dtype_of, element_count, shape_of
 from ...support.record import record
 from ..affine.algebra import CANCELLATION
 from ..affine.recognise import AffineOp, made_of_little, recognise
+from ..affine.units import unit_of
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, become_constant, broadcasts_into, check_keeps_shape, substitute
 
@@ -33,8 +34,23 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return rewriter.decline("it neither multiplies by ones nor adds zeros")
     if affine.data.type != affine.result.type:
         return rewriter.decline("its result differs from its data in shape or type")
+    _check_no_unit(node, evaluator)
     # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 + 0.0 is 0.0.
     return rewriter.forward(affine.result, affine.data)
+
+
+def _check_no_unit(node: Node, evaluator: ShapeEvaluator, producer: Node | None = None) -> None:
+    """Decline to take apart what a runtime fuses: `node`, or `producer`, which becomes part of it.
+
+    The constant at the end of a unit may take the next one.
+    """
+    unit = unit_of(node, evaluator)
+    inner = None if producer is None else unit_of(producer, evaluator)
+    if inner is not None and producer in inner.ends and unit is None:
+        return
+    for found, part in ((unit, node), (inner, producer)):
+        if found is not None and part is not None:
+            raise Declined(found.obstacle(part))
 
 
 def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
@@ -52,6 +68,7 @@ def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     if (operands.constant != (1 if _GROUP[node.op] == "multiply" else 0)).any():
         return rewriter.decline("its constant is not neutral")
     check_keeps_shape(operands.data, operands.constant)
+    _check_no_unit(node, evaluator)
     return rewriter.forward(node.output, operands.data)
 
 
@@ -104,6 +121,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
         op, constant = "multiply", _total("multiply", inner.scale, outer.scale, dtype)
     else:
         return rewriter.decline("one of the two operators adds and the other multiplies")
+    _check_no_unit(node, evaluator, producer)
     return _become(node, rewriter, op, inner.data, constant, {} if axis is None else {"axis": axis})
 
 
@@ -201,7 +219,8 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
     outer, op = _operands(node, evaluator), _GROUP[node.op]
     check_only_reader(outer.data, node)
-    inner = _operands(result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op)), evaluator)
+    producer = result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op))
+    inner = _operands(producer, evaluator)
     check_keeps_shape(inner.data, inner.constant)
     check_keeps_shape(inner.data, outer.constant)
     dtype = known_dtype(node.output)
@@ -213,6 +232,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
             total = np.asarray(a * b if op == "multiply" else a + b, inner.constant.dtype)
     if total.nbytes > max(MAX_BYTES, inner.constant.nbytes + outer.constant.nbytes):
         return rewriter.decline("the merged constant is too large")
+    _check_no_unit(node, evaluator, producer)
     return _become(node, rewriter, op, inner.data, total)
 
 
@@ -222,20 +242,20 @@ _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "mu
 
 @rule(affine="merges")
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """matmul(x, w) + b -> dense(x, w, b)"""
+    """matmul(x, w) + b -> dense(x, w, b), where b is one constant per column, or per row"""
     affine = _one_affine(node, evaluator)
-    if affine.axis != 1 or affine.has_scale:
-        return rewriter.decline("it does not add one constant per column")
+    if affine.axis is None or affine.has_scale:
+        return rewriter.decline("it does not add one constant per row or column")
     matmul, dtype = result_of(affine.data, "matmul", only_for=node), known_dtype(node.output)
     if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
         return rewriter.decline("an operand of the MatMul is not a matrix")
     form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
     if not dtype.is_float or not is_legal("nn.dense", form, node):
         return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
-    bias = affine.parameter
+    bias, shift = affine.parameter, affine.shift if affine.axis == 1 else affine.shift[:, np.newaxis]
     assert bias is not None
-    if len(shape_of(bias.type) or ()) != 1 or (affine.shift != evaluator.array(bias)).any():
-        bias = rewriter.constant(ArrayTensor(affine.shift), before=node, hint=f"{node.output.name}.bias")
+    if shape_of(bias.type) != shift.shape or (shift != evaluator.array(bias)).any():
+        bias = rewriter.constant(ArrayTensor(shift), before=node, hint=f"{node.output.name}.bias")
     return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
 
 

@@ -5,16 +5,18 @@ The result of Shape, and of the integer arithmetic on it, is an array of pieces:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.ops import op_info
+from ...ir.ops import has_trait, op_info
 from ...ir.ops.evaluation import NotEvaluable
 from ...ir.ops.inference import input_shape, integer_of
-from ...ir.ops.row import Evaluate, Inputs
+from ...ir.ops.row import Evaluate, Inputs, Trait
 from ...ir.tensor import Array
-from ...ir.types import DTYPES, I64, Dim, dtype_of, shape_of
+from ...ir.types import BOOL, DTYPES, I64, Dim, dtype_of, shape_of
 from ...support.record import value
 
 _MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
@@ -33,7 +35,10 @@ class Extent:
 
 
 Piece = int | str | Extent | None
-"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if unknown."""
+"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if unknown.
+
+A comparison of pieces has True, False, or None if unknown.
+"""
 
 
 class ShapeEvaluator(ConstantEvaluator):
@@ -72,7 +77,8 @@ class ShapeEvaluator(ConstantEvaluator):
         if node.op in _MOVES or node.op in ("cast", "cast_like"):
             count = len(node.inputs) if node.op == "concatenate" else 1
         else:
-            count = 2 if node.op in _ARITHMETIC else 0
+            function = _ARITHMETIC.get(node.op) or _CHOICE.get(node.op)
+            count = 0 if function is None else len(node.inputs)
         return [operand for operand in node.inputs[:count] if operand is not None]
 
     def _compute(self, value: Value) -> Array | None:
@@ -91,6 +97,8 @@ class ShapeEvaluator(ConstantEvaluator):
             return _cast(value, parts[0])
         if node.op in _ARITHMETIC:
             return _combined(node, parts[0], parts[1])
+        if node.op in _CHOICE:
+            return _elementwise(_CHOICE[node.op], parts)
         info = op_info(node.op)
         assert info is not None and info.evaluate is not None
         rest = [self.array(operand) for operand in node.inputs[len(parts) :]]
@@ -112,7 +120,7 @@ def _cast(value: Value, pieces: Array | None) -> Array | None:
 
 def _may_be_shape(value: Value) -> bool:
     dtype, shape = dtype_of(value.type), shape_of(value.type)
-    return (dtype is I64 or dtype is DTYPES["i32"]) and (shape is None or len(shape) <= 1)
+    return (dtype is I64 or dtype is BOOL or dtype is DTYPES["i32"]) and (shape is None or len(shape) <= 1)
 
 
 def shape_pieces(node: Node) -> Array | None:
@@ -129,7 +137,39 @@ def piece_of(value: Value, axis: int) -> Piece:
     """Return the extent of `value` along `axis`: a number or symbol if its type states one, else an Extent."""
     dims = shape_of(value.type)
     known: Dim = None if dims is None else dims[axis]
-    return Extent(value, axis) if known is None else known
+    if known is not None or dims is None:
+        return known if known is not None else Extent(value, axis)
+    for _ in range(_MAX_CHAIN):
+        source = _data_of_shape(value, len(dims))
+        if source is None:
+            break
+        value = source
+    return Extent(value, axis)
+
+
+_MAX_CHAIN = 32
+"""Operators in a row through which an extent is followed, so that equal extents have one name."""
+
+
+def _data_of_shape(value: Value, rank: int) -> Value | None:
+    """Return the operand of which `value` certainly has the shape, None where there is none."""
+    node = value.node
+    if node is None or len(node.outputs) != 1 or not node.inputs:
+        return None
+    if has_trait(node, Trait.ELEMENTWISE):
+        sources = list(node.inputs[:1])
+    elif has_trait(node, Trait.BROADCASTS) and "axis" not in node.attrs:
+        sources = [operand for operand in node.inputs if operand is None or not _is_one(operand)]
+    else:
+        return None
+    source = sources[0] if len(sources) == 1 else None
+    shape = None if source is None else shape_of(source.type)
+    return source if shape is not None and len(shape) == rank else None
+
+
+def _is_one(value: Value) -> bool:
+    """Return whether `value` has one element, and at most one axis."""
+    return shape_of(value.type) in ((), (1,))
 
 
 def _objects(items: list[Piece]) -> Array:
@@ -174,14 +214,37 @@ def _quotient(a: Piece, b: Piece) -> Piece:
 _ARITHMETIC = {"multiply": _product, "add": _sum, "subtract": _difference, "divide": _quotient}
 
 
+def _equal(a: Piece, b: Piece) -> bool | None:
+    """Compare two elements; no extent is negative."""
+    if a is None or b is None:
+        return None
+    if a == b:
+        return True
+    numbers = [item for item in (a, b) if isinstance(item, int)]
+    return False if len(numbers) == 2 or (numbers and numbers[0] < 0) else None
+
+
+def _chosen(condition: Piece, a: Piece, b: Piece) -> Piece:
+    return None if condition is None else a if condition else b
+
+
+_CHOICE: dict[str, Callable[..., Piece]] = {"equal": _equal, "where": _chosen}
+"""Operators by which torch replaces the -1 in the target of an Expand."""
+
+
+def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) -> Array | None:
+    """Return `function` of corresponding elements, None where the shapes do not broadcast."""
+    try:
+        return np.asarray(np.frompyfunc(function, len(parts), 1)(*parts), object)
+    except ValueError:
+        return None
+
+
 def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
     """Return the elementwise arithmetic of `node` on pieces, None where a number may overflow i32."""
     assert a is not None and b is not None
-    if "axis" in node.attrs:
-        return None
-    try:
-        result = np.asarray(np.frompyfunc(_ARITHMETIC[node.op], 2, 1)(a, b), object)
-    except ValueError:
+    result = None if "axis" in node.attrs else _elementwise(_ARITHMETIC[node.op], [a, b])
+    if result is None:
         return None
     overflows = any(isinstance(item, int) and abs(item) >= 1 << 31 for item in result.ravel())
     return None if overflows else result

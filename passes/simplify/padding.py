@@ -1,4 +1,4 @@
-"""Rules that move an explicit Pad into the `pads` attribute of a Conv or a pool."""
+"""Rules of windows: an explicit Pad goes into the `pads` attribute of a Conv or a pool, and `ceil_mode` goes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.matching import check_unread, known_dtype, known_shape, result_of
-from ...ir.ops import has_trait, is_legal
+from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of, list_attribute, number_of
-from ...ir.ops.row import Trait, text_of
-from ...ir.ops.views import Window, clip_bounds, pads_of, window_of
+from ...ir.ops.row import text_of
+from ...ir.ops.views import Window, pads_of, window_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
@@ -45,28 +45,38 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 
 @rule(affine="obstructs")
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, -inf)) -> max_pool(x) with pads; a pad of 0 does as well where x is not negative"""
+    """max_pool(pad(x, -inf)) -> max_pool(x) with pads"""
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
-    # A MaxPool ignores its pads, as if they were -inf. Every window has an element of x, so a 0 beside it changes no
-    # maximum where x >= 0.
-    if pad.value != -np.inf and not (pad.value == 0 and is_not_negative(pad.data, evaluator)):
-        return rewriter.decline("the padding is neither -inf, nor 0 around data that is never negative")
+    # A MaxPool ignores its pads, as if they were -inf. A 0 is another number than that even beside data that is never
+    # negative: where a window has nothing but NaN beside it, onnxruntime returns the 0.
+    if pad.value != -np.inf:
+        return rewriter.decline("the padding is not -inf")
     if not known_dtype(node.output).is_float:
         return rewriter.decline("its elements are not floats")
     _check_windows(node, pad, evaluator)
     return _grow_pads(node, rewriter, pad)
 
 
-def is_not_negative(value: Value, evaluator: ShapeEvaluator) -> bool:
-    """Whether the operator that computes `value` never returns a negative number."""
-    node = value.node
-    if node is None:
-        return False
-    if node.op == "clip":
-        bounds = clip_bounds(node, evaluator)
-        return bounds is not None and bounds.is_ordered and bounds.low is not None and bounds.low >= 0
-    return has_trait(node, Trait.NOT_NEGATIVE)
+@rule(affine="untouched")
+def drop_ceil_mode(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """pool(x) {ceil_mode=1} -> pool(x), where rounding up adds no window"""
+    # onnx's shape inference counts windows that start in the padding after the data, and then finds readers with
+    # constant sizes, as those of a Split, in conflict with a model that runs.
+    if not integer_of(node, "ceil_mode", 0):
+        return rewriter.decline("it does not round up")
+    kernel, sizes = list_attribute(node, "kernel_shape") or (), known_shape(node.operand())[2:]
+    window = window_of(node, len(kernel))
+    if window is None or not kernel or len(sizes) != len(kernel):
+        return rewriter.decline("its attributes do not fit the rank of its data")
+    for axis, (size, extent) in enumerate(zip(sizes, kernel, strict=True)):
+        if not isinstance(size, int):
+            return rewriter.decline("a spatial extent of its data is unknown")
+        count = window.count(axis, size, extent)
+        if count is None or count < 1 or count != window.count(axis, size, extent, ceil=True):
+            return rewriter.decline("rounding up adds a window, or auto_pad decides")
+    rewriter.drop_attr(node, "ceil_mode")
+    return True
 
 
 @record
@@ -119,8 +129,9 @@ def _grow_pads(node: Node, rewriter: Rewriter, pad: _SpatialPad) -> bool:
 
 
 RULES: Rules[ShapeEvaluator] = {
-    "nn.avg_pool": (pad_into_average_pool,),
+    "nn.avg_pool": (drop_ceil_mode, pad_into_average_pool),
     "nn.conv": (pad_into_conv,),
-    "nn.max_pool": (pad_into_max_pool,),
+    "nn.lp_pool": (drop_ceil_mode,),
+    "nn.max_pool": (drop_ceil_mode, pad_into_max_pool),
 }
 """The rules for each operator, in the order in which they are tried."""

@@ -6,7 +6,20 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from ...ir.rule_driver import Rule, Rules, only
-from . import arithmetic, control, elementwise, layout, padding
+from . import (
+    arithmetic,
+    channel_shuffle,
+    control,
+    elementwise,
+    expanded_operands,
+    extents_of_one,
+    joins,
+    layout,
+    matmul_bias,
+    padding,
+    recurrent,
+    sequences,
+)
 from . import shape_arithmetic as shapes
 from .extents import ShapeEvaluator
 
@@ -19,7 +32,23 @@ def _joined(modules: Iterable[ModuleType]) -> Rules[ShapeEvaluator]:
     return rules
 
 
-RULES: Rules[ShapeEvaluator] = _joined((elementwise, arithmetic, layout, padding, shapes, control))
+MODULES = (
+    elementwise,
+    arithmetic,
+    expanded_operands,
+    matmul_bias,
+    layout,
+    padding,
+    shapes,
+    joins,
+    extents_of_one,
+    channel_shuffle,
+    control,
+    sequences,
+    recurrent,
+)
+
+RULES: Rules[ShapeEvaluator] = _joined(MODULES)
 """The rules for each operator, in the order in which they are tried."""
 
 CLEAN_UP = only(RULES, "untouched")

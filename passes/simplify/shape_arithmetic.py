@@ -64,7 +64,7 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
     return found
 
 
-def _wanted(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
+def wanted_extents(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
     """Return the extents to which `node` reshapes its data, with 0 resolved and -1 kept."""
     return _WANTED[node.op](node, node.operand(), evaluator)
 
@@ -122,7 +122,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     shape = known_shape(data)
     if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
-    wanted = _wanted(node, evaluator)
+    wanted = wanted_extents(node, evaluator)
     if len(wanted) != len(shape):
         return rewriter.decline("its target shape has another rank than its data")
     # The number of elements stays, so if all extents but one are equal and none is 0, the last one is equal too.
@@ -137,8 +137,8 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     """reshape(reshape(x, s), t) -> reshape(x, t), also of flatten, squeeze and unsqueeze"""
     producer = result_of(node.operand(), *_WANTED)
     if producer.attrs.get("allowzero"):
-        _wanted(producer, evaluator)
-    data, wanted = producer.operand(), _wanted(node, evaluator)
+        wanted_extents(producer, evaluator)
+    data, wanted = producer.operand(), wanted_extents(node, evaluator)
     shape = known_shape(data)
     if 0 in shape or 0 in known_shape(node.operand()):
         return rewriter.decline("an extent is 0")
@@ -223,7 +223,8 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     return rewriter.forward(node.output, node.operand())
 
 
-_FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", "multiply", "add", "subtract", "divide")
+_ARITHMETIC = ("multiply", "add", "subtract", "divide", "where")
+_FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", *_ARITHMETIC)
 
 RULES: Rules[ShapeEvaluator] = {
     "broadcast_to": (drop_expand,),

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from irc.backends.compiler import compile as compile_model
 from irc.backends.onnx.emitter import emit_model
-from irc.backends.runtime import new_session
+from irc.backends.runtime.sessions import new_session
 from irc.frontends.onnx import from_model
 from irc.ir.graph import Node
 from irc.ir.module import Module
@@ -136,7 +136,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 def run(model: ModelProto) -> Any:
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.linspace(-7, 7, int(np.prod(shape)), dtype=F).reshape(shape)
-    return new_session(model, threads=1).run(None, {"x": x})[0]
+    return new_session(model.SerializeToString(), threads=1).run(None, {"x": x})[0]
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -141,7 +141,7 @@ PASSES = {
 
 
 def test_every_pass_is_among_them() -> None:
-    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG)
+    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG) - {"InferTypes"}, "which has no rules"
 
 
 @pytest.mark.parametrize("passes", PASSES)

@@ -14,6 +14,7 @@ import pytest
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from irc.backends.result import emit
 from irc.frontends.onnx import from_model, load
 from irc.ir.attributes import AttributeRef, EmptyList, RegionRef, SparseTensor
 from irc.ir.graph import Function, Graph, Node, Value
@@ -576,3 +577,16 @@ def test_a_chain_of_100k_nodes() -> None:
     parsed = parse(text)
     assert len(parsed.graph) == 100_000
     assert to_text(parsed) == text
+
+
+def test_an_operator_in_quotes_is_foreign_whatever_its_name() -> None:
+    """The printer quotes an operator that the importer could not lower, so the parser may not lower it either."""
+    header = 'module {ir_version=10, opsets={"": 21}}'
+    text = header + '\n\ngraph @main(%x: f32[2]) {\n  %y = "Sigmoid"(%x) : f32[2]\n  return(%y)\n}\n'
+    module = parse(text)
+    (node,) = module.graph
+    assert node.op == "::Sigmoid"
+    assert to_text(module) == text
+    model = emit(module).model
+    assert [(node.op_type, node.domain) for node in model.graph.node] == [("Sigmoid", "")]
+    assert [node.op for node in from_model(model).graph] == ["sigmoid"]

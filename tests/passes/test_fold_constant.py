@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import irc
 import numpy as np
 import pytest
 from float64 import evaluate
@@ -22,6 +23,9 @@ from graphs import (
     the,
     wide,
 )
+from irc.backends.runtime import evaluator
+from irc.backends.runtime.evaluator import RuntimeEvaluator
+from irc.support.isolation import Worker
 from onnx import helper
 
 I64 = np.int64
@@ -65,16 +69,14 @@ def test_float64_constants_beside_narrower_data_are_rounded_once() -> None:
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of results of each session that FoldConstant asks for."""
-    from irc.backends import runtime
-
     sessions: list[int] = []
-    original = runtime.evaluate
+    original = RuntimeEvaluator.evaluate
 
-    def spy(values: Any, feeds: Any, opset: int) -> Any:
+    def spy(self: RuntimeEvaluator, values: Any, feeds: Any, opset: int) -> Any:
         sessions.append(len(values))
-        return original(values, feeds, opset)
+        return original(self, values, feeds, opset)
 
-    monkeypatch.setattr(runtime, "evaluate", spy)
+    monkeypatch.setattr(RuntimeEvaluator, "evaluate", spy)
     return sessions
 
 
@@ -128,13 +130,114 @@ def test_what_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPat
     assert len(sessions) < 12
 
 
+HOSTILE = [
+    ("Erf", "ended by SIGSEGV"),
+    ("Softsign", "took more than 1 s"),
+    ("Softplus", "exit status 1"),
+    ("Sinh", "3"),
+]
+"""Operators that `hostile_runtime` dies of, and how."""
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "SERVER", "hostile_runtime")
+    monkeypatch.setattr(evaluator, "SECONDS", 1)
+
+
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The processes that compiles start."""
+    processes: list[Any] = []
+    original = Worker._start
+
+    def spy(self: Worker) -> Any:
+        processes.append(original(self))
+        return processes[-1]
+
+    monkeypatch.setattr(Worker, "_start", spy)
+    return processes
+
+
+@pytest.mark.parametrize(("op", "reason"), HOSTILE, ids=[op for op, _ in HOSTILE])
+@pytest.mark.usefixtures("hostile")
+def test_an_operator_that_ends_the_runtime_stays_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, op: str, reason: str
+) -> None:
+    processes = started(monkeypatch)
+    graph = Graph()
+    fine = [graph.node("Log", [graph.initializer(graph.positive(3))]) for _ in range(100)]
+    bad = [graph.node("Exp", [graph.node(op, [graph.initializer(graph.positive(3))])]) for _ in range(100)]
+    source = reads_all(graph, [name for pair in zip(fine, bad, strict=True) for name in pair])
+    result = irc.compile(source)
+    assert operators(result.model) == [op, "Exp"] * 100 + ["Max"]
+    (warning,) = result.warnings
+    assert warning.startswith(f"{op} ")
+    assert reason in warning
+    assert len(processes) <= 3
+    assert all(process.poll() is not None for process in processes)
+
+
+@pytest.mark.usefixtures("hostile")
+def test_operators_of_many_types_that_end_the_runtime_do_so_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "MAX_CRASHES", 3)
+    processes = started(monkeypatch)
+    graph = Graph()
+    names = [graph.node(op, [graph.initializer(graph.positive(3))]) for op in ("Erf", "Sinh", "Softplus", "Log")]
+    result = irc.compile(reads_all(graph, names))
+    assert operators(result.model) == ["Erf", "Sinh", "Softplus", "Log", "Max"]
+    assert len(processes) == 3
+    assert len(result.warnings) == 3
+    assert "too often" in result.warnings[-1]
+
+
+@pytest.mark.usefixtures("hostile")
+def test_an_operator_that_ends_the_runtime_in_a_branch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = started(monkeypatch)
+    branches: dict[str, Any] = {}
+    for name, op in (("then_branch", "Erf"), ("else_branch", "Log")):
+        inner = Graph()
+        inner.node("Add", ["x", inner.node(op, [inner.initializer(inner.positive(3))])], f"{name}.y")
+        inner.output(f"{name}.y", [3])
+        branches[name] = inner.model().graph
+    graph = Graph()
+    graph.input("x", [3])
+    graph.input("c", [], np.bool_)
+    graph.node("If", ["c"], "y", **branches)
+    graph.output("y", [3])
+    result = irc.compile(graph.model())
+    (node,) = result.model.graph.node
+    assert [[inner.op_type for inner in attribute.g.node] for attribute in node.attribute] == [["Add"], ["Erf", "Add"]]
+    assert len(result.warnings) == 1
+    assert len(processes) <= 3
+
+
+def test_one_process_serves_a_compile_and_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = started(monkeypatch)
+    graph = Graph()
+    model = reads_all(graph, exotic(graph, 12))
+    passes = "FoldConstant{max_bytes=0},FoldConstant,default,FoldConstant"
+    assert operators(irc.compile(model, passes).model) == ["Max"]
+    (process,) = processes
+    assert process.poll() is not None
+
+
+def test_a_split_of_which_one_result_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime's Split crashes where a result has no name."""
+    for op_set in (13, 21):
+        graph = Graph(opset=op_set)
+        first = graph.node("Split", [graph.initializer(graph.random(2, 4)), ints(graph, 2, 2)], ["a", "b"], axis=1)
+        result = irc.compile(reads_all(graph, [first]))
+        assert operators(result.model) == ["Max"]
+        assert not result.warnings
+
+
 def test_results_of_the_graph_and_of_unknown_type_are_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = counted(monkeypatch)
     graph = Graph()
     graph.input("x", [3])
     graph.node("Sigmoid", [graph.initializer([1, 2, 3])], "c")
-    nonzero = graph.node("NonZero", [graph.initializer([1, 0, 3])])
-    graph.node("Add", ["x", graph.node("Cast", [graph.node("ReduceMax", [nonzero], keepdims=0)], to=1)], "y")
+    unique = graph.node("Unique", [ints(graph, 1, 0, 3)])
+    graph.node("Add", ["x", graph.node("Cast", [graph.node("ReduceMax", [unique], keepdims=0)], to=1)], "y")
     graph.output("y", [3])
     graph.output("c", [3])
     model = graph.model()

@@ -361,7 +361,7 @@ def test_gemm_below_opset_7_whose_bias_becomes_a_vector_broadcasts() -> None:
         ([2, 5, 3], [2, 3, 4], "right", [4], ["MatMul", "Add"]),
         ([2, 5, 3], [2, 3, 4], "right", [1, 1, 4], ["MatMul", "Add"]),
         ([2, 5, 4], [3, 5], "left", [3, 1], ["MatMul", "Add"]),
-        ([5, 4], [3, 5], "left", [3, 1], ["MatMul", "Add"]),
+        ([5, 4], [3, 5], "left", [3, 1], ["Gemm"]),
     ],
 )
 def test_matmul_takes_scale_and_leaves_one_add(

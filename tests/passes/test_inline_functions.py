@@ -64,7 +64,28 @@ def test_recursion_is_refused() -> None:
     module = import_model(source, Path())
     parse_pipeline(PASS)(module, context)
     assert [node.op for node in module.graph if "::" in node.op] == ["f::C"]
-    assert sum("it calls itself" in warning for warning in context.warnings) == 3
+    reasons = [warning.partition(": ")[2] for warning in context.warnings]
+    assert reasons[:2] == ["it calls itself", "it calls itself"]
+    assert reasons[2] in ("it calls f::A, which calls itself", "it calls f::B, which calls itself")
+
+
+def test_a_function_between_two_that_recur_calls_one_that_calls_itself() -> None:
+    def call(name: str) -> list[NodeProto]:
+        return [helper.make_node(name, ["a"], ["b"], domain="f")]
+
+    functions = [
+        function("First", [helper.make_node("Middle", ["a"], ["t"], domain="f"), *call("First")]),
+        function("Middle", call("Last")),
+        function("Last", call("Last")),
+        function("Outer", call("Middle")),
+    ]
+    result = irc.compile(model(["First", "Outer"], functions), PASS)
+    assert sorted(result.warnings) == [
+        "function f::First is not inlined: it calls itself",
+        "function f::Last is not inlined: it calls itself",
+        "function f::Middle is not inlined: it calls f::Last, which calls itself",
+        "function f::Outer is not inlined: it calls f::Last, which calls itself",
+    ]
 
 
 @pytest.mark.parametrize("given", [[], ["x"], ["x", "x"]])

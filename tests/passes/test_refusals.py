@@ -172,7 +172,13 @@ ROWS_BACK: list[Row] = [
     ),
     back("Expand unknown rank", SHAPE, HIDE, op("Expand", ints(2, 4, 6, 5)), bn(4)),
     back("Expand channels", "the channels are copies", op("Expand", ints(1, 4, 1, 1)), SCALE, first=conv(1, 3)),
-    back("Expand in front", "the channels are copies", op("Expand", ints(7, 1, 1, 1, 1)), mul(7, 1, 1, 1, 1)),
+    back(
+        "Expand in front",
+        "the channels are copies",
+        op("Expand", ints(7, 1, 1, 1, 1)),
+        op("Relu"),
+        mul(7, 1, 1, 1, 1, sign="+"),
+    ),
     back("Tile dynamic", "its repeats are not constant", fed_by("Tile", (4,)), bn(4)),
     back("Tile differs", "repeats or joins channels that have different", op("Tile", ints(1, 2, 1, 1)), mul(8, 1, 1)),
     back("Add broadcast", "broadcast along the channels", branches("Add", conv(4, 4), conv(1, 4)), SCALE),
@@ -193,7 +199,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "Conv vanishes",
-        "a channel of folded weights vanishes",
+        "the weights of channel 2, 0.001 * 0.0001, vanish in f16",
         mul(*C, c=[1, 2, 1e-4, 1]),
         first=weighted("Conv", np.full((4, 3, 1, 1), 1e-3)),
         dtype=F16,
@@ -489,6 +495,7 @@ ROWS_AHEAD: list[Row] = [
         add(*C),
         op("Pad", ints(0, 0, 1, 1, 0, 0, 1, 1)),
         END,
+        options="partial=pays",
     ),
     ahead(
         "Pad differs",

@@ -49,7 +49,8 @@ def test_the_summary_says_what_the_compile_did() -> None:
     assert data["summary"]["operators"] == [27, 19]
     assert data["summary"]["affines"] == {"folded": 8}
     assert data["summary"]["bytes"][0] == DIGITS.stat().st_size
-    assert [step["name"] for step in data["passes"]][:2] == ["SimplifyInference", "FoldScaleAxis"]
+    names = [step["name"] for step in data["passes"]]
+    assert names.index("SimplifyInference") + 1 == names.index("FoldScaleAxis")
 
 
 def test_every_operator_says_what_became_of_it() -> None:
@@ -143,7 +144,7 @@ def test_subgraphs_of_nodes_with_one_name_stay_apart() -> None:
 
 
 def test_passes_carry_their_differences() -> None:
-    step = report_data(DIGITS)["passes"][0]
+    step = next(step for step in report_data(DIGITS)["passes"] if step["name"] == "SimplifyInference")
     assert step["changed"]
     assert sum(line.startswith("-") for line in step["lines"]) == step["removed"] == 8
     assert any("nn.batch_norm" in line for line in step["lines"])

@@ -134,3 +134,77 @@ def test_a_layer_whose_numbers_were_changed_later_stands_for_nothing() -> None:
     result = irc.compile(model, "default,CrossLayerEqualization,FoldConstant")
     assert "map" not in {by for _, by in found(model, result.model, result.fold_map).values()}
     assert aligned(model, result.model, result.fold_map).first_divergence is None
+
+
+NUMBERED = """g (float[2,3,5,5] x) => (float[2,4,1,1] y) {{
+    {} t2 = Relu({}) t3 = Conv(t2, v) t4 = Relu(t3) y = GlobalAveragePool(t4) }}"""
+
+
+def numbered() -> tuple[ModelProto, ModelProto]:
+    """A model, and the right result of a tool that folds a BatchNormalization and keeps the name before it."""
+    rng = np.random.default_rng(0)
+    w, v = rng.standard_normal((4, 3, 3, 3)), rng.standard_normal((4, 4, 3, 3))
+    scale, shift = 0.5 + rng.random(4), rng.standard_normal(4)
+    first = text(NUMBERED.format("t0 = Conv(x, w) t1 = BatchNormalization<epsilon = 0.0>(t0, s, b, zero, one)", "t1"))
+    second = text(NUMBERED.format("t0 = Conv(x, w, b)", "t0"))
+    arrays = {"w": w, "v": v, "s": scale, "b": shift, "zero": np.zeros(4), "one": np.ones(4)}
+    for model, own in ((first, arrays), (second, {"w": w * scale.reshape(4, 1, 1, 1), "v": v, "b": shift})):
+        tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in own.items()]
+        model.graph.initializer.extend(tensors)
+    return first, second
+
+
+def test_a_name_that_another_tool_uses_again_accuses_nothing() -> None:
+    first, second = numbered()
+    alignment = aligned(first, second)
+    assert alignment.first_divergence is None
+    assert {row.tensor for row in alignment.differences} == {"t2", "t3", "t4", "y"}
+    assert dict(alignment.alone) == {"t0": "t0 is another tensor there", "t1": ""}
+
+
+@pytest.mark.parametrize(("place", "blamed"), [("w", {"t0", "t2"}), ("b", {"t0", "t2"}), ("v", {"t3"})])
+def test_faults_of_such_a_model_are_found_all_the_same(place: str, blamed: set[str]) -> None:
+    first, second = numbered()
+    tensor = next(tensor for tensor in second.graph.initializer if tensor.name == place)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(0.1), place))
+    found = aligned(first, second).first_divergence
+    assert found is not None
+    assert found.tensor in blamed
+
+
+def test_with_a_fold_map_a_name_is_a_promise() -> None:
+    """irc keeps a name for the same value alone."""
+    first, second = numbered()
+    found = aligned(first, second, irc.compile(first).fold_map).first_divergence
+    assert found is not None
+    assert found.tensor == "t0"
+
+
+def test_exchanged_names_are_told_by_structure() -> None:
+    body = "g (float[2,4] x) => (float[2,4] y) {{ {0} = Relu(x) {1} = Sigmoid(x) y = Sub({0}, {1}) }}"
+    first, second = text(body.format("a", "b")), text(body.format("b", "a"))
+    assert found(first, second) == {"a": ("b", "structure"), "b": ("a", "structure"), "y": ("y", "name")}
+    assert aligned(first, second).first_divergence is None
+
+
+def test_a_small_fault_is_no_other_tensor() -> None:
+    """It fades on its way to the next tensor that can be compared, but not at once."""
+    body = "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ a = Mul(x, k) {} = Neg(a) y = Mul(c, c) }}"
+    first = text(body.format("1.0", "c"))
+    second = text(body.format("1.00002", "c"))
+    found = aligned(first, second).first_divergence
+    assert found is not None
+    assert found.tensor == "a"
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_initializers_that_are_inputs_are_equal_if_their_values_are(ir_version: int) -> None:
+    """Below IR version 4 every initializer is an input, and a folded weight keeps its name."""
+    body = "g (float[2,4] x, float[4] k) => (float[2,4] y) <float[4] k = {{{}}}> {{ {} y = Relu({}) }}"
+    first = text(body.format("1, 2, 3, 4", "a = Mul(x, k) b = Neg(a)", "b"))
+    second = text(body.format("-1, -2, -3, -4", "b = Mul(x, k)", "b"))
+    same = text(body.format("1, 2, 3, 4", "c = Mul(x, k) b = Neg(c)", "b"))
+    for model in (first, second, same):
+        model.ir_version = ir_version
+    assert "a" not in found(first, second)
+    assert found(first, same)["a"] == ("c", "structure")

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from irc.cli import main
 from irc.support.errors import VerifyError
-from irc.verify import comparison
+from irc.verify import run_budget
 from irc.verify.comparison import Comparison
 from irc.verify.inputs import Stimulus, read_inputs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -114,9 +114,11 @@ def test_booleans_and_single_integers_take_several_values() -> None:
 
 def test_large_models_run_on_both_values_of_a_boolean(monkeypatch: pytest.MonkeyPatch) -> None:
     model = text(BRANCHES.format("float[N,3] x, bool c", 2, "t = Neg(x)", "u = Mul(x, k)"))
-    for name in ("LARGE_BYTES", "HUGE_BYTES"):
-        monkeypatch.setattr(comparison, name, 0)
-        assert {bool(stimulus.feeds["c"]) for stimulus in Comparison(model).inputs} == {True, False}
+    for name in ("LARGE_BYTES", "HUGE_BYTES", "SLACK"):
+        monkeypatch.setattr(run_budget, name, 0)
+        for thorough in (False, True):
+            inputs = Comparison(model, thorough=thorough).inputs
+            assert {bool(stimulus.feeds["c"]) for stimulus in inputs} == {True, False}
 
 
 @pytest.mark.parametrize("op", ["Log", "Sqrt", "Acosh"])

@@ -57,7 +57,7 @@ def test_a_small_fault_in_a_deep_network_is_found_where_it_is(
     def rounded(array: Any, factor: Any, dtype: Any) -> Any:
         found = scaled(array, factor, dtype)
         same = array.shape == weight.shape and np.array_equal(array, weight)
-        return found.astype(np.float16).astype(np.float32) if same else found
+        return found + 2 * (found.astype(np.float16).astype(np.float32) - found) if same else found
 
     monkeypatch.setattr(tensor, "scaled", rounded)
     stimulus = Stimulus("mine", {"x": np.random.default_rng(1).standard_normal((1, C, 9, 9)).astype(np.float32)})

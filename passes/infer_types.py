@@ -1,0 +1,116 @@
+"""InferTypes: types that became known since import, by onnx's shape inference of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Set
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+from ..codec.onnx_types import import_type
+from ..codec.traversal import all_graphs
+from ..frontends.onnx.shape_inference import infer_shapes
+from ..ir.graph import Node
+from ..ir.module import Module
+from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.rewriter import is_known
+from ..ir.types import UNKNOWN, Dim, TensorType, Type, shape_of
+from .infra import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class InferTypes(Pass):
+    """Infer types that became known since the model was read.
+
+    1. Unknown types and extents are filled in, and symbols replaced by numbers, where onnx's shape inference of the
+       model as it is now knows them. The types of graph inputs stay.
+    2. Inference runs only if an operator of ONNX whose result types are not all numbers has got an operand of another
+       type, or a constant one.
+    """
+
+    name: ClassVar[str] = "InferTypes"
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        before = module.type_operands
+        module.type_operands = after = {node: _operands(node) for node in _open_nodes(module)}
+        if not module.changed or not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
+            return False
+        changed = complete_types(module)
+        if changed:
+            module.type_operands = {node: _operands(node) for node in _open_nodes(module)}
+        return changed
+
+
+Operands = tuple[Hashable, ...]
+
+
+def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
+    """Return whether inference may learn more about `node` than from the operands that it had `before`."""
+    if before is None:  # a pass has made it, and the op table inferred what it can
+        return not all(is_known(value.type) for value in node.outputs if value.name)
+    return any(a != b for a, b in zip(before, after, strict=False))  # one more is a bias
+
+
+def complete_types(module: Module) -> bool:
+    """Complete the types of values by onnx's shape inference of the whole model, and return whether any changed."""
+    from ..backends.onnx.emitter import emit_model  # the backend imports passes
+
+    model, _, names = emit_model(module)
+    inferred = infer_shapes(model, isolate=module.limits.isolate)
+    if inferred is None:
+        return False
+    types = {info.name: import_type(info.type) for graph in all_graphs(inferred) for info in graph.value_info}
+    # Inference numbers the symbols that it makes anew, so only those of the inputs mean the same in both.
+    symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
+    changed = False
+    for graph in module.graph.graphs():
+        for node in graph.nodes():
+            for value in node.outputs if node.op != "constant" else ():
+                completed = _completed(value.type, types.get(names.of(value), UNKNOWN), symbols)
+                if completed != value.type:
+                    value.type = completed
+                    changed = True
+    return changed
+
+
+def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:
+    """Return `known` with the extents of `found` where those are numbers, or symbols in `symbols` for unknown ones."""
+    if not isinstance(found, TensorType):
+        return found if known == UNKNOWN else known
+    found = TensorType(found.dtype, None if found.shape is None else tuple(_kept(dim, symbols) for dim in found.shape))
+    if not isinstance(known, TensorType):
+        return found if known == UNKNOWN else known
+    if known.shape is None or found.shape is None or len(known.shape) != len(found.shape):
+        return TensorType(known.dtype or found.dtype, found.shape if known.shape is None else known.shape)
+    pairs = zip(known.shape, found.shape, strict=True)
+    dims = [b if a is None or (isinstance(a, str) and isinstance(b, int)) else a for a, b in pairs]
+    return TensorType(known.dtype or found.dtype, tuple(dims))
+
+
+def _kept(dim: Dim, symbols: Set[str]) -> Dim:
+    return dim if isinstance(dim, int) or dim in symbols else None
+
+
+def _open_nodes(module: Module) -> Iterator[Node]:
+    """Yield the operators of ONNX of whose results inference may learn more: not all extents are numbers."""
+    for node in chain.from_iterable([graph.nodes() for graph in module.graphs()]):
+        if node.op == "constant":
+            continue
+        for value in node.outputs:
+            shape = value.type.shape if isinstance(value.type, TensorType) else None
+            if value.name and (shape is None or not _NUMBERS.issuperset(map(type, shape))):
+                if op_info(node.op) is not None or node.op.partition("::")[0] in DEFAULT_DOMAINS:
+                    yield node
+                break
+
+
+_NUMBERS = frozenset((int,))
+
+
+def _operands(node: Node) -> Operands:
+    """Return the facts on which inference of the results depends: types of operands, and which are constants."""
+    inner = [value for region in node.regions for value in region.outputs]
+    return tuple(
+        None if value is None else (value.type, value.node is not None and value.node.op == "constant")
+        for value in (*node.inputs, *inner)
+    )

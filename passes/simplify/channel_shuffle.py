@@ -1,0 +1,94 @@
+"""Rules for Gathers of single indices behind a Transpose: they index the data before it."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...ir.graph import Node
+from ...ir.matching import is_only_reader
+from ...ir.ops import has_trait
+from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
+from ...ir.ops.row import Trait
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.types import shape_of
+from .extents import ShapeEvaluator
+from .rules import int_vector
+
+
+@rule(affine="untouched")
+def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other axes are in order"""
+    transpose = node.operand().node
+    perm = None if transpose is None or transpose.op != "transpose" else permutation(transpose)
+    if transpose is None or not perm or not _is_scalar(node):
+        return rewriter.decline("its data is not the result of a Transpose, or its index is no scalar")
+    axis = integer_of(node, "axis", 0)
+    if not -len(perm) <= axis < len(perm):
+        return rewriter.decline("its axis is out of range")
+    chosen = perm[axis % len(perm)]
+    others = [a for a in perm if a != chosen]
+    if others != sorted(others):
+        return rewriter.decline("the Transpose changes the order of the other axes")
+    rewriter.set_inputs(node, [transpose.operand(), node.inputs[1]])
+    rewriter.set_attr(node, "axis", chosen)
+    return True
+
+
+@rule(affine="untouched")
+def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""
+    transpose = node.operand().node
+    first = None if transpose is None or transpose.op != "transpose" else transpose.operand().node
+    if transpose is None or first is None or not has_trait(first, Trait.RESHAPES):
+        return rewriter.decline("it is no Reshape behind a Transpose behind a Reshape")
+    if not is_only_reader(transpose.output, node) or not is_only_reader(first.output, transpose):
+        return rewriter.decline("the Transpose, or the Reshape before it, has other readers")
+    takes = list(node.output.users)
+    if not takes or not all(_is_first_axis(take, node) for take in takes):
+        return rewriter.decline("it is read by an operator that is no Gather of one index along axis 0")
+    perm = permutation(transpose)
+    inner, result = (_static(each) for each in (first, node))
+    if perm is None or inner is None or result is None or len(perm) != len(inner) or not result:
+        return rewriter.decline("a shape is not static, or an extent is 0")
+    axis, count = perm[0], inner[perm[0]]
+    if list(perm[1:]) != sorted(perm[1:]) or result[0] != count:
+        return rewriter.decline("the Transpose does not move one axis to the front, or the Reshape divides that axis")
+    # x is seen as [before, count, after]. Index i of the middle is [before, after], whose extents `result` lists.
+    before, rest = prod(inner[:axis]), result[1:]
+    cut = next((i for i in range(len(rest) + 1) if prod(rest[:i]) == before), None)
+    if cut is None:
+        return rewriter.decline("the result joins elements before and after the axis")
+    target = (*rest[:cut], count, *rest[cut:])
+    source = first.operand()
+    shape = int_vector(target, first, rewriter, "shape")
+    made = rewriter.make("reshape", [source, shape], before=first, hint=first.output.name)
+    for take in takes:
+        rewriter.set_attr(take, "axis", cut)
+        rewriter.set_inputs(take, [made.output, take.inputs[1]])
+    return True
+
+
+def _is_scalar(take: Node) -> bool:
+    index = take.inputs[1]
+    return index is not None and shape_of(index.type) == ()
+
+
+def _is_first_axis(take: Node, node: Node) -> bool:
+    """Return whether `take` is a Gather of one index along axis 0 of the result of `node`."""
+    if take.op != "take" or take.graph is not node.graph or take.inputs[0] is not node.output or not _is_scalar(take):
+        return False
+    shape = shape_of(node.output.type)
+    return take.inputs[1] is not node.output and integer_of(take, "axis", 0) in (0, -len(shape or ()))
+
+
+def _static(node: Node) -> tuple[int, ...] | None:
+    """Return the shape of the result of `node`, None where an extent is 0 or not a number."""
+    shape = shape_of(node.output.type)
+    dims = tuple(dim for dim in shape or () if isinstance(dim, int) and dim > 0)
+    return dims if shape is not None and len(dims) == len(shape) else None
+
+
+RULES: Rules[ShapeEvaluator] = {"reshape": (take_of_shuffle,), "take": (take_of_transpose,)}
+"""The rules for each operator, in the order in which they are tried."""

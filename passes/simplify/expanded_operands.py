@@ -1,0 +1,64 @@
+"""Rules for operands that are expanded to a shape to which the operator broadcasts them anyway."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.ops import is_legal, ops_with
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.tensor import ArrayTensor, Tensor
+from ...ir.types import dtype_of, shape_of
+from .extents import ShapeEvaluator, piece_of
+
+
+@rule(affine="untouched")
+def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the shape of x"""
+    # Broadcasting is associative: the shape of y, the target and the shape of x together give the shape of the result,
+    # and a target that broadcasts into the shape of x adds nothing to it.
+    if not is_legal(node.op, NUMPY_BROADCAST, node) or "axis" in node.attrs:
+        return rewriter.decline("it does not broadcast as numpy does")
+    if all(evaluator.is_constant(value) for value in node.inputs) or "folded" in node.attrs:
+        return rewriter.decline("it is a constant expression, which FoldConstant computes")
+    for i, value in enumerate(node.inputs):
+        producer = None if value is None else value.node
+        if producer is None or producer.op not in ("broadcast_to", "full"):
+            continue
+        target = producer.inputs[1 if producer.op == "broadcast_to" else 0]
+        others = [other for j, other in enumerate(node.inputs) if j != i and other is not None]
+        if not any(_broadcasts_into(target, other, evaluator) for other in others):
+            continue
+        source = producer.inputs[0] if producer.op == "broadcast_to" else _element(producer, node, rewriter)
+        if source is None:
+            continue
+        rewriter.set_inputs(node, [*node.inputs[:i], source, *node.inputs[i + 1 :]])
+        return True
+    return rewriter.decline("no operand is expanded to the shape of another")
+
+
+def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluator) -> bool:
+    """Return whether every extent of `target` is 1, or the extent that `other` has there."""
+    shape, pieces = shape_of(other.type), evaluator.pieces(target)
+    if shape is None or pieces is None or pieces.ndim != 1 or len(pieces) > len(shape):
+        return False
+    first = len(shape) - len(pieces)
+    return all(
+        piece is not None and (piece == 1 or piece == piece_of(other, first + i)) for i, piece in enumerate(pieces)
+    )
+
+
+def _element(full: Node, node: Node, rewriter: Rewriter) -> Value | None:
+    """Return the element of a ConstantOfShape as a new constant of rank 0."""
+    payload, dtype = full.attrs.get("value"), dtype_of(full.output.type)
+    if payload is None:
+        return rewriter.constant(ArrayTensor(np.zeros((), np.float32)), before=node, hint=full.output.name)
+    if not isinstance(payload, Tensor) or payload.shape not in ((), (1,)) or dtype is None:
+        return None
+    return rewriter.constant(ArrayTensor(payload.numpy().reshape(()), dtype), before=node, hint=full.output.name)
+
+
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(ops_with(Trait.BROADCASTS), (drop_expansion,))
+"""The rule for every operator that broadcasts."""

@@ -1,0 +1,147 @@
+"""Rules for axes of extent 1: what moves, adds, drops or indexes them keeps all elements in their order."""
+
+from __future__ import annotations
+
+from ...ir.graph import Node
+from ...ir.matching import is_only_reader, known_shape, result_of
+from ...ir.ops import ops_with
+from ...ir.ops.inference import integer_of, listed, normal_axes
+from ...ir.ops.reshaping import permutation
+from ...ir.ops.row import Trait
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.types import shape_of
+from .extents import Extent, Piece, ShapeEvaluator, piece_of
+from .rules import int_vector, substitute
+from .shape_arithmetic import reshape_target, wanted_extents
+
+
+def keeps_order(node: Node) -> bool:
+    """Return whether a `transpose` moves axes of extent 1 only, and so no element."""
+    perm, shape = permutation(node), shape_of(node.operand().type)
+    if perm is None or shape is None or len(perm) != len(shape):
+        return False
+    longer = [axis for axis in perm if shape[axis] != 1]
+    return longer == sorted(longer)
+
+
+@rule(affine="untouched")
+def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """reshape(transpose(x, p), s) -> reshape(x, s), where p moves axes of extent 1 only"""
+    middle = node.operand()
+    transpose = result_of(middle, "transpose")
+    perm = permutation(transpose)
+    if perm is None or not keeps_order(transpose):
+        return rewriter.decline("its data is not the result of a Transpose that moves axes of extent 1 only")
+    wanted, data = wanted_extents(node, evaluator), transpose.operand()
+    sources = {piece_of(middle, i): piece_of(data, axis) for i, axis in enumerate(perm)}
+    pieces = [sources.get(piece, piece) if isinstance(piece, Extent) else piece for piece in wanted]
+    return _become_reshape(node, rewriter, transpose, pieces)
+
+
+@rule(affine="untouched")
+def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """transpose(reshape(x, s), p) -> reshape(x, s[p]), where p moves axes of extent 1 only"""
+    perm = permutation(node)
+    reshape = result_of(node.operand(), *ops_with(Trait.RESHAPES), only_for=node)
+    if perm is None or not keeps_order(node):
+        return rewriter.decline("it moves axes of more than one element")
+    wanted = wanted_extents(reshape, evaluator)
+    if len(perm) != len(wanted):
+        return rewriter.decline("the Reshape before it has another rank than its declared shape")
+    return _become_reshape(node, rewriter, reshape, [wanted[axis] for axis in perm])
+
+
+def _become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Piece]) -> bool:
+    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these data."""
+    data = before.operand()
+    shape = known_shape(data)
+    if 0 in shape or 0 in known_shape(before.output):
+        return rewriter.decline("an extent is 0")
+    if wanted == [piece_of(data, i) for i in range(len(shape))]:
+        return rewriter.forward(node.output, data)
+    target = reshape_target(wanted, data)
+    return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
+
+
+@rule(affine="untouched")
+def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """take(x, [0]) -> x, take(x, 0) -> squeeze(x), along an axis of extent 1"""
+    data, indices = node.operand(), evaluator.array(node.inputs[1])
+    shape, axis = shape_of(data.type), integer_of(node, "axis", 0)
+    if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] != 1:
+        return rewriter.decline("its axis has an extent other than 1, or an unknown one")
+    if indices is None or indices.size != 1 or indices.ndim > 1 or int(indices.ravel()[0]) not in (0, -1):
+        return rewriter.decline("its index is not a constant, or not one index")
+    if indices.ndim == 1:
+        return rewriter.forward(node.output, data)
+    axis %= len(shape)
+    return substitute(node, rewriter, "squeeze", [data, int_vector([axis], node, rewriter, "axes")])
+
+
+@rule(affine="untouched")
+def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank and extents"""
+    producer = node.operand().node
+    if producer is None or {node.op, producer.op} != {"squeeze", "expand_dims"}:
+        return rewriter.decline("it is no Squeeze behind an Unsqueeze, nor the reverse")
+    # Both lists count axes of the longer shape: of the data of the Squeeze, of the result of the Unsqueeze.
+    longer = producer.operand() if producer.op == "squeeze" else producer.output
+    inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
+    if not inner or not outer:
+        return rewriter.decline("their axes are not given, or not constant")
+    shape = shape_of(longer.type)
+    if shape is not None:
+        equal = normal_axes(inner, len(shape)) is not None and {a % len(shape) for a in inner} == {
+            a % len(shape) for a in outer
+        }
+    else:
+        equal = sorted(inner) == sorted(outer)
+    return rewriter.forward(node.output, producer.operand()) if equal else rewriter.decline("their axes differ")
+
+
+@rule(affine="untouched")
+def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of any extents"""
+    producer = node.operand().node
+    if producer is None or producer.op != node.op or not is_only_reader(node.operand(), node):
+        return rewriter.decline("its data is not the result of the same operator without other readers")
+    inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
+    shape = shape_of(producer.operand().type)
+    if not inner or not outer or shape is None:
+        return rewriter.decline("their axes are not given, or the rank is unknown")
+    # Axes count in the longest shape: the last one of two Unsqueezes, the first one of two Squeezes.
+    longest = len(shape) + len(inner) + len(outer) if node.op == "expand_dims" else len(shape)
+    near, far = (outer, inner) if node.op == "expand_dims" else (inner, outer)
+    taken = normal_axes(near, longest)
+    if taken is None:
+        return rewriter.decline("an axis is out of range, or given twice")
+    free = [axis for axis in range(longest) if axis not in taken]
+    others = normal_axes(far, len(free))
+    if others is None:
+        return rewriter.decline("an axis is out of range, or given twice")
+    axes = sorted([*taken, *(free[axis] for axis in others)])
+    return substitute(node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")])
+
+
+@rule(affine="untouched")
+def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also mean, max, min"""
+    axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
+    found = None if not axes or shape is None else normal_axes(axes, len(shape))
+    if not found or shape is None or any(shape[axis] != 1 for axis in found):
+        return rewriter.decline("an axis has an extent other than 1, or an unknown one")
+    if integer_of(node, "keepdims", 1):
+        return rewriter.forward(node.output, node.operand())
+    return substitute(node, rewriter, "squeeze", [node.operand(), int_vector(sorted(found), node, rewriter, "axes")])
+
+
+RULES: Rules[ShapeEvaluator] = {
+    **dict.fromkeys(ops_with(Trait.RESHAPES), (reshape_of_transpose,)),
+    **dict.fromkeys(("sum", "mean", "max", "min"), (drop_reduction,)),
+    "expand_dims": (drop_inverse, merge_axes, reshape_of_transpose),
+    "squeeze": (drop_inverse, merge_axes, reshape_of_transpose),
+    "take": (take_all,),
+    "transpose": (transpose_of_reshape,),
+}
+"""The rules for each operator, in the order in which they are tried."""

@@ -1,0 +1,55 @@
+"""Rules that make a Gemm of MatMul and Add."""
+
+from __future__ import annotations
+
+from ...ir.graph import Node, Value
+from ...ir.matching import is_only_reader
+from ...ir.ops import is_legal
+from ...ir.ops.row import NUMPY_BROADCAST
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.types import dtype_of, shape_of
+from .extents import ShapeEvaluator
+from .rules import broadcasts_into
+
+
+@rule(affine="merges")
+def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """matmul(x, w) + b -> dense(x, w, b), where b is computed, one number, or a matrix"""
+    dtype = dtype_of(node.output.type)
+    form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
+    if dtype is None or not dtype.is_float or not is_legal("nn.dense", form, node) or "axis" in node.attrs:
+        return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        matmul = None if product is None else product.node
+        if matmul is None or matmul.op != "matmul" or product is None or not is_only_reader(product, node):
+            continue
+        if all(evaluator.is_constant(value) for value in matmul.inputs):
+            return rewriter.decline("the product is a constant expression, which FoldConstant computes")
+        if all(_is_matrix(value) for value in matmul.inputs) and _is_bias(bias, product):
+            dense = rewriter.make(
+                "nn.dense",
+                [*matmul.inputs, bias],
+                before=node,
+                hint=node.output.name,
+                name=matmul.name or node.name,
+                type_=node.output.type,
+            )
+            rewriter.replace(node.output, dense.output, take_name=True)
+            return True
+    return rewriter.decline("no operand is the product of two matrices without other readers, or the bias is larger")
+
+
+def _is_matrix(value: Value | None) -> bool:
+    shape = None if value is None else shape_of(value.type)
+    return shape is not None and len(shape) == 2
+
+
+def _is_bias(bias: Value | None, product: Value) -> bool:
+    """Return whether `bias` has one or two axes, and broadcasts into the shape of `product`."""
+    shape = None if bias is None else shape_of(bias.type)
+    return shape is not None and 1 <= len(shape) <= 2 and broadcasts_into(shape, shape_of(product.type))
+
+
+RULES: Rules[ShapeEvaluator] = {"add": (add_to_dense,)}
+"""The rule for Add."""

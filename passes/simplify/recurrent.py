@@ -1,0 +1,55 @@
+"""Rules for RNN, GRU and LSTM."""
+
+from __future__ import annotations
+
+from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.tensor import Tensor
+from .extents import ShapeEvaluator
+
+FIRST_STATE, LAST_STATE = 5, 6
+"""The operands initial_h and initial_c."""
+
+MAX_DEPTH = 16
+"""Operators in a row through which zeros are followed."""
+
+
+@rule(affine="untouched")
+def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), where the initial states are computed zeros"""
+    # An initial state that is absent is 0. Its shape follows from the other operands.
+    inputs = list(node.inputs)
+    for i in (FIRST_STATE, LAST_STATE):
+        value = node.input(i)
+        if value is not None and value.node is not None and value.node.op != "constant" and _is_zero(value, evaluator):
+            inputs[i] = None
+    if inputs == list(node.inputs):
+        return rewriter.decline("it has no initial state of computed zeros")
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    rewriter.set_inputs(node, inputs)
+    return True
+
+
+def _is_zero(value: Value, evaluator: ShapeEvaluator) -> bool:
+    """Return whether all elements are 0: a ConstantOfShape of 0, or parts and copies of one."""
+    for _ in range(MAX_DEPTH):
+        node = value.node
+        if node is None or len(node.outputs) != 1:
+            return False
+        if node.op == "full":
+            payload = node.attrs.get("value")
+            return payload is None or (isinstance(payload, Tensor) and not payload.numpy().any())
+        if has_trait(node, Trait.MOVES) and node.op != "concatenate" and node.inputs[0] is not None:
+            value = node.inputs[0]
+            continue
+        array = evaluator.array(value)
+        return array is not None and not array.any()
+    return False
+
+
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(("gru", "lstm", "rnn"), (drop_zero_state,))
+"""The rule for each operator."""
