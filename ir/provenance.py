@@ -107,16 +107,16 @@ class Provenance:
         """Record why `origins` stay. O(origins)."""
         self.refusals.update(dict.fromkeys(flatten_origins(origins), refusal))
 
-    def consume(self, node: Node, heir: Node | None, rule: str, *, removed: bool = False) -> None:
+    def consume(self, node: Node, heir: Node | None, rule: str, note: str) -> None:
         """Record that `rule` of the running pass erased `node` in favour of `heir`.
 
-        With `removed` its result was equal to an operand, which its readers read now.
+        The `note` is MERGED, or REMOVED where its result was equal to an operand, which its readers read now.
         An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
         same: whoever asks knows which operators do.
         """
         name = f"{self.running}.{rule}" if rule else self.running
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
-            self.merged.append((node.origins, f"{REMOVED if removed else MERGED} {name}"))
+            self.merged.append((node.origins, f"{note} {name}"))
         elif heir.op != node.op:
             self.replaced.append((node.origins, f"{MERGED} {name}"))
 

@@ -17,6 +17,7 @@ from .module import Module
 from .ops import op_info
 from .ops.inference import input_shape
 from .ops.row import Trait
+from .provenance import MERGED, REMOVED
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
@@ -109,7 +110,6 @@ class Rewriter:
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
-        self._removes = False
         self.decline: Callable[[str], bool] = _no_reason if self.debug_counter.trace is None else self._keep_reason
         """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
 
@@ -174,6 +174,9 @@ class Rewriter:
         With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default the node of `new`,
         inherits the origins of erased nodes.
         """
+        self._replace(old, new, take_name, heir or new.node, MERGED)
+
+    def _replace(self, old: Value, new: Value, take_name: bool, heir: Node | None, note: str) -> None:
         for user in list(old.users):
             user.replace_input(old, new)
         if take_name:
@@ -183,13 +186,20 @@ class Rewriter:
                 table.value_replaced(old, new)
         node = old.node
         if node is not None and not node.is_read:
-            self._erase(node, heir or new.node, dead=False)
+            self._erase(node, heir, note)
         self.changed = True
 
-    def replace_uses(self, old: Value, new: Value, *, but: Node) -> None:
-        """Replace `old` by `new` in all users except `but`; the node of `old` stays. O(uses)."""
-        for user in [user for user in old.users if user is not but]:
+    def interpose(self, node: Node) -> None:
+        """Let all readers of the first operand of `node` read the result of `node` in its place. O(uses).
+
+        The result takes the name of the operand, which takes the fresh name of the result.
+        """
+        old, new = node.operand(), node.output
+        for user in [user for user in old.users if user is not node]:
             user.replace_input(old, new)
+        fresh = new.name
+        new.take_name(old)
+        old.rename(fresh)
         self.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
@@ -208,16 +218,15 @@ class Rewriter:
         if not returned:
             for table in self.module.provenance.value_tables:
                 table.value_forwarded(old, new)
-        self._removes = old.node is not None and _is_operand(new, old.node)
-        self.replace(old, new, take_name=returned)
-        self._removes = False
+        removes = old.node is not None and _is_operand(new, old.node)
+        self._replace(old, new, returned, new.node, REMOVED if removes else MERGED)
         return True
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Replace the inputs of `node`, erase old operands without users, and let `node` inherit their origins."""
         before = node.inputs
         node.set_inputs(inputs)
-        self._erase_unread(before, node, dead=False)
+        self._erase_unread(before, node, MERGED)
         self.changed = True
 
     def set_attr(self, node: Node, name: str, value: Attribute) -> None:
@@ -234,7 +243,7 @@ class Rewriter:
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
         """Erase a node without users, and the pure operands that only it read; `heir` inherits their origins."""
-        self._erase(node, heir, dead=heir is None)
+        self._erase(node, heir, MERGED if heir else "")
         self.changed = True
 
     def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
@@ -242,24 +251,24 @@ class Rewriter:
 
         `heir`, if there is one, inherits their origins.
         """
-        self._erase_unread(values, heir, dead=heir is None)
+        self._erase_unread(values, heir, MERGED if heir else "")
 
     def erase_function(self, key: FunctionKey) -> None:
         """Erase a function that is never called."""
         for node in self.module.functions.pop(key).graph.walk():
-            self._bequeath(node, None, dead=True)
+            self._bequeath(node, None, "")
         self.changed = True
 
-    def _erase(self, node: Node, heir: Node | None, *, dead: bool) -> None:
+    def _erase(self, node: Node, heir: Node | None, note: str) -> None:
         inputs, captured = node.inputs, self._drop_regions(node) if node.regions else ()
-        self._bequeath(node, heir, dead=dead)
+        self._bequeath(node, heir, note)
         assert node.graph is not None
         node.graph.remove(node)
-        self._erase_unread(inputs, heir, dead=dead)
+        self._erase_unread(inputs, heir, note)
         if captured:
-            self._erase_unread(captured, None, dead=True)
+            self._erase_unread(captured, None, "")
 
-    def _erase_unread(self, values: Sequence[Value | None], heir: Node | None, *, dead: bool) -> None:
+    def _erase_unread(self, values: Sequence[Value | None], heir: Node | None, note: str) -> None:
         stack = [value for value in reversed(values) if value is not None and not value.users]
         while stack:
             node = stack.pop().node
@@ -269,7 +278,7 @@ class Rewriter:
             if info is None or not info.is_erasable:
                 continue
             inputs = node.inputs
-            self._bequeath(node, heir, dead=dead)
+            self._bequeath(node, heir, note)
             node.graph.remove(node)
             if inputs:
                 stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
@@ -279,12 +288,12 @@ class Rewriter:
         captured: list[Value | None] = []
         for region in node.regions:
             for inner in region.walk():
-                self._bequeath(inner, None, dead=True)
+                self._bequeath(inner, None, "")
                 captured.extend(inner.inputs)
         return captured
 
-    def _bequeath(self, node: Node, heir: Node | None, *, dead: bool) -> None:
-        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work unless it was dead.
+    def _bequeath(self, node: Node, heir: Node | None, note: str) -> None:
+        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work with `note`, if any.
 
         A node that was made while `node` was rewritten shares its tuples, so it has these origins already.
         """
@@ -293,8 +302,8 @@ class Rewriter:
         if node.op != "constant":
             for table in module.provenance.node_tables:
                 table.node_erased(node, heir)
-            if origins and not dead:
-                module.provenance.consume(node, heir, self.rule, removed=self._removes)
+            if origins and note:
+                module.provenance.consume(node, heir, self.rule, note)
         if heir is None:
             module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])
             return

@@ -208,11 +208,17 @@ def shape_of(type_: Type) -> Shape:
     return shape if shape is None or len(shape) <= MAX_RANK else None
 
 
+def static_dims(dims: Shape) -> tuple[int, ...] | None:
+    """Return extents that are all numbers, else None."""
+    if dims is None:
+        return None
+    numbers = tuple([dim for dim in dims if isinstance(dim, int)])
+    return numbers if len(numbers) == len(dims) else None
+
+
 def static_shape_of(type_: Type) -> tuple[int, ...] | None:
     """Return the shape of a tensor type, None unless all extents are numbers."""
-    shape = shape_of(type_) or ()
-    numbers = tuple([dim for dim in shape if isinstance(dim, int)])
-    return numbers if shape_of(type_) is not None and len(numbers) == len(shape) else None
+    return static_dims(shape_of(type_))
 
 
 def without_shapes(type_: Type) -> Type:

@@ -58,10 +58,7 @@ def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool
     add = rewriter.make(
         "nn.bias_add", [result, bias], {"axis": 1}, before=node.next, hint=result.name, type_=result.type
     )
-    rewriter.replace_uses(result, add.output, but=add)
-    fresh = add.output.name
-    add.output.take_name(result)
-    result.rename(fresh)
+    rewriter.interpose(add)
     rewriter.set_inputs(node, (data, weight))
     return True
 

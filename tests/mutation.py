@@ -69,12 +69,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
 PROVENANCE_TESTS = ("tests/test_provenance.py", "tests/test_round_trip.py", "tests/ir")
 STAMPS = (
     ("node.origins, node.inherited = self.root.origins, self.root.inherited", "pass"),
-    ("module.provenance.consume(node, heir, self.rule, removed=self._removes)", "pass"),
+    ("module.provenance.consume(node, heir, self.rule, note)", "pass"),
     ("module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])", "pass"),
     ("heir.inherited = (heir.inherited, rope) if heir.inherited else rope", "pass"),
-    ("self._erase(node, heir or new.node, dead=False)", "self._erase(node, heir or new.node, dead=True)"),
-    ("self._erase_unread(inputs, heir, dead=dead)", "self._erase_unread(inputs, heir, dead=True)"),
-    ("self._bequeath(inner, None, dead=True)", "pass"),
+    ("self._erase(node, heir, note)", 'self._erase(node, heir, "")'),
+    ("self._erase_unread(inputs, heir, note)", 'self._erase_unread(inputs, heir, "")'),
+    ('self._bequeath(inner, None, "")', "pass"),
 )
 """Statements of the Rewriter that write provenance, and what each mutant has in their place."""
 

@@ -167,13 +167,10 @@ class _Legalizer:
         if producer is not None and isinstance(producer.source, AttributeProto) and producer.source.name == name:
             return producer.source
         array = self.evaluator.array(value)
-        if array is None:
-            opset = self.opset(node.graph)
-            raise EmitError(f"{describe(node)}: {name} is an attribute in opset {opset}, so it must be constant")
-        if not is_exact_attribute(array):
-            opset = self.opset(node.graph)
-            raise EmitError(f"{describe(node)}: {name} is an attribute in opset {opset}, and no float32 has its value")
-        return attribute_of(array)
+        if array is not None and is_exact_attribute(array):
+            return attribute_of(array)
+        obstacle = "so it must be constant" if array is None else "and no float32 has its value"
+        raise EmitError(f"{describe(node)}: {name} is an attribute in opset {self.opset(node.graph)}, {obstacle}")
 
     def drop_affine(self, affine: Node) -> None:
         """Drop one read of scale and shift. BatchNormalization still reads the parameters of a skipped `affine`."""

@@ -41,10 +41,17 @@ def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...]
     return () if node.input(index) is None else listed(node, index, constants)
 
 
-def list_attribute(node: Node, name: str) -> tuple[int, ...] | None:
-    """Return an attribute that is a list of integers, None where it is absent or another one."""
+def list_attribute(node: Node, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+    """Return an attribute that is a list of integers, None where it is another one.
+
+    An absent attribute is `default`, and so is an empty list; others must have as many integers as `default`, if given.
+    """
     found = node.attrs.get(name)
-    return tuple(item for item in found if isinstance(item, int)) if isinstance(found, tuple) else None
+    if default is not None and found in (None, ()):
+        return default
+    if not isinstance(found, tuple) or (default is not None and len(found) != len(default)):
+        return None
+    return tuple([item for item in found if isinstance(item, int)])
 
 
 def number_of(node: Node, index: int, constants: Constants, default: float) -> float | None:

@@ -11,7 +11,7 @@ from ...support.record import replaced
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, round_to
-from ..types import ELEMENT_COUNT_LIMIT, TensorType, element_count
+from ..types import ELEMENT_COUNT_LIMIT, TensorType, element_count, static_dims
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, integers_of, listed, normal_axes
@@ -132,10 +132,9 @@ def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
     shape = input_shape(node)
     assert shape is not None
     axes, _ = reduced_axes(node, constants)
-    terms = [shape[axis] for axis in axes]
-    numbers = [dim for dim in terms if isinstance(dim, int)]
-    count = element_count(numbers)
-    if len(numbers) < len(terms) or not 0 < count < ELEMENT_COUNT_LIMIT:
+    terms = static_dims(tuple([shape[axis] for axis in axes]))
+    count = 0 if terms is None else element_count(terms)
+    if not 0 < count < ELEMENT_COUNT_LIMIT:
         return found.limited(
             (Limit.NO_SHIFT, Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"))
         )

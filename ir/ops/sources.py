@@ -6,7 +6,7 @@ import numpy as np
 
 from ..graph import Node
 from ..tensor import Array, Tensor
-from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of
+from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, dtype_only, input_shape, listed
 from .row import Constants, Inputs, OpInfo, Trait, integer
@@ -76,8 +76,8 @@ def evaluate_shape_of(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         raise NotEvaluable("the rank is unknown")
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
     assert isinstance(start, int) and isinstance(end, int | None)
-    wanted = dims[start:end]
-    if not all(isinstance(dim, int) for dim in wanted):
+    wanted = static_dims(dims[start:end])
+    if wanted is None:
         raise NotEvaluable("an extent is not static")
     return (np.array(wanted, np.int64),)
 
@@ -89,10 +89,10 @@ def infer_ndarray_size(node: Node, constants: Constants) -> Types:
 
 def evaluate_ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Size: the product of the extents of the input's type, 1 for a scalar."""
-    dims = _extents(node, inputs)
-    if dims is None or not all(isinstance(dim, int) for dim in dims):
+    dims = static_dims(_extents(node, inputs))
+    if dims is None:
         raise NotEvaluable("an extent is not static")
-    count = element_count(dim for dim in dims if isinstance(dim, int))
+    count = element_count(dims)
     if count == ELEMENT_COUNT_LIMIT:
         raise NotEvaluable("no tensor has so many elements")
     return (np.array(count, np.int64),)

@@ -6,8 +6,8 @@ import math
 
 from ...support.record import record
 from ..graph import Node
-from ..types import Dim
-from .inference import input_shape, integers_of, listed, normal_axes
+from ..types import Dim, static_dims
+from .inference import input_shape, integers_of, list_attribute, listed, normal_axes
 from .row import Constants, text_of
 
 
@@ -111,21 +111,11 @@ def window_of(node: Node, rank: int) -> Window | None:
     """Return the window of a convolution or pool over `rank` spatial axes, None where its attributes do not fit."""
     auto_pad = auto_pad_of(node)
     zeros = (0,) * (2 * rank)
-    pads = _integers(node, "pads", zeros) if auto_pad == "NOTSET" else zeros if auto_pad == "VALID" else None
-    strides, dilations = (_integers(node, name, (1,) * rank) for name in ("strides", "dilations"))
+    pads = list_attribute(node, "pads", zeros) if auto_pad == "NOTSET" else zeros if auto_pad == "VALID" else None
+    strides, dilations = (list_attribute(node, name, (1,) * rank) for name in ("strides", "dilations"))
     if strides is None or dilations is None or (pads is None and auto_pad == "NOTSET") or not all(strides):
         return None
     return Window(auto_pad, pads, strides, dilations)
-
-
-def _integers(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a list of as many integers as `default`, None where the attribute is another one."""
-    found = node.attrs.get(name)
-    if found is None or found == ():
-        return default
-    if not isinstance(found, tuple) or len(found) != len(default):
-        return None
-    return tuple([item for item in found if isinstance(item, int)])
 
 
 def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | None:
@@ -180,9 +170,8 @@ def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
     """Return the extents of the data of a convolution after batch and channels, None where one is unknown."""
     shape = input_shape(node)
-    dims: tuple[Dim, ...] = () if shape is None else shape[2:]
-    numbers = tuple(dim for dim in dims if isinstance(dim, int))
-    return numbers if len(numbers) == rank == len(dims) else None
+    dims = None if shape is None else static_dims(shape[2:])
+    return dims if dims is not None and len(dims) == rank else None
 
 
 def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:

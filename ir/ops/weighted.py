@@ -11,7 +11,7 @@ from ..graph import Node
 from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
 from .evaluation import NotEvaluable, binary, check_size, operand
-from .inference import Types, broadcast_shapes, input_dtype, input_shape, same
+from .inference import Types, broadcast_shapes, input_dtype, input_shape, list_attribute, same
 from .row import NUMPY_BROADCAST, Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
 from .views import window_of
 
@@ -22,15 +22,6 @@ _WINDOW = {
     "pads": integers,
     "strides": positive_integers,
 }
-
-
-def _ints(node: Node, name: str, default: int, count: int) -> tuple[int, ...] | None:
-    found = node.attrs.get(name)
-    if found is None:
-        return (default,) * count
-    if not isinstance(found, tuple) or len(found) != count or not all(isinstance(item, int) for item in found):
-        return None
-    return found  # type: ignore[return-value]
 
 
 def _convolved(node: Node, extent: Callable[[int, int, int], int | None] | None) -> tuple[Dim, list[Dim]]:
@@ -67,7 +58,7 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
     group = node.attrs.get("group", 1)
     channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
     window = window_of(node, len(weight) - 2)
-    extra = _ints(node, "output_padding", 0, len(weight) - 2)
+    extra = list_attribute(node, "output_padding", (0,) * (len(weight) - 2))
 
     def extent(i: int, size: int, kernel: int) -> int:
         assert window is not None and window.pads is not None and extra is not None

@@ -208,18 +208,12 @@ class Committer:
         assert shift is not None and node.graph is not None
         following = node.next
         assert following is not None
-        readers = list(value.users)
-        name = value.name
         vector = shift.ndim == 1
         tensor = ArrayTensor(shift) if vector else ArrayTensor(round_to(shift, fold.dtype), fold.dtype)
         constant = self.rewriter.constant(tensor, before=following, hint=bias_name(node))
         attrs = {"axis": fold.axis} if vector else {}
-        add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=name, type_=value.type)
-        for reader in readers:
-            reader.replace_input(value, add.output)
-        fresh = add.output.name
-        add.output.take_name(value)
-        value.rename(fresh)
+        add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=value.name, type_=value.type)
+        self.rewriter.interpose(add)
         statistic_refs(self.module).pop(value, None)
         if change.direction == "backward":
             self.rename(add.output)

@@ -16,7 +16,7 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
-from ...ir.types import dtype_of, shape_of
+from ...ir.types import dtype_of, shape_of, static_dims
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import become_constant, int_vector, substitute
 
@@ -81,8 +81,8 @@ def _of_flatten(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
     if result is not None and len(result) == 2 and None not in result:
         return list(result)
     axis = integer_of(node, "axis", 1)
-    rest = [dim for dim in shape[axis:] if isinstance(dim, int)]
-    if len(shape[:axis]) != 1 or len(rest) != len(shape[axis:]):
+    rest = static_dims(shape[axis:])
+    if len(shape[:axis]) != 1 or rest is None:
         raise Declined("the shape of its result is unknown")
     return [piece_of(data, 0), prod(rest)]
 
