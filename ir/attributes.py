@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..support.record import value
 from .tensor import Tensor
-from .types import Type
+from .types import DType, TensorType, Type, element_count
 
 
 @value
@@ -36,6 +36,26 @@ class SparseTensor:
     values: Tensor
     indices: Tensor
     shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.values.dtype
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the tensor with all its elements."""
+        return TensorType(self.dtype, self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and indices."""
+        return self.values.nbytes + self.indices.nbytes
+
+    @property
+    def dense_nbytes(self) -> int:
+        """Bytes of all elements."""
+        return (element_count(self.shape) * self.dtype.bits + 7) // 8
 
 
 Scalar = int | float | str | bytes | Tensor | SparseTensor | Type | RegionRef

@@ -47,6 +47,16 @@ class Budget:
         """Add `READINGS` readings of a payload of the source model."""
         self._left += array.nbytes * READINGS
 
+    def pay_sparse(self, stored: int, dense: int, *, is_source: bool) -> bool:
+        """Pay for all elements of a sparse payload, and return whether the budget was sufficient.
+
+        A payload of the source model adds readings of the bytes that it has `stored`: it may stand for far more.
+        """
+        if dense > self.max_bytes:
+            return False
+        self._left += stored * READINGS if is_source else 0
+        return self._pay(KEEPING * dense)
+
     def pay_affine(self, count: int) -> bool:
         """Pay for an affine of `count` numbers, and return whether the budget was sufficient.
 

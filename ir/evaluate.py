@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from .attributes import SparseTensor
 from .budget import Budget
 from .graph import Node, Value
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
+from .sparse import dense
 from .tensor import Array, ArrayTensor, Tensor, round_to
 from .types import F64, dtype_of, static_shape_of
 
@@ -61,10 +64,10 @@ class ConstantEvaluator:
         return found if dtype is None or dtype is F64 else round_to(found, dtype)
 
     def is_constant(self, value: Value | None) -> bool:
-        """Return whether the elements of `value` are known, without reading a payload."""
+        """Return whether the elements of `value` are known, without reading a dense payload."""
         node = None if value is None else value.node
-        if node is not None and node.op == "constant":
-            return isinstance(node.attrs.get("value"), Tensor)
+        if node is not None and node.op == "constant" and isinstance(node.attrs.get("value"), Tensor):
+            return True
         return self.array(value) is not None
 
     def is_small(self, value: Value | None) -> bool:
@@ -94,9 +97,9 @@ class ConstantEvaluator:
         if value is None:
             return None
         node = value.node
-        if node is not None and node.op == "constant":
-            payload = node.attrs.get("value")
-            return payload if isinstance(payload, Tensor) else None
+        payload = node.attrs.get("value") if node is not None and node.op == "constant" else None
+        if isinstance(payload, Tensor):
+            return payload
         array = self.array(value)
         if array is None:
             return None
@@ -137,14 +140,19 @@ class ConstantEvaluator:
 
     def _payload(self, value: Value, node: Node) -> None:
         payload, found = node.attrs.get("value"), None
+        is_source = node.source is not None
         if isinstance(payload, Tensor):
             try:
                 found = payload.numpy()
             except UNREADABLE:
                 found = None
             else:
-                if node.source is not None:
+                if is_source:
                     self.budget.add_payload(found)
+        elif isinstance(payload, SparseTensor):
+            with suppress(*UNREADABLE):
+                if self.budget.pay_sparse(payload.nbytes, payload.dense_nbytes, is_source=is_source):
+                    found = dense(payload)
         self._known[value] = found
 
     def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:

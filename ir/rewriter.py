@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from .attributes import Attribute
+from .attributes import Attribute, SparseTensor
 from .evaluate import ConstantEvaluator
 from .graph import FunctionKey, Node, Value
 from .module import Module
@@ -163,7 +163,7 @@ class Rewriter:
             infer_types(node, self.module.constants)
         return node
 
-    def constant(self, tensor: Tensor, *, before: Node, hint: str) -> Value:
+    def constant(self, tensor: Tensor | SparseTensor, *, before: Node, hint: str) -> Value:
         """Insert a constant before the node `before`, and return its value."""
         outputs = ((self.module.fresh_name(hint or "constant"), tensor.type),)
         return self._insert(Node("constant", (), {"value": tensor}, outputs=outputs), before).output

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from ..ir.attributes import SparseTensor
 from ..ir.evaluate import operands_by_use
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
@@ -252,6 +253,6 @@ def dying_bytes(node: Node) -> int:
             if gone[value] < value.use_count:
                 continue
             payload = value.node.attrs.get("value") if value.node.op == "constant" else None
-            total += payload.nbytes if isinstance(payload, Tensor) else 0
+            total += payload.nbytes if isinstance(payload, Tensor | SparseTensor) else 0
             stack.append(value.node)
     return total

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..ir.attributes import SparseTensor
 from ..ir.graph import Node, Value
 from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
@@ -13,8 +14,10 @@ from ..ir.ops import OPS, op_info
 from ..ir.ops.row import OpInfo, Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
+from ..ir.sparse import scaled_values, stored_shorter
 from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
 from ..ir.types import F64, dtype_of
+from ..support.lazy import lazy
 from .constant_regions import ConstantRegions, dying_bytes
 from .infra import Pass, PassContext
 
@@ -22,12 +25,17 @@ LAZY = 1 << 13
 """Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
 
 
+SPARSE_CONSTANTS = 6
+"""The first version of ONNX's IR that has sparse constants."""
+
+
 @dataclass(frozen=True)
 class FoldConstant(Pass):
     """Compute constant expressions.
 
     1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to the
-       dtype of w. It keeps the name of w if nothing else reads w.
+       dtype of w. It keeps the name of w if nothing else reads w. The result of a sparse w, or of another expression of
+       sparse constants, is written dense or sparse, whichever is shorter.
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
        region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. Results
@@ -62,8 +70,30 @@ class _Constants:
         self.evaluator = module.constants
         self.max_bytes = max_bytes
         self.regions = ConstantRegions(module, max_bytes, ctx)
+        self.module = module
         self.written = False
         """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
+
+    @lazy
+    def has_sparse(self) -> bool:
+        """Return whether the module has sparse constants, and may get others."""
+        if self.module.ir_version < SPARSE_CONSTANTS:
+            return False
+        return any(isinstance(node.attrs.get("value"), SparseTensor) for node in self.module.walk())
+
+    def sparse_operand(self, node: Node) -> Node | None:
+        """Return a sparse constant that the constant expression `node` reads, None if there is none. O(region)."""
+        if not self.has_sparse:
+            return None
+        stack, seen = [node], {node}
+        while stack:
+            top = stack.pop()
+            if _sparse_payload(top) is not None:
+                return top
+            new = {v.node for v in top.inputs if v is not None and v.node is not None} - seen
+            stack += new
+            seen |= new
+        return None
 
     def erase_computed(self, rewriter: Rewriter) -> None:
         """Erase the operators computed by a runtime whose results nothing reads any more."""
@@ -97,7 +127,7 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
         return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
     read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
     for value, array in read:
-        _write(node, ArrayTensor(array), rewriter, value)
+        _write(node, ArrayTensor(array), rewriter, value, constants.sparse_operand(node))
     constants.written |= bool(read)
     return bool(read) or rewriter.decline("none of its results is constant")
 
@@ -113,7 +143,8 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
-    _write(node, ArrayTensor(tensor.numpy(), tensor.dtype), rewriter, node.output)
+    result = ArrayTensor(tensor.numpy(), tensor.dtype)
+    _write(node, result, rewriter, node.output, constants.sparse_operand(node))
     constants.written = True
     return True
 
@@ -127,18 +158,36 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     data = constants.evaluator.tensor(weight)
     if data is None:
         return rewriter.decline("the weight is not constant")
-    result: Tensor = ScaledTensor(data, scale)
-    if result.nbytes < LAZY:
+    sparse = None if weight.node is None else weight.node.attrs.get("value")
+    sparse = sparse if isinstance(sparse, SparseTensor) and constants.has_sparse else None
+    result: Tensor | SparseTensor = ScaledTensor(data, scale) if sparse is None else scaled_values(sparse, scale)
+    if isinstance(result, Tensor) and result.nbytes < LAZY:
         result = ArrayTensor(result.numpy(), data.dtype)
-    constant = _write(node, result, rewriter, node.output)
+    constant = _write(node, result, rewriter, node.output, None if sparse is None else weight.node)
     if weight.node is not None and weight.node.graph is None:
         constant.name = weight.name
     return True
 
 
-def _write(node: Node, tensor: Tensor, rewriter: Rewriter, result: Value) -> Value:
-    """Replace a result of `node` by the constant `tensor`, and return the constant."""
+def _sparse_payload(node: Node | None) -> SparseTensor | None:
+    """Return the payload of a sparse constant, None for all other nodes."""
+    payload = None if node is None or node.op != "constant" else node.attrs.get("value")
+    return payload if isinstance(payload, SparseTensor) else None
+
+
+def _write(
+    node: Node, tensor: Tensor | SparseTensor, rewriter: Rewriter, result: Value, sparse: Node | None = None
+) -> Value:
+    """Replace a result of `node` by the constant `tensor`, and return the constant.
+
+    The constant leaves out zeros if it is made of the constant `sparse` and is shorter so. It is a Constant node if
+    that was one: the shape inference of onnx does not know the types of sparse initializers.
+    """
+    if sparse is not None and isinstance(tensor, Tensor):
+        tensor = stored_shorter(tensor)
     constant = rewriter.constant(tensor, before=node, hint=result.name)
+    if isinstance(tensor, SparseTensor) and sparse is not None and "form" in sparse.attrs and constant.node is not None:
+        rewriter.set_attr(constant.node, "form", sparse.attrs["form"])
     rewriter.replace(result, constant, take_name=True)
     return constant
 

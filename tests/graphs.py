@@ -496,6 +496,8 @@ def absolute(model: ModelProto) -> ModelProto:
     for node in all_nodes(bound):
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             flip(node.attribute[0].t)
+        if node.op_type == "Constant" and node.attribute[0].name == "sparse_value":
+            flip(node.attribute[0].sparse_tensor.values)
         for item in node.attribute:
             if item.name in ABSOLUTE_ATTRIBUTES.get(node.op_type, ()):
                 item.f = abs(item.f)
@@ -505,7 +507,7 @@ def absolute(model: ModelProto) -> ModelProto:
         del graph.node[:]
         graph.node.extend(nodes)
     for graph in all_graphs(bound):
-        for tensor in graph.initializer:
+        for tensor in chain(graph.initializer, (sparse.values for sparse in graph.sparse_initializer)):
             flip(tensor)
     return bound
 
@@ -621,7 +623,9 @@ def unread(model: ModelProto) -> set[str]:
     for graph in all_graphs(model):
         read.update(info.name for info in graph.output)
         read.update(e.value for q in graph.quantization_annotation for e in q.quant_parameter_tensor_names)
-    return {tensor.name for graph in all_graphs(model) for tensor in graph.initializer} - read
+    found = {tensor.name for graph in all_graphs(model) for tensor in graph.initializer}
+    found |= {sparse.values.name for graph in all_graphs(model) for sparse in graph.sparse_initializer}
+    return found - read
 
 
 def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
@@ -630,7 +634,8 @@ def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
     assert dangling(after) <= dangling(before)
     for graph in all_graphs(after):
         defined = [info.name for info in graph.input]
-        defined += [tensor.name for tensor in graph.initializer if tensor.name not in defined]
+        tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+        defined += [tensor.name for tensor in tensors if tensor.name not in defined]
         defined += [name for node in graph.node for name in node.output if name]
         assert len(set(defined)) == len(defined), [name for name, n in Counter(defined).items() if n > 1]
 

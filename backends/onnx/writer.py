@@ -15,12 +15,13 @@ from ...codec.protos import (
     TensorProto,
     copy_fields,
 )
-from ...codec.tensors import OnnxTensor, write_tensor
+from ...codec.tensors import OnnxTensor, tensor_proto, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import has_trait, is_legal
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
-from ...ir.tensor import Tensor
+from ...ir.sparse import dense
+from ...ir.tensor import ArrayTensor, Tensor
 from ...support.errors import EmitError, clipped
 from .legalize import Legalization, describe, is_from_source, onnx_op_type
 from .value_names import Names
@@ -121,13 +122,34 @@ class GraphWriter:
         payload, name = node.attrs["value"], self.names.of(node.output)
         if isinstance(node.source, NodeProto) and not node.rewritten:
             self.write_source(node, [], [name])
+        elif isinstance(payload, SparseTensor) and (node.source is None or "form" not in node.attrs):
+            self.sparse_constant(node, payload, name)
         elif "form" in node.attrs:
             self.constant_node(node, name)
-        elif isinstance(payload, SparseTensor):
-            unchanged = isinstance(node.source, SparseTensorProto) and node.source.values.name == name
-            self.sparse.append(node.source if unchanged else export_sparse(payload, name))  # type: ignore[arg-type]
         elif isinstance(payload, Tensor):
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
+
+    def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
+        """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is shorter."""
+        if isinstance(node.source, SparseTensorProto) and node.source.values.name == name:
+            self.sparse.append(node.source)
+            return
+        proto = export_sparse(payload, name)
+        if node.source is not None:
+            self.sparse.append(proto)
+            return
+        elsewhere = sum(part.nbytes for part in (payload.values, payload.indices) if not part.in_memory)
+        length = proto.ByteSize() + elsewhere
+        if payload.dense_nbytes <= length:
+            whole = ArrayTensor(dense(payload), payload.dtype)
+            if tensor_proto(whole, name).ByteSize() <= length:
+                self.payload(name, whole)
+                return
+        self.replaced.add(name)
+        if self.as_nodes or "form" in node.attrs:
+            self.write_new("Constant", node, [], [name], {"sparse_value": payload})
+        else:
+            self.sparse.append(proto)
 
     def constant_node(self, node: Node, name: str) -> None:
         """Write a Constant node in the form that the constant had."""

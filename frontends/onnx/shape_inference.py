@@ -107,7 +107,8 @@ def _strip_graph(
     _strip_shapes((*(() if is_main else target.input), *target.output, *target.value_info))
     for tensor in source.initializer:
         _strip_tensor(tensor, target.initializer.add())
-    target.sparse_initializer.extend(source.sparse_initializer)
+    for sparse in source.sparse_initializer:  # onnx would give them types of sparse tensors, which no operator takes
+        target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..attributes import SparseTensor
 from ..graph import Node
 from ..tensor import Array, Tensor
 from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
@@ -17,6 +18,8 @@ _FIRST = frozenset({0})
 def infer_constant(node: Node, constants: Constants) -> Types:
     """Infer the payload's type."""
     payload = node.attrs.get("value")
+    if isinstance(payload, SparseTensor):
+        return (payload.type if min(payload.shape, default=0) >= 0 else UNKNOWN,)
     return (payload.type if isinstance(payload, Tensor) else UNKNOWN,)
 
 

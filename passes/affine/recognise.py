@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.attributes import SparseTensor
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins
 from ...ir.ops import AFFINE_KINDS
 from ...ir.ops.normalization import batch_norm_of, first_of_channel
 from ...ir.provenance import Refused
+from ...ir.sparse import linear_indices
 from ...ir.tensor import Array, Tensor, numpy_dtype
 from ...ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
 from ...support.lazy import lazy
@@ -283,4 +285,16 @@ def not_constant(value: Value | None) -> Refused:
     producer = value.node if value is not None else None
     if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")
+    payload = producer.attrs.get("value") if producer is not None and producer.op == "constant" else None
+    if isinstance(payload, SparseTensor):
+        return Refused("non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}")
     return Refused("non_constant_params", f"{name!r} is not constant")
+
+
+def _sparse_problem(payload: SparseTensor) -> str:
+    """Return why a sparse constant has no elements, as the end of a sentence "the tensor ..."."""
+    try:
+        linear_indices(payload)
+    except ValueError as error:
+        return str(error)
+    return "has more elements than constants may have (--max-constant-bytes), or no numbers"

@@ -29,7 +29,7 @@ from graphs import (
     the,
     wide,
 )
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, helper
 
 
 @pytest.mark.parametrize("what", ["weight", "bias", "parameters", "arithmetic", "all"])
@@ -145,22 +145,6 @@ def test_a_random_weight_is_no_constant() -> None:
     result = compiled(model)
     assert result.model == model
     assert reasons(result) == {"y": "kept: dynamic_weight"}
-
-
-def test_sparse_weights_are_left_alone() -> None:
-    graph = Graph()
-    graph.input("x", [2, 2, 1, 1])
-    model_values = np.asarray([0.5, 2.0], np.float32)
-    graph.node("Conv", ["x", "w"], "h", "conv")
-    graph.batch_norm("h", batch_norm(2), "y")
-    graph.output("y", [2, 2, 1, 1])
-    model = graph.model()
-    values = numpy_helper.from_array(model_values, "w")
-    indices = numpy_helper.from_array(np.asarray([0, 3], np.int64), "")
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 2, 1, 1]))
-    result = compiled(model)
-    assert result.model == model
-    assert next(iter(reasons(result).values())).startswith("kept: ")
 
 
 # initializers among the inputs
