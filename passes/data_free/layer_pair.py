@@ -143,7 +143,7 @@ def _check(pair: LayerPair) -> None:
         if not has_trait(fold.node, Trait.LINEAR):
             raise Refused("no_foldable_neighbour", f"{fold.node.description} is not a layer with a weight")
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
-            raise Refused("shared_weight", f"{fold.node.description}: another operator reads its weight")
+            raise Refused("multi_consumer", f"{fold.node.description}: another operator reads its weight")
         ends[side] += 1
     if not all(ends.values()):
         raise Refused("no_foldable_neighbour", f"{label}: there is no layer before or after it")
