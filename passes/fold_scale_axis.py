@@ -59,8 +59,8 @@ class FoldScaleAxis(Pass):
     9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
        positive scales, and the integers stay.
     10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
-    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, ... written out) are units: an affine of one
-       stays in it, and no other enters it. The constants of gamma and beta take the affines after them.
+    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written out) are units: an
+       affine of one stays in it, and no other enters it. The constants of gamma and beta take the affines after them.
     12. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
     13. What stays is recorded with the reason.
     """

@@ -1,4 +1,4 @@
-"""Units: operators that together write out one that runtimes have, such as Gelu, HardSwish or LayerNormalization.
+"""Units: operators that together write out one that runtimes have, such as Gelu, LayerNormalization or attention.
 
 A runtime fuses a unit that it finds as exporters write it. A scale that leaves the unit, or enters it, costs more at
 run time than it saves, so no affine goes out of a unit or into the middle of one. The product by gamma and the sum of
@@ -17,6 +17,7 @@ from ...ir.ops.inference import integers_of
 from ...ir.ops.views import clip_bounds
 from ...ir.types import element_count, shape_of, static_shape_of
 from ...support.record import record
+from .attention import ROTARY, SCORES, rotary_of, scores_of
 
 CODE = "fused_unit"
 """The reason code of an affine that stays for the sake of a unit."""
@@ -168,15 +169,16 @@ def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
 
 def unit_of(node: Node, constants: ConstantEvaluator) -> Unit | None:
     """Return the unit that `node` is part of, None where there is none. O(1)."""
-    for near in _around(node):
-        if near.op in _ANCHORS:
-            unit = _anchored(near, constants)
-            if unit is not None and node in unit.nodes:
-                return unit
+    for inner in _SEARCHES:
+        for near in _around(node, inner) if node.op in inner else ():
+            if near.op in _ANCHORS:
+                unit = _anchored(near, constants)
+                if unit is not None and node in unit.nodes:
+                    return unit
     return None
 
 
-def _around(node: Node) -> Iterator[Node]:
+def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
     """Yield the operators around `node`, the nearest first; the search goes on from those that a unit may have."""
     queue, seen = [node], {node}
     for each in queue:
@@ -185,17 +187,26 @@ def _around(node: Node) -> Iterator[Node]:
         values = [*each.inputs, *each.outputs]
         near += [user for value in values if value is not None and len(value.users) <= 4 for user in value.users]
         for other in near:
-            if other not in seen and len(seen) < SEARCHED and other.graph is node.graph and other.op in _INNER:
+            if other not in seen and len(seen) < SEARCHED and other.graph is node.graph and other.op in inner:
                 seen.add(other)
                 queue.append(other)
 
 
 def _anchored(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
     """Return the unit around the operator that is typical of it."""
+    match = _Match(anchor, constants, {anchor})
     if anchor.op == "sqrt":
-        return _normalization(_Match(anchor, constants, {anchor}))
+        return _normalization(match)
+    if anchor.op == "matmul":
+        return _of_kind(SCORES, scores_of(anchor, match.scalar, constants))
+    if anchor.op in _TURNS:
+        return _of_kind(ROTARY, rotary_of(anchor, constants))
     matches = (_activation(_Match(anchor, constants, {anchor}), each) for each in _ACTIVATIONS[anchor.op])
     return next((unit for unit in matches if unit is not None), None)
+
+
+def _of_kind(kind: str, nodes: frozenset[Node] | None) -> Unit | None:
+    return None if nodes is None else Unit(kind, nodes)
 
 
 def _activation(match: _Match, form: _Activation) -> Unit | None:
@@ -403,5 +414,10 @@ def _parameter(match: _Match, value: Value, op: str) -> Node | None:
     return node
 
 
-_ANCHORS = frozenset((*_ACTIVATIONS, "sqrt"))
-_INNER = frozenset((*_ARITHMETIC, *_FUNCTIONS, *_ANCHORS, "cast", "mean", "reciprocal"))
+_TURNS = ("negative", "subtract")
+_ANCHORS = frozenset((*_ACTIVATIONS, *_TURNS, "sqrt", "matmul"))
+_INNER = frozenset((*_ARITHMETIC, *_FUNCTIONS, *_ACTIVATIONS, "sqrt", "cast", "mean", "reciprocal"))
+_OF_SCORES = frozenset(("multiply", "divide", "transpose", "matmul"))
+_OF_ROTARY = frozenset((*_TURNS, "multiply", "add", "concatenate"))
+_SEARCHES = (_INNER, _OF_SCORES, _OF_ROTARY)
+"""Operators along which the units of a node are searched: those of one unit would lead astray from another."""

@@ -11,9 +11,10 @@ from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
+from ..affine.attention import is_of_mask
 from .extents import Extent, Piece, ShapeEvaluator, piece_of
 from .rules import int_vector, substitute
-from .shape_arithmetic import reshape_target, wanted_extents
+from .shape_arithmetic import MASK, reshape_target, wanted_extents
 
 
 def keeps_order(node: Node) -> bool:
@@ -106,6 +107,8 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     producer = node.operand().node
     if producer is None or producer.op != node.op or not is_only_reader(node.operand(), node):
         return rewriter.decline("its data is not the result of the same operator without other readers")
+    if node.op == "expand_dims" and is_of_mask(node, evaluator):
+        return rewriter.decline(MASK)
     inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
     shape = shape_of(producer.operand().type)
     if not inner or not outer or shape is None:

@@ -17,8 +17,11 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
 from ...ir.types import dtype_of, shape_of, static_dims
+from ..affine.attention import is_of_mask
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import become_constant, int_vector, substitute
+
+MASK = "its result is the mask of an attention, which a runtime computes as one operator"
 
 
 @rule(affine="untouched")
@@ -136,6 +139,8 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), also of flatten, squeeze and unsqueeze"""
     producer = result_of(node.operand(), *_WANTED)
+    if node.op == producer.op == "expand_dims" and is_of_mask(node, evaluator):
+        return rewriter.decline(MASK)
     if producer.attrs.get("allowzero"):
         wanted_extents(producer, evaluator)
     data, wanted = producer.operand(), wanted_extents(node, evaluator)
