@@ -7,7 +7,7 @@ shape in the IR comes from them. It gets the element types: a runtime refuses a 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 from ...codec.onnx_types import import_type
 from ...codec.protos import (
@@ -20,13 +20,20 @@ from ...codec.protos import (
     copy_fields,
 )
 from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
-from ...ir.types import TensorType, Type, without_shapes
+from ...ir.ops.views import Window
+from ...ir.types import Dim, TensorType, Type, shape_of, without_shapes
 from .expansion import is_expansion_bounded
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
+MAX_POOLS_IN_A_ROW = 8
+"""Most inferences beyond the first: each shows the pools whose data the one before has made known."""
+
+MAX_COUNTED = 1 << 20
+"""Largest extent of which windows are counted: versions of onnx divide in float32."""
+
 HIDDEN = "irc.hidden"
 """The domain of operators whose types onnx's shape inference must not infer."""
 
@@ -36,14 +43,29 @@ def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isola
 
     The nodes of the main graph come in `order`, if given: onnx wants them sorted. With `isolate` inference runs in a
     child process. The result is None if inference fails, as it may on an invalid model or an unknown operator version.
+    Pools that round up are hidden from it until the extents of their data are known and show that onnx is right.
     """
+    shown: set[str] = set()
+    inferred = _infer(model, order, shown, isolate=isolate)
+    for _ in range(MAX_POOLS_IN_A_ROW):
+        found = set() if inferred is None else set(_pools_to_show(inferred)) - shown
+        if not found:
+            break
+        shown |= found
+        again = _infer(model, order, shown, isolate=isolate)
+        inferred = inferred if again is None else again
+    return inferred
+
+
+def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, isolate: bool) -> ModelProto | None:
+    """Return the result of one inference, from which no pool whose result is one of `shown` is hidden."""
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, onnx ignores initializers that are not inputs
     light.opset_import.extend(model.opset_import)
     light.opset_import.add(domain=HIDDEN, version=1)
     if is_expansion_bounded(model):
         for function in model.functions:
             copy_fields(function, light.functions.add(), ("value_info",))
-    _strip_graph(model.graph, light.graph, order, is_main=True)
+    _strip_graph(model.graph, light.graph, shown, order, is_main=True)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [info for info in light.graph.input if info.name not in constants]
@@ -98,8 +120,14 @@ def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
 
 
 def _strip_graph(
-    source: GraphProto, target: GraphProto, order: Sequence[int] | None = None, *, is_main: bool = False
+    source: GraphProto,
+    target: GraphProto,
+    shown: Set[str] = frozenset(),
+    order: Sequence[int] | None = None,
+    *,
+    is_main: bool = False,
 ) -> None:
+    """Copy the graph to be inferred. `shown` are results of the main graph: names in bodies may stand twice."""
     target.name = source.name
     target.input.extend(source.input)
     target.output.extend(source.output)
@@ -110,11 +138,12 @@ def _strip_graph(
     for sparse in source.sparse_initializer:  # onnx would give them types of sparse tensors, which no operator takes
         target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
     for i in range(len(source.node)) if order is None else order:
-        _strip_node(source.node[i], target.node.add())
+        _strip_node(source.node[i], target.node.add(), shown)
 
 
-def _strip_node(source: NodeProto, target: NodeProto) -> None:
-    if source.op_type in POOLS and not source.domain and _may_start_in_padding(source):
+def _strip_node(source: NodeProto, target: NodeProto, shown: Set[str]) -> None:
+    is_pool = source.op_type in POOLS and not source.domain
+    if is_pool and not (source.output and source.output[0] in shown) and _may_start_in_padding(source):
         target.op_type, target.domain = source.op_type, HIDDEN
         target.input.extend(source.input)
         target.output.extend(source.output)
@@ -156,6 +185,57 @@ def _may_start_in_padding(pool: NodeProto) -> bool:
     if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
         return True
     return any(extent < stride + pad for extent, stride, pad in zip(reach, strides or [1] * rank, after, strict=False))
+
+
+def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
+    """Yield the results of the hidden pools of the main graph whose last windows start inside the data.
+
+    For these onnx and runtimes count alike. The extents of their data are known from other operators.
+    """
+    graph = inferred.graph
+    hidden = [node for node in graph.node if node.domain == HIDDEN and node.input and node.output]
+    if not hidden:
+        return
+    infos = {info.name: info for info in (*graph.value_info, *graph.input)}
+    for node in hidden:
+        info, pool = infos.get(node.input[0]), _window_of(node)
+        shape = shape_of(import_type(info.type)) if info is not None and info.HasField("type") else None
+        if pool is None or shape is None or len(shape) != len(pool[1]) + 2:
+            continue
+        window, kernel = pool
+        if all(_counts_agree(window, axis, size, kernel[axis]) for axis, size in enumerate(shape[2:])):
+            yield node.output[0]
+
+
+def _window_of(pool: NodeProto) -> tuple[Window, tuple[int, ...]] | None:
+    """Return the window of a pool with explicit pads, and its kernel; None where its attributes do not fit."""
+    attrs = {attribute.name: attribute for attribute in pool.attribute}
+    if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
+        return None
+    lists = {name: tuple(attrs[name].ints) if name in attrs else () for name in _WINDOW}
+    kernel = lists["kernel_shape"]
+    pads, strides = lists["pads"] or (0,) * (2 * len(kernel)), lists["strides"] or (1,) * len(kernel)
+    dilations = lists["dilations"] or (1,) * len(kernel)
+    fits = len(pads) == 2 * len(kernel) and len(strides) == len(dilations) == len(kernel)
+    if not fits or min(kernel, default=0) < 1 or min(pads) < 0 or min(*strides, *dilations) < 1:
+        return None
+    return Window("NOTSET", pads, strides, dilations), kernel
+
+
+def _counts_agree(window: Window, axis: int, size: Dim, extent: int) -> bool:
+    """Return whether onnx's shape inference counts the windows along an axis as runtimes do, and there are any."""
+    if not isinstance(size, int) or size > MAX_COUNTED or window.dilations[axis] != 1:
+        return False
+    floor, ceil = window.count(axis, size, extent), window.count(axis, size, extent, ceil=True)
+    pads = window.pads
+    if floor is None or pads is None or floor < 1:
+        return False
+    rest = (size + pads[axis] + pads[len(pads) // 2 + axis] - window.reach(axis, floor, extent)) > 0
+    return ceil == floor + rest
+
+
+_WINDOW = ("kernel_shape", "strides", "dilations", "pads")
+"""The lists that say where the windows of a pool are."""
 
 
 def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
