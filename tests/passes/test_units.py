@@ -137,14 +137,19 @@ def model_of(form: Form, *, before: float = 2.0, after: float = 1.5) -> ModelPro
     return graph.model()
 
 
-def fused(model: ModelProto, path: Path) -> Counter[str]:
-    """Return the fused operators that onnxruntime makes of a model with all of its optimizations."""
+def runtime_operators(model: ModelProto, path: Path) -> Counter[str]:
+    """Return the operators that onnxruntime makes of a model with all of its optimizations."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(path)
     options.log_severity_level = 3
     providers = ["CPUExecutionProvider"]
     onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    return Counter(name for name in operators(onnx.load(path)) if name in FUSED)
+    return Counter(operators(onnx.load(path)))
+
+
+def fused(model: ModelProto, path: Path) -> Counter[str]:
+    """Return the fused operators among them."""
+    return Counter({name: count for name, count in runtime_operators(model, path).items() if name in FUSED})
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -214,3 +219,37 @@ def test_a_batch_normalization_before_a_hard_swish_folds() -> None:
     result = compiled(graph.model()).model
     assert operators(result) == ["Conv", "Add", "Clip", "Mul", "Div", "Conv"]
     assert_same_in_runtime(graph.model(), result)
+
+
+def attention(where: str, last: str) -> ModelProto:
+    """Scores with a scale `where`, masked, and `last` in the place of Softmax."""
+    graph = Graph(opset=18, dtype=F32)
+    graph.input("x", [2, 3, WIDTH])
+    graph.input("mask", [2, 3, 3])
+    query, key, value = (op(graph, "MatMul", "x", graph.initializer(graph.random(WIDTH, WIDTH))) for _ in range(3))
+    query, key = (op(graph, "Mul", each, 0.7) if where == "operands" else each for each in (query, key))
+    scores = op(graph, "MatMul", query, graph.node("Transpose", [key], perm=[0, 2, 1]))
+    scores = op(graph, "Div", scores, 2.0) if where == "result" else scores
+    graph.node("MatMul", [op(graph, last, op(graph, "Add", scores, "mask")), value], "y")
+    graph.output("y", [2, 3, WIDTH])
+    return graph.model()
+
+
+@pytest.mark.parametrize(("where", "count"), [("result", 1), ("operands", 3)])
+def test_the_scale_of_attention_stays_where_a_runtime_fuses_it(where: str, count: int, tmp_path: Path) -> None:
+    model = attention(where, "Softmax")
+    result = compiled(model).model
+    assert Counter(operators(result)) == Counter(operators(model))
+    path = tmp_path / "optimized.onnx"
+    before, after = (runtime_operators(each, path) for each in (model, result))
+    assert before["FusedMatMul"] == count
+    assert after == before
+    assert_same_in_runtime(model, result)
+
+
+@pytest.mark.parametrize("where", ["result", "operands"])
+def test_a_scale_that_no_softmax_reads_passes_a_product_of_computed_operands(where: str) -> None:
+    model = attention(where, "Tanh")
+    result = compiled(model).model
+    assert not {"Div", "Mul"} & set(operators(result))
+    assert_same_in_runtime(model, result)
