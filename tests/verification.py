@@ -6,9 +6,11 @@ from typing import Any
 
 import irc
 import onnx
+from harness import random_inputs
 from irc.passes import PassContext
 from irc.verify import VerifyNumerics
-from irc.verify.comparison import Comparison
+from irc.verify.comparison import Comparison, Deviation
+from irc.verify.inputs import Stimulus
 from onnx import ModelProto
 
 
@@ -20,6 +22,13 @@ def text(body: str, opset: int = 17) -> ModelProto:
 def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
     """Return the tensors of `b` that deviate from those of `a`."""
     return {row.tensor for row, _ in Comparison(a, **options).differences(b) if row.deviates}
+
+
+def deviation(a: ModelProto, b: ModelProto, seed: int = 0) -> Deviation | None:
+    """Return how `b` deviates from `a` on random inputs, with open extents from 5 to 9; None if it does not."""
+    feeds = random_inputs(a, seed, other=5 + seed % 5)
+    found, _ = Comparison(a, inputs=[Stimulus(f"random {seed}", feeds)]).deviation(b)
+    return found
 
 
 def verified(model: ModelProto, passes: str | None = None, **options: Any) -> VerifyNumerics:

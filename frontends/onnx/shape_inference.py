@@ -7,7 +7,7 @@ shape in the IR comes from them. It gets the element types: a runtime refuses a 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 
 from ...codec.onnx_types import import_type
 from ...codec.protos import (
@@ -132,11 +132,13 @@ def _strip_graph(
     target.input.extend(source.input)
     target.output.extend(source.output)
     target.value_info.extend(source.value_info)
-    _strip_shapes((*(() if is_main else target.input), *target.output, *target.value_info))
+    hints = (*(() if is_main else target.input), *target.output, *target.value_info)
+    _strip_shapes(hints)
     for tensor in source.initializer:
         _strip_tensor(tensor, target.initializer.add())
     for sparse in source.sparse_initializer:  # onnx would give them types of sparse tensors, which no operator takes
         target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
+    _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add(), shown)
 
@@ -248,6 +250,19 @@ def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
                 getattr(type_, kind).ClearField("shape")
             inner = _ELEMENTS.get(kind or "")
             type_ = None if inner is None else getattr(getattr(type_, kind), inner)
+
+
+def _restore_shapes(infos: Iterable[ValueInfoProto], extents: Mapping[str, Sequence[int]]) -> None:
+    """Give `infos` of initializers the shapes that these have.
+
+    Without one, onnx takes the `axes` of a Slice for absent, and slices the first axis instead.
+    """
+    for info in infos:
+        if info.name in extents and info.type.HasField("tensor_type"):
+            shape = info.type.tensor_type.shape
+            shape.SetInParent()
+            for extent in extents[info.name]:
+                shape.dim.add(dim_value=extent)
 
 
 _ELEMENTS = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}

@@ -1,4 +1,4 @@
-"""What is run on a mutated file, and what may come of it: the right result, or one clear error.
+"""What is run on a mutated file or a random model, and what may come of it: the right result, or one clear error.
 
 A target makes its case from a generator, writes its files, and runs them in a `Box`. It returns what came of it;
 anything that it raises is a finding.
@@ -28,6 +28,8 @@ import numpy as np
 import onnx
 import oracle
 import pytest
+from exporter_graphs import export
+from graphs import F32
 from irc.backends.foldmap import FoldMap, check, unfold
 from irc.backends.foldmap.show import explain, show
 from irc.backends.quantizers.export import EXPORTERS
@@ -36,10 +38,12 @@ from irc.frontends import load
 from irc.frontends.onnx import read_model
 from irc.ir.verifier import verify
 from irc.passes import PassContext, Verify, parse_pipeline
-from irc.support.errors import EmitError, IRError
+from irc.support.errors import EmitError, IRError, SourceError
 from irc.support.limits import Limits
 from onnx import ModelProto
+from random_graphs import grow
 from rich.console import Console
+from verification import deviation
 from xxhash import xxh3_128_hexdigest
 
 from . import corpus
@@ -458,6 +462,33 @@ def command(box: Box) -> str:
     return "accepted" if status == 0 else "refused"
 
 
+def graph(box: Box) -> str:
+    """Compile a random model of either grammar: a fixpoint, valid, and the same numbers as its source."""
+    grow_ = pick(box.rng, (grow, export))
+    source = grow_(box.rng.getrandbits(32), *((F32,) if grow_ is grow else ()))
+    box.write("model.onnx", source.SerializeToString())
+    box.phase("compile")
+    result = irc.compile(source).model
+    box.phase("fixpoint")
+    content = box.write("out.onnx", result.SerializeToString(deterministic=True)).read_bytes()
+    if irc.compile(result).model.SerializeToString(deterministic=True) != content:
+        raise Finding("compiling the result changes it")
+    box.phase("checker")
+    if graphs.is_valid(source) is not None:
+        return "refused by the checker"
+    complaint = graphs.is_valid(result)
+    if complaint is not None:
+        raise Finding(f"the result is not valid: {complaint[:500]}")
+    box.phase("numbers")
+    try:
+        found = deviation(source, result, box.rng.randrange(1000))
+    except SourceError:
+        return "refused by the runtime"
+    if found is not None:
+        raise Finding(f"the numbers differ: {found.difference} on {found.stimulus.name}")
+    return "compared"
+
+
 irc.cli.parser = cache(irc.cli.parser)  # the grammar is most of the time of a small command
 
 TARGETS: dict[str, Callable[[Box], str]] = {
@@ -466,6 +497,7 @@ TARGETS: dict[str, Callable[[Box], str]] = {
     "foldmap": foldmap,
     "unfold": unfolding,
     "cli": command,
+    "graph": graph,
 }
 
 __all__ = ["TARGETS", "Box", "Finding"]
