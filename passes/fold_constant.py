@@ -12,6 +12,7 @@ from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
 from ..ir.ops.row import OpInfo, Trait
+from ..ir.ops.views import resizes_in_doubt
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.sparse import scaled_values, stored_shorter
@@ -24,6 +25,8 @@ from .infra import Pass, PassContext
 LAZY = 1 << 13
 """Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
 
+
+IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 
 SPARSE_CONSTANTS = 6
 """The first version of ONNX's IR that has sparse constants."""
@@ -39,7 +42,8 @@ class FoldConstant(Pass):
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
        region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. Results
-       of the graph and operators that the op table cannot compute exactly stay.
+       of the graph and operators that the op table cannot compute exactly stay, and so do scales of a Resize that
+       would give an extent which onnx's inference and runtimes round differently.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
@@ -126,6 +130,8 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
     if node not in constants.regions.computed or not constants.is_frontier(node):
         return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
     read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
+    if any(resizes_in_doubt(value, array) for value, array in read):
+        return rewriter.decline(IN_DOUBT)
     for value, array in read:
         _write(node, ArrayTensor(array), rewriter, value, constants.sparse_operand(node))
     constants.written |= bool(read)
@@ -144,6 +150,8 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     result = ArrayTensor(tensor.numpy(), tensor.dtype)
+    if resizes_in_doubt(node.output, result.numpy()):
+        return rewriter.decline(IN_DOUBT)
     _write(node, result, rewriter, node.output, constants.sparse_operand(node))
     constants.written = True
     return True

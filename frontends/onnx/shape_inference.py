@@ -23,6 +23,7 @@ from ...codec.streaming import materialize_tensor, payload_of, placeholders_exis
 from ...ir.ops.views import Window
 from ...ir.types import Dim, TensorType, Type, shape_of, without_shapes
 from .expansion import is_expansion_bounded
+from .resizing import hide_rounding
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
@@ -66,6 +67,7 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
         for function in model.functions:
             copy_fields(function, light.functions.add(), ("value_info",))
     _strip_graph(model.graph, light.graph, shown, order, is_main=True)
+    hide_rounding(light.graph, HIDDEN)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [info for info in light.graph.input if info.name not in constants]

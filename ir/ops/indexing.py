@@ -22,7 +22,7 @@ from .inference import (
     number_of,
 )
 from .row import MANY, Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers, number, text_of
-from .views import pads_of, scales_of, sliced_axes, slices_of
+from .views import pads_of, resized_extent, scales_of, sliced_axes, slices_of
 
 
 def infer_take(node: Node, constants: Constants) -> Types:
@@ -157,7 +157,7 @@ def infer_pad(node: Node, constants: Constants) -> Types:
 
 
 def infer_resize(node: Node, constants: Constants) -> Types:
-    """Infer the sizes if they are given; else the extents whose scale is one stay, the others are left to onnx."""
+    """Infer the sizes if they are given, else the extents that are the same in every precision."""
     dtype, shape = input_dtype(node), input_shape(node)
     sizes = listed(node, 3, constants)
     if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
@@ -167,7 +167,9 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     scales = scales_of(node, constants)
     if scales is None or len(scales) != len(shape):
         return (TensorType(dtype, (None,) * len(shape)),)
-    return (TensorType(dtype, tuple(dim if scale == 1 else None for dim, scale in zip(shape, scales, strict=True))),)
+    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":  # the region counts, too
+        return (TensorType(dtype, (None,) * len(shape)),)
+    return (TensorType(dtype, tuple(map(resized_extent, shape, scales))),)
 
 
 def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ...support.record import record
-from ..graph import Node
+from ..graph import Node, Value
+from ..tensor import Array
 from ..types import Dim, static_dims
 from .inference import input_shape, integers_of, list_attribute, listed, normal_axes
 from .row import Constants, text_of
@@ -165,6 +168,42 @@ def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
     """Return the scales of a Resize or Upsample, None where they are unknown."""
     array = constants.array(node.input(1 if node.op == "nn.upsampling" else 2))
     return None if array is None else tuple(float(item) for item in array.ravel())
+
+
+MAX_RESIZED = 1 << 20
+"""Largest extent and scale of which the product is computed."""
+
+
+def resized_extent(dim: Dim, scale: float) -> Dim:
+    """Return floor(dim * scale), None where the product rounded to float32 has another: runtimes compute with that."""
+    if scale == 1 or dim is None:
+        return dim
+    if not isinstance(dim, int) or not 0 < scale <= MAX_RESIZED or dim > MAX_RESIZED:
+        return None
+    extent = math.floor(dim * scale)
+    return extent if extent == math.floor(np.float32(dim) * np.float32(scale)) else None
+
+
+def resizes_in_doubt(value: Value, scales: Array) -> bool:
+    """Return whether a reader of `value` takes `scales` for scales with which it gets extents that are in doubt.
+
+    Where they are constant, onnx's shape inference says extents that onnxruntime may contradict.
+    """
+    for node in value.users:
+        if node.op in RESIZERS and node.input(RESIZERS[node.op]) is value:
+            shape = input_shape(node)
+            if shape is None or len(shape) != scales.size:
+                return True
+            pairs = zip(shape, scales.ravel().tolist(), strict=True)
+            if any(
+                not isinstance(dim, str) and resized_extent(dim, scale) is None for dim, scale in pairs if scale != 1
+            ):
+                return True
+    return False
+
+
+RESIZERS = {"image.resize": 2, "nn.upsampling": 1}
+"""The operand of scales, by operator."""
 
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:

@@ -95,7 +95,9 @@ def finished(w: Writer, heads: list[Value]) -> ModelProto:
     for i, head in enumerate(heads):
         name = f"output{i or ''}"
         w.nodes.append(helper.make_node("Identity", [head.name], [name]))
-        if all(head.name not in node.input for node in w.nodes[:-1]) and not w.one_in(4):
+        is_result = any(head.name in node.output for node in w.nodes)
+        is_read = any(head.name in node.input for node in w.nodes[:-1])
+        if is_result and not is_read and not w.one_in(4):
             w.nodes.pop()
             rename(w, head.name, name)
         results.append(Value(name, head.dims, head.dtype))

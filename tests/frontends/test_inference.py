@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import irc
 import numpy as np
 import pytest
-from graphs import Graph, check
-from harness import operators
+from graphs import Graph, check, is_valid
+from harness import operators, random_inputs, run
 from irc.frontends.onnx import from_model
 from onnx import TensorProto, helper
 
@@ -44,3 +45,47 @@ def sliced() -> Graph:
     product = graph.node("Einsum", ["x", graph.initializer(graph.random(8, 8))], equation="bti,ij->btj")
     graph.node("Relu", [graph.node("Slice", [product, *names], "h")], "y")
     return graph
+
+
+@pytest.mark.parametrize("form", ["initializer", "value"])
+@pytest.mark.parametrize(
+    ("scale", "extent"), [(5 / 3, None), (9 / 5, 5), (4 / 3, 4), (2.0, 6), (1.5, 4), (0.5, 1), (1.0, 3)]
+)
+def test_extents_that_runtimes_round_up_are_not_known(scale: float, extent: int | None, form: str) -> None:
+    """Three times the float32 next to 5/3 is 5 in onnxruntime, and 4 in onnx's inference, which irc believed."""
+    graph = Graph(opset=13)
+    graph.input("x", [1, 2, 3, 3])
+    scales = graph.constant(np.asarray([1, 1, 1, scale], np.float32), form)
+    made = graph.node("Resize", ["x", "", scales], "h", mode="nearest")
+    graph.node("Relu", [made], "y")
+    graph.node("Shape", [made], "s")
+    graph.output("y", [1, 2, 3, "W"])
+    graph.output("s", [4], np.dtype(np.int64))
+    model = graph.model()
+    result = irc.compile(model).model
+    resize = next(node for node in from_model(model).graph if node.op == "image.resize")
+    assert str(resize.output.type) == f"f32[1,2,3,{extent or '?'}]"
+    assert irc.compile(result).model == result
+    inputs = random_inputs(model)
+    before, after = run(model, inputs), run(result, inputs)
+    assert (before["y"] == after["y"]).all()
+    assert before["s"].tolist() == after["s"].tolist() == [1, 2, 3, 5 if extent is None else extent]
+
+
+@pytest.mark.parametrize(("width", "computed"), [(5, True), (6, False)])
+def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, computed: bool) -> None:
+    """As constants, 5 / 3 of 3 columns are 4 to onnx's inference, and onnxruntime refused to load the Concat."""
+    graph = Graph(opset=10)
+    graph.input("x", [1, 2, 3, 3])
+    graph.input("like", [1, 2, 3, width])
+    extents = [graph.node("Cast", [graph.node("Shape", [name])], to=1) for name in ("like", "x")]
+    made = graph.node("Resize", ["x", graph.node("Div", extents)], mode="nearest")
+    graph.node("Concat", [made, "like"], "y", axis=1)
+    graph.output("y", [1, 4, 3, width])
+    model = graph.model()
+    result = irc.compile(model).model
+    assert ("Div" in operators(result)) == computed
+    assert irc.compile(result).model == result
+    assert is_valid(result) is None
+    inputs = random_inputs(model)
+    assert (run(model, inputs)["y"] == run(result, inputs)["y"]).all()
