@@ -38,9 +38,10 @@ class SimplifyExpr(Pass):
        not, broadcasts into the product. A bias of zeros that is computed at run time is removed.
     8. `where` and `if` with a constant condition become the chosen operand or branch.
     9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The target of a reshape
-       that is built from extents of x and constants becomes a constant.
+       that is built from extents of x and constants becomes a constant, with a number for a -1 where one is known.
     10. A Concat of Concats, and a Slice of a Slice, become one. A Concat of all parts of a Split becomes the data of
-        the Split. A SplitToSequence whose parts are read one by one becomes a Split.
+        the Split. A SplitToSequence whose parts are read one by one becomes a Split. A Concat of all slices in steps
+        of b along rows and columns becomes a SpaceToDepth, with a Gather of channels if they are in another order.
     11. A Transpose that moves axes of extent 1 only goes into a Reshape before or after it. A Gather of the only index
         of an axis, and a reduction of such axes, go or become a Squeeze. Squeezes and Unsqueezes in a row become one,
         or none. A Gather of one index, also of shuffled channels, reads the data before a Transpose.

@@ -488,3 +488,44 @@ def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(shape: tup
     after = np.abs(weights["w"]).max(axis=0)
     beyond = np.abs(weights["v"]).max(axis=tuple(axis for axis in range(len(shape)) if axis != len(shape) - 2))
     assert np.allclose(after, beyond, rtol=1e-5)
+
+
+def test_an_initializer_that_is_declared_again_keeps_its_shape() -> None:
+    """As torch's exporter writes it: inference took the declared type, from which the shape was removed."""
+    nodes = [
+        make("Exp", ["x"], ["a"]),
+        make("Pow", ["a", "c"], ["b"]),
+        make("Einsum", ["b"], ["d"], equation="nij->nji"),
+    ]
+    nodes += [make("Shape", ["d"], ["s"]), make("Gather", ["s", "i"], ["g"])]
+    nodes += [make("Concat", ["g", "k"], ["t"], axis=0), make("Reshape", ["d", "t"], ["y"])]
+    constants = {"c": np.float32(2), "i": np.array([1]), "k": np.array([-1])}
+    source = declared(model(nodes, [info("x", ["N", 3, 4])], [info("y", ["M", "K"])], constants), c=[])
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == ["Exp", "Pow", "Einsum", "Reshape"]
+    inputs = {"x": array(2, 3, 4)}
+    assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
+
+
+def test_symbols_pass_quantization_behind_a_reshape() -> None:
+    """The batch of the second Reshape is that of the first, of which inference sees a -1 only."""
+    nodes = [make("Shape", ["x"], ["s"], start=0, end=1), make("Concat", ["s", "k"], ["t"], axis=0)]
+    nodes += [make("Reshape", ["x", "t"], ["a"], allowzero=1), make("QuantizeLinear", ["a", "scale", "zero"], ["q"])]
+    nodes += [make("DequantizeLinear", ["q", "scale", "zero"], ["d"])]
+    nodes += [make("Concat", ["s", "l"], ["u"], axis=0), make("Reshape", ["d", "u"], ["y"], allowzero=1)]
+    constants = {"k": np.array([-1, 2]), "l": np.array([3, -1]), "scale": np.float32(0.5), "zero": np.uint8(128)}
+    source = model(nodes, [info("x", ["N", 3, 4])], [info("y", ["N", "A", "B"])], constants, opset=17)
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == ["Reshape", "QuantizeLinear", "DequantizeLinear", "Reshape"]
+    for batch in (1, 5):
+        inputs = {"x": array(batch, 3, 4)}
+        assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
+
+
+@pytest.mark.parametrize(("domain", "left"), [("ai.onnx.ml", ["Scaler"]), ("com.acme", ["Scaler", "Cast"])])
+def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(domain: str, left: list[str]) -> None:
+    nodes = [helper.make_node("Scaler", ["x"], ["a"], domain=domain, offset=[1.0], scale=[2.0])]
+    nodes += [make("Cast", ["a"], ["b"], to=TensorProto.FLOAT), make("Relu", ["b"], ["y"])]
+    source = model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])], {})
+    source.opset_import.append(helper.make_opsetid(domain, 1))
+    assert [node.op_type for node in irc.compile(source).model.graph.node] == [*left, "Relu"]

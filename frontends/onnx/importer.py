@@ -33,7 +33,7 @@ from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
 from .lowering import lower
 from .opsets import is_newer, opset_versions, version_warnings
-from .shape_inference import contradicts, infer_shapes, value_types
+from .shape_inference import ML_DOMAIN, contradicts, infer_shapes, value_types, with_schema_types
 from .toposort import reads, topological_order
 
 _INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
@@ -110,6 +110,7 @@ class _Importer:
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain replaces the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
+        self.functions = {(function.domain, function.name) for function in model.functions}
         self.symbols: set[str] = set()
         """The extents of the inputs of the main graph, which may be any number."""
         self.contradictions: list[str] = []
@@ -222,6 +223,8 @@ class _Importer:
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
         outputs = [(result, types.get(result, UNKNOWN)) for result in proto.output]
+        if domain == ML_DOMAIN and (domain, op_type) not in self.functions:
+            outputs = with_schema_types(outputs, op_type, domain, graph.opsets.get(domain, 0))
         op = f"{domain}::{op_type}"
         overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:

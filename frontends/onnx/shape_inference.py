@@ -7,7 +7,7 @@ shape in the IR comes from them. It gets the element types: a runtime refuses a 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 
 from ...codec.onnx_types import import_type
 from ...codec.protos import (
@@ -21,7 +21,7 @@ from ...codec.protos import (
 )
 from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from ...ir.ops.views import Window
-from ...ir.types import Dim, TensorType, Type, shape_of, without_shapes
+from ...ir.types import DTYPES, UNKNOWN, Dim, TensorType, Type, shape_of, without_shapes
 from .expansion import is_expansion_bounded
 from .resizing import hide_rounding
 
@@ -34,6 +34,9 @@ MAX_POOLS_IN_A_ROW = 8
 
 MAX_COUNTED = 1 << 20
 """Largest extent of which windows are counted: versions of onnx divide in float32."""
+
+ML_DOMAIN = "ai.onnx.ml"
+"""The domain whose operators often have results of one type, which onnx's inference does not tell."""
 
 HIDDEN = "irc.hidden"
 """The domain of operators whose types onnx's shape inference must not infer."""
@@ -100,6 +103,25 @@ def value_types(proto: GraphProto, inferred: GraphProto | None, *, is_main: bool
         if info.name not in types and info.HasField("type"):
             types[info.name] = without_shapes(import_type(info.type))
     return types
+
+
+def with_schema_types(
+    outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int
+) -> list[tuple[str, Type]]:
+    """Return the outputs of a node by name, unknown types replaced where the operator's schema admits one only."""
+    from onnx import defs
+
+    if any(type_ is UNKNOWN for _, type_ in outputs) and opset > 0 and defs.has(op_type, opset, domain):
+        formal = defs.get_schema(op_type, opset, domain).outputs
+        return [
+            (name, _only_type(formal[i].types) if type_ is UNKNOWN and i < len(formal) else type_)
+            for i, (name, type_) in enumerate(outputs)
+        ]
+    return list(outputs)
+
+
+def _only_type(names: Collection[str]) -> Type:
+    return TensorType(DTYPES["f32"], None) if set(names) == {"tensor(float)"} else UNKNOWN
 
 
 def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:

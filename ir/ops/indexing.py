@@ -456,6 +456,7 @@ ROWS = (
         (1, 1),
         dtype_only,
         onnx="SpaceToDepth",
+        forms={"f16": 13},
         attrs={"blocksize": integer},
         traits=_MOVES,
         channels=space_to_depth_channels,

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..graph import Node
 from ..tensor import Array
-from ..types import I64, TensorType
+from ..types import BOOL, I64, TensorType
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_shape, unknown
-from .row import MANY, Constants, Inputs, OpInfo, Trait, integer
+from .row import MANY, Constants, Infer, Inputs, OpInfo, Trait, integer
 
 
 def _row(
@@ -27,11 +27,12 @@ def _row(
     max_results: int = 1,
     integers: tuple[str, ...] = (),
     forms: Mapping[str, int] | None = None,
+    infer: Infer = unknown,
 ) -> OpInfo:
     return OpInfo(
         name,
         inputs,
-        unknown,
+        infer,
         onnx=onnx,
         since=since,
         max_results=max_results,
@@ -39,6 +40,16 @@ def _row(
         attrs=dict.fromkeys(integers, integer),
         traits=frozenset({Trait.KEPT_UNREAD, *traits}),
     )
+
+
+def infer_shape_only(node: Node, constants: Constants) -> Types:
+    """Infer the shape of the first input; the dtype follows from other operands and attributes."""
+    return (TensorType(None, input_shape(node)),)
+
+
+def infer_test(node: Node, constants: Constants) -> Types:
+    """Infer a truth value for each element."""
+    return (TensorType(BOOL, input_shape(node)),)
 
 
 def infer_nonzero(node: Node, constants: Constants) -> Types:
@@ -61,7 +72,7 @@ ROWS = (
     _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2),
     _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3),
     _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
-    _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size")),
+    _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size"), infer=infer_shape_only),
     _row(
         "dequantize",
         "DequantizeLinear",
@@ -70,6 +81,7 @@ ROWS = (
         since=10,
         integers=("axis", "block_size"),
         forms={"axis": 13},
+        infer=infer_shape_only,
     ),
     _row("topk", "TopK", (1, 2), max_results=2, integers=("axis", "largest", "sorted")),
     _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
@@ -79,7 +91,7 @@ ROWS = (
     _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",)),
     _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",)),
     _row("scatter_nd", "ScatterND", (3, 3), since=11),
-    _row("isnan", "IsNaN", (1, 1), since=9),
-    _row("isinf", "IsInf", (1, 1), since=10),
+    _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test),
+    _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test),
     OpInfo("nonzero", (1, 1), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),
 )

@@ -19,6 +19,7 @@ from . import (
     padding,
     recurrent,
     sequences,
+    space_to_depth,
 )
 from . import shape_arithmetic as shapes
 from .extents import ShapeEvaluator
@@ -46,6 +47,7 @@ MODULES = (
     control,
     sequences,
     recurrent,
+    space_to_depth,
 )
 
 RULES: Rules[ShapeEvaluator] = _joined(MODULES)

@@ -16,7 +16,7 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
-from ...ir.types import dtype_of, shape_of, static_dims
+from ...ir.types import TensorType, dtype_of, shape_of, static_dims
 from ..affine.attention import is_of_mask
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import become_constant, int_vector, substitute
@@ -42,9 +42,24 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     pieces = evaluator.pieces(target)
     if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
         return rewriter.decline("its target shape is a constant already, or is not computed from extents")
-    found = reshape_target(pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero")))
+    allowzero = bool(node.attrs.get("allowzero"))
+    wanted = _without_rest(pieces.tolist(), node.operand(), allowzero=allowzero)
+    found = reshape_target(wanted, node.operand(), allowzero=allowzero)
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
+    _keep_extents(node.output, wanted)
     return True
+
+
+def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:
+    """Write the numbers and symbols of `wanted`, which a -1 does not tell any more, to unknown extents of `result`."""
+    known = shape_of(result.type) or (None,) * len(wanted)
+    if len(known) != len(wanted):
+        return  # a declared rank that is impossible
+    dims = [
+        piece if dim is None and piece != -1 and isinstance(piece, int | str) else dim
+        for dim, piece in zip(known, wanted, strict=True)
+    ]
+    result.type = TensorType(dtype_of(result.type), tuple(dims))
 
 
 def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = False) -> list[int]:
@@ -67,6 +82,33 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
     return found
 
 
+def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
+    """Return `wanted` with the number that its -1 stands for, where the extents of `data` give it."""
+    # Only where no element is left out: without elements, -1 beside an extent of 0 is an error. A 0 at another position
+    # than the extent of the data that it is would not be an error: it copies another extent, unless `allowzero` is set.
+    dims = shape_of(data.type)
+    if wanted.count(-1) != 1 or dims is None or 0 in wanted or 0 in dims:
+        return list(wanted)
+    left = [piece_of(data, i) for i in range(len(dims))]
+    taken = [piece for piece in wanted if piece != -1]
+    for piece in [piece for piece in taken if not isinstance(piece, int)]:
+        here = wanted.index(piece)
+        if (
+            piece is None
+            or piece not in left
+            or not (allowzero or (here < len(dims) and piece_of(data, here) == piece))
+        ):
+            return list(wanted)
+        left.remove(piece)
+        taken.remove(piece)
+    if not all(isinstance(piece, int) for piece in left):
+        return list(wanted)
+    count, rest = (prod(piece for piece in pieces if isinstance(piece, int)) for pieces in (left, taken))
+    if rest <= 0 or count % rest:
+        return list(wanted)
+    return [count // rest if piece == -1 else piece for piece in wanted]
+
+
 def wanted_extents(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
     """Return the extents to which `node` reshapes its data, with 0 resolved and -1 kept."""
     return _WANTED[node.op](node, node.operand(), evaluator)
@@ -76,7 +118,9 @@ def _of_reshape(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
     target, rank = integers(node, "shape", 1, evaluator), len(shape_of(data.type) or ())
     if 0 in target and (node.attrs.get("allowzero") or 0 in target[rank:]):
         raise Declined("a zero in its target shape may be an extent, or copies an unknown one")
-    return [piece_of(data, i) if dim == 0 else dim for i, dim in enumerate(target)]
+    return _without_rest(
+        [piece_of(data, i) if dim == 0 else dim for i, dim in enumerate(target)], data, allowzero=False
+    )
 
 
 def _of_flatten(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
@@ -166,15 +210,19 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     return rewriter.forward(node.output, data)
 
 
+def open_end(node: Node) -> int:
+    """Return the largest integer in the type of the ends of a `strided_slice`, which stands for an open end."""
+    ends = node.input(2)
+    return int(np.iinfo(np.int32 if ends is not None and str(dtype_of(ends.type)) == "i32" else np.int64).max)
+
+
 @rule(affine="untouched")
 def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[0:n] -> x"""
     data, slices = node.operand(), slices_of(node, evaluator)
     if slices is None:
         return rewriter.decline("its starts, ends, axes or steps are not constant")
-    shape, narrow = shape_of(data.type), node.input(2)
-    # Exporters write the largest integer for an open end.
-    limit = np.iinfo(np.int32 if narrow is not None and str(dtype_of(narrow.type)) == "i32" else np.int64).max
+    shape, limit = shape_of(data.type), open_end(node)
     for axis, part in slices.items():
         extent = None if shape is None else shape[axis]
         whole = range(extent) if isinstance(extent, int) else None
