@@ -9,7 +9,11 @@ leaves fewer than irc is named with the operators that differ, and is excused wh
 - `wrong`: its result is another function than the source, or none that onnxruntime runs,
 - `freezes`: an input of the source that a caller may override is none in its result,
 - `interface`: it changes the inputs or outputs,
-- `grows`: its file is larger than the source by more than 64 KiB and by more than irc's.
+- `grows`: its file is larger than the source by more than 64 KiB and by more than irc's,
+- `inlines`: the operators that it lacks compute constants of more than 64 KiB, which irc leaves to the runtime,
+- `splits`: onnxruntime with all its optimizations fuses fewer operators of its result than of irc's.
+
+A result that could not be judged, in time or at all, is no excuse, and is judged again in the next run.
 
 Equality is judged by onnxruntime without optimisations, on inputs that differ in every open extent, among them an
 empty batch. The tools run in a child process with a time limit. Their results are cached by the digest of the model and
@@ -31,13 +35,16 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import peers
 from graphs import all_nodes  # peers puts tests on the path
 from harness import SHARED, Arrays, load, random_inputs, required_inputs, results, worst
-from onnx import ModelProto
+from onnx import ModelProto, TypeProto
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.shape_inference import infer_shapes
 from rich import box
 from rich.console import Console
 from rich.progress import track
@@ -51,6 +58,9 @@ EXTENTS = ((2, 32), (1, 48), (0, 32))
 
 TOLERANCE = 1e-3
 """Largest difference of equal results, relative to the largest magnitude in each."""
+
+FUSED = "com.microsoft"
+"""The domain of operators into which onnxruntime fuses others."""
 
 GROWTH = 64 << 10
 """Bytes by which a file may grow before its tool is excused for inlining what grows it."""
@@ -116,7 +126,7 @@ class Count:
 
     operators: dict[str, int] = field(default_factory=dict)
     flaws: list[str] | None = None
-    """The reasons that excuse the tool, each a word and a detail; None where they were never needed."""
+    """The reasons that excuse the tool, each a word and a detail; None where they were not needed or not found out."""
 
     failure: str = ""
     """error, crash or timeout, where there is no result."""
@@ -155,15 +165,68 @@ def count(path: Path) -> dict[str, Any]:
     return asdict(Count(dict(sorted(operators.items())), size=len(data), digest=hashlib.sha256(data).hexdigest()))
 
 
-def flaws(source: Path, out: Path) -> list[str]:
-    """Return what excuses a tool for leaving fewer operators."""
+def flaws(source: Path, out: Path, own: Path) -> list[str]:
+    """Return what excuses a tool for leaving fewer operators in `out` than irc in `own`."""
     before, after = load(source), load(out)
     found = [f"freezes {len(frozen)} inputs"] if (frozen := overridable(before) - names(after.graph.input)) else []
     if required(before) - frozen != required(after) or names(before.graph.output) != names(after.graph.output):
         found.append("interface")
-    return found + [
+    found += [
         f"wrong: {text}" for text in sorted({difference(before, after, *pair) for pair in extents(before)} - {""})
     ]
+    if lost := fused(own) - fused(out):
+        found.append("splits " + ", ".join(f"{n} {op}" for op, n in lost.most_common()))
+    kept = constant_expressions(load(own))
+    missing = sum(1 for _ in all_nodes(load(own))) - sum(1 for _ in all_nodes(after))
+    if missing <= len(kept) and sum(kept) > GROWTH:
+        found.append(f"inlines constants of {sum(kept) >> 10} KiB")
+    return found
+
+
+def fused(path: Path) -> Counter[str]:
+    """Return the operators that onnxruntime fuses a model into: those of its own domain and of newer opsets."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "fused.onnx")
+        try:
+            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception:  # a result that does not run is wrong already
+            return Counter()
+        after = load(Path(options.optimized_model_filepath))
+    types = {node.op_type for node in all_nodes(load(path))}
+    return Counter(node.op_type for node in all_nodes(after) if node.domain == FUSED or node.op_type not in types)
+
+
+def constant_expressions(model: ModelProto) -> list[int]:
+    """Return the bytes of the results of operators of the main graph that compute with constants only.
+
+    A result that another of them reads has no bytes of its own, and neither has one whose shape is unknown.
+    """
+    constants = names(model.graph.initializer) - overridable(model)
+    kept = []
+    for node in model.graph.node:
+        if node.op_type != "Constant" and node.input and constants.issuperset(filter(None, node.input)):
+            kept.append(node)
+        if node.op_type == "Constant" or node in kept[-1:]:
+            constants.update(node.output)
+    read = {name for node in kept for name in node.input}
+    model.ir_version = max(model.ir_version, 4)  # before 4, onnx does not look into initializers that are inputs
+    try:
+        types = {info.name: info.type.tensor_type for info in infer_shapes(model, data_prop=True).graph.value_info}
+    except Exception:  # whatever onnx raises, no shape is known
+        return []
+    return [sum(0 if name in read else tensor_bytes(types.get(name)) for name in node.output) for node in kept]
+
+
+def tensor_bytes(type_: TypeProto.Tensor | None) -> int:
+    """Return the bytes of a tensor, 0 where its shape is unknown."""
+    if type_ is None or not type_.HasField("shape"):
+        return 0
+    return prod(dim.dim_value for dim in type_.shape.dim) * tensor_dtype_to_np_dtype(type_.elem_type).itemsize
 
 
 def extents(model: ModelProto) -> Sequence[tuple[int, int]]:
@@ -233,6 +296,15 @@ class Row:
     source: Count
     outcomes: dict[str, Count]
 
+    def excuses(self, tool: str) -> list[str]:
+        """Return the reasons that excuse a tool for leaving fewer operators than irc, none where it was not judged."""
+        own, other = self.outcomes[peers.OWN], self.outcomes[tool]
+        if other.flaws is None:
+            return []
+        grown = other.size - self.source.size >> 10
+        grows = other.size > max(self.source.size, own.size) + GROWTH
+        return [*other.flaws, f"grows by {grown} KiB"] if grows else list(other.flaws)
+
     def fewer(self) -> Iterator[tuple[str, Count, bool]]:
         """Yield each tool that leaves fewer operators than irc; True if it does so only with Constant counted."""
         own = self.outcomes[peers.OWN]
@@ -259,26 +331,25 @@ def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]
             try:
                 found = Count(**children[tool].call(run_tool, tool, path, out))
                 if own is not None and found.beats(own):
-                    found.flaws = judged(path, out)
+                    found.flaws = judged(path, out, own_result)
             except peers.Failure as failure:
                 found = Count(failure=failure.kind)
             known[key] = asdict(found)
         return found
 
-    def judged(path: Path, out: Path) -> list[str]:
+    def judged(*paths: Path) -> list[str] | None:
         try:
-            return list(jury.call(flaws, path, out))
+            return list(jury.call(flaws, *paths))
         except peers.Failure as failure:
-            return [f"not judged: {failure.kind}"]
+            print(f"{paths[0].stem}: not judged: {failure.kind}: {failure}", file=sys.stderr)
+            return None
 
     with tempfile.TemporaryDirectory() as folder:
+        own_result = Path(folder) / f"{peers.OWN}.onnx"
         for path in track(paths, "models", console=Console(stderr=True), transient=True):
             source = Count(**count(path))
             own = outcome(peers.OWN, path, source.digest, None)
             outcomes = {peers.OWN: own, **{tool: outcome(tool, path, source.digest, own) for tool in OTHERS}}
-            for other in outcomes.values():
-                if other.flaws is not None and other.size > max(source.size, own.size) + GROWTH:
-                    other.flaws.append(f"grows by {other.size - source.size >> 10} KiB")
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.write_text(json.dumps(known, indent=0))
             yield Row(path.stem, source, outcomes)
@@ -313,9 +384,11 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
         for tool, other, constants in row.fewer():
             more, less = own - Counter(other.operators), Counter(other.operators) - own
             texts = [", ".join(f"{n} {op}" for op, n in kinds.most_common(6)) for kinds in (more, less)]
-            if not other.flaws:
+            excuses = row.excuses(tool)
+            if not excuses:
                 unexcused.add((row.name, constants))
-            table.add_row(row.name, tool, str(row.outcomes[peers.OWN]), str(other), *texts, ", ".join(other.flaws))
+            excuse = "not judged" if other.flaws is None and not excuses else ", ".join(excuses)
+            table.add_row(row.name, tool, str(row.outcomes[peers.OWN]), str(other), *texts, excuse)
     console.print(table)
     for constants, text in ((False, "Constant not counted"), (True, "only with Constant counted")):
         number = len({name for name, c in unexcused if c == constants})
