@@ -529,3 +529,21 @@ def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(domain: str, lef
     source = model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])], {})
     source.opset_import.append(helper.make_opsetid(domain, 1))
     assert [node.op_type for node in irc.compile(source).model.graph.node] == [*left, "Relu"]
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int) -> None:
+    """The first extent of the last Reshape is that of the input, of which inference sees a -1 only."""
+    nodes = [make("Shape", ["x"], ["s"], start=0, end=1), make("Concat", ["s", "k"], ["t"], axis=0)]
+    nodes += [make("Reshape", ["x", "t"], ["a"], allowzero=1)]
+    nodes += [make("LSTM", ["a", "w", "r"], ["b"], hidden_size=2, layout=layout)]
+    nodes += [make("ScatterND", ["b", "i", "p"], ["c"]), make("Concat", ["s", "l"], ["u"], axis=0)]
+    nodes += [make("Reshape", ["c", "u"], ["y"], allowzero=1)]
+    constants = {"k": np.array([1, -1]), "l": np.array([2, -1]), "w": array(1, 8, 3), "r": array(1, 8, 2)}
+    constants |= {"i": np.zeros((1, 1), np.int64), "p": array(1, 1, 1, 2)}
+    source = model(nodes, [info("x", ["N", 3])], [info("y", ["N", 2, 1])], constants)
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == ["Reshape", "LSTM", "ScatterND", "Reshape"]
+    if layout == 0:  # onnxruntime has no other
+        inputs = {"x": array(4, 3)}
+        assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0

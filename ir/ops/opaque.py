@@ -14,7 +14,7 @@ from ..graph import Node
 from ..tensor import Array
 from ..types import BOOL, I64, TensorType
 from .evaluation import NotEvaluable, check_size, operand
-from .inference import Types, input_shape, unknown
+from .inference import Types, input_dtype, input_shape, same, unknown
 from .row import MANY, Constants, Infer, Inputs, OpInfo, Trait, integer
 
 
@@ -52,6 +52,26 @@ def infer_test(node: Node, constants: Constants) -> Types:
     return (TensorType(BOOL, input_shape(node)),)
 
 
+def infer_gather_elements(node: Node, constants: Constants) -> Types:
+    """Infer an element of the data for each index."""
+    return (TensorType(input_dtype(node), input_shape(node, 1)),)
+
+
+def infer_recurrent(node: Node, constants: Constants) -> Types:
+    """Infer the sequence of states and the last states of RNN, GRU and LSTM: [length, directions, batch, hidden]."""
+    data, weights, recurrence = (input_shape(node, i) for i in range(3))
+    dtype = input_dtype(node)
+    directions = weights[0] if weights is not None and len(weights) == 3 else None
+    hidden = recurrence[2] if recurrence is not None and len(recurrence) == 3 else None
+    batch_first = node.attrs.get("layout", 0) != 0
+    first, second = data[:2] if data is not None and len(data) == 3 else (None, None)
+    if batch_first:
+        states, last = (first, second, directions, hidden), (first, directions, hidden)
+    else:
+        states, last = (first, directions, second, hidden), (directions, second, hidden)
+    return tuple(TensorType(dtype, last if i else states) for i in range(len(node.outputs)))
+
+
 def infer_nonzero(node: Node, constants: Constants) -> Types:
     """Infer i64[rank, ?]."""
     shape = input_shape(node)
@@ -68,9 +88,9 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 ROWS = (
-    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2),
-    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2),
-    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3),
+    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent),
+    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent),
+    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent),
     _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
     _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size"), infer=infer_shape_only),
     _row(
@@ -87,10 +107,10 @@ ROWS = (
     _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
     _row("argmin", "ArgMin", (1, 1), integers=("axis", "keepdims", "select_last_index")),
     _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",)),
-    _row("gather", "GatherElements", (2, 2), since=11, integers=("axis",)),
+    _row("gather", "GatherElements", (2, 2), since=11, integers=("axis",), infer=infer_gather_elements),
     _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",)),
-    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",)),
-    _row("scatter_nd", "ScatterND", (3, 3), since=11),
+    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",), infer=same),
+    _row("scatter_nd", "ScatterND", (3, 3), since=11, infer=same),
     _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test),
     _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test),
     OpInfo("nonzero", (1, 1), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),

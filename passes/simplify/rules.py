@@ -8,10 +8,15 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
-from ...ir.types import Shape, dtype_of, shape_of
+from ...ir.types import Dim, Shape, dtype_of, shape_of
+
+MAX_CHAIN = 32
+"""Operators in a row through which an extent is followed."""
 
 MAX_BYTES = 64 << 10
 """Largest constant that a rule may create, unless it replaces one of that size."""
@@ -60,5 +65,20 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
 
 def check_keeps_shape(data: Value, constant: Array) -> None:
     """Decline unless an elementwise operator on `data` and `constant` certainly has the shape of `data`."""
-    if not broadcasts_into(constant.shape, shape_of(data.type)):
+    if not broadcasts_into(constant.shape, shape_of(data.type)) and constant.shape != (_columns(data),):
         raise Declined("broadcasting its constant may change the shape")
+
+
+def _columns(data: Value) -> Dim:
+    """Return the last extent of a product of unknown rank, or of what is elementwise of one; None of any other."""
+    for _ in range(MAX_CHAIN):
+        node = data.node
+        if node is None or shape_of(data.type) is not None:
+            return None
+        if node.op == "matmul":
+            weight = shape_of(node.operand(1).type)
+            return weight[1] if weight is not None and len(weight) == 2 else None
+        if not has_trait(node, Trait.ELEMENTWISE) or not node.inputs:
+            return None
+        data = node.operand()
+    return None
