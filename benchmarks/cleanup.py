@@ -176,10 +176,8 @@ def flaws(source: Path, out: Path, own: Path) -> list[str]:
     ]
     if lost := fused(own) - fused(out):
         found.append("splits " + ", ".join(f"{n} {op}" for op, n in lost.most_common()))
-    kept = constant_expressions(load(own))
-    missing = sum(1 for _ in all_nodes(load(own))) - sum(1 for _ in all_nodes(after))
-    if missing <= len(kept) and sum(kept) > GROWTH:
-        found.append(f"inlines constants of {sum(kept) >> 10} KiB")
+    if (inlined := inlined_bytes(load(own), after)) > GROWTH:
+        found.append(f"inlines constants of {inlined >> 10} KiB")
     return found
 
 
@@ -201,8 +199,19 @@ def fused(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in all_nodes(after) if node.domain == FUSED or node.op_type not in types)
 
 
-def constant_expressions(model: ModelProto) -> list[int]:
-    """Return the bytes of the results of operators of the main graph that compute with constants only.
+def inlined_bytes(own: ModelProto, other: ModelProto) -> int:
+    """Return the bytes of the constants that `own` computes by operators that `other` lacks, 0 if it lacks more."""
+    before, after = (Counter(node.op_type for node in all_nodes(model)) for model in (own, other))
+    del before["Constant"], after["Constant"]
+    lacking, kept = before - after, constant_expressions(own)
+    explained = lacking & Counter(op for op, _ in kept)
+    if before.total() - after.total() > explained.total():
+        return 0
+    return sum(size for op, size in kept if op in lacking)
+
+
+def constant_expressions(model: ModelProto) -> list[tuple[str, int]]:
+    """Return type and bytes of the result of each operator of the main graph that computes with constants only.
 
     A result that another of them reads has no bytes of its own, and neither has one whose shape is unknown.
     """
@@ -219,7 +228,10 @@ def constant_expressions(model: ModelProto) -> list[int]:
         types = {info.name: info.type.tensor_type for info in infer_shapes(model, data_prop=True).graph.value_info}
     except Exception:  # whatever onnx raises, no shape is known
         return []
-    return [sum(0 if name in read else tensor_bytes(types.get(name)) for name in node.output) for node in kept]
+    return [
+        (node.op_type, sum(0 if name in read else tensor_bytes(types.get(name)) for name in node.output))
+        for node in kept
+    ]
 
 
 def tensor_bytes(type_: TypeProto.Tensor | None) -> int:
