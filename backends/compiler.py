@@ -51,7 +51,8 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
 def held_back(module: Module, pipeline: Sequential) -> int:
     """Count the affines that `pipeline` would fold in addition if the initializers of `module` were frozen.
 
-    `pipeline` has run on `module`. The source is folded once more, but only if a refusal names its initializers.
+    `pipeline` has run on `module`. It runs once more, on the frozen source, but only if a refusal names its
+    initializers.
     """
     refusals = module.provenance.refusals.values()
     if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
@@ -59,9 +60,8 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     from ..passes import FreezeInitializers
 
     frozen = from_model(module.source, module.base_dir, module.limits)
-    folding = [pass_ for pass_ in pipeline.flat if pass_.name in ("SimplifyInference", "FoldScaleAxis")]
-    Sequential([FreezeInitializers(), *folding])(frozen)
-    return len(fold_records(frozen).folded_origins()) - len(fold_records(module).folded_origins())
+    Sequential([FreezeInitializers(), *pipeline.passes])(frozen)
+    return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
 
 
 def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -30,8 +30,7 @@ CATALOG: dict[str, str] = {
 """The module of each pass."""
 
 DEFAULT = (
-    "InlineFunctions{calls=folding},"
-    "(SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
+    "(InlineFunctions{calls=folding},SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
     "(SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,"
     "EliminateCommonSubexpr{constants=keep},DeadCodeElimination,InferTypes)*"
 )

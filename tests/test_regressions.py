@@ -547,3 +547,104 @@ def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int
     if layout == 0:  # onnxruntime has no other
         inputs = {"x": array(4, 3)}
         assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
+
+
+def test_a_parameter_that_gives_the_result_its_rank_keeps_it() -> None:
+    """The scale of an RMSNorm written out had one axis more than the data, and lost it to a Mul that it took."""
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 8] x) => (float[1, 4, 8] y) <float eps = {1e-5}> {
+            p = Mul(x, x)
+            v = ReduceMean <axes = [-1]> (p)
+            e = Add(v, eps)
+            d = Sqrt(e)
+            q = Div(x, d)
+            n = Mul(q, gamma)
+            y = Mul(n, scale)
+        }"""
+    source = onnx.parser.parse_model(text)
+    tensors = {"gamma": array(1, 1, 8), "scale": array(8) + np.float32(3)}
+    source.graph.initializer.extend([numpy_helper.from_array(value, name) for name, value in tensors.items()])
+    result = compiled(source, {"x": array(4, 8)})
+    assert [node.op_type for node in result.graph.node] == ["Mul", "ReduceMean", "Add", "Sqrt", "Div", "Mul"]
+
+
+@pytest.mark.parametrize(("data", "left"), [("x", ["Shape", "Expand", "PRelu"]), ("slope", ["PRelu"])])
+def test_the_data_of_a_prelu_stay_expanded(data: str, left: list[str]) -> None:
+    """The slope broadcasts to the data, but not the data to the slope."""
+    other = "slope" if data == "x" else "x"
+    source = onnx.parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1, n] {data}, float[m, n] {other}) => (float[m, n] y) {{
+            s = Shape({other})
+            e = Expand({data}, s)
+            y = PRelu({"e, slope" if data == "x" else "x, e"})
+        }}"""
+    )
+    result = compiled(source, {data: array(1, 4), other: array(3, 4)})
+    assert [node.op_type for node in result.graph.node] == left
+
+
+@pytest.mark.parametrize(("end", "count"), [(2**31 - 1, 4), (2**63 - 1, 4), (2**31 - 2, 0), (-(2**63), 4)])
+def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtime(end: int, count: int) -> None:
+    bounds = {name: np.array([value]) for name, value in {"s": -1, "e": end, "a": 0, "t": -1}.items()}
+    nodes = [make("Slice", ["k", "s", "e", "a", "t"], ["c"]), make("Concat", ["c", "x"], ["y"], axis=0)]
+    source = model(nodes, [info("x", [4])], [info("y", None)], {"k": array(4), **bounds})
+    inputs = {"x": array(4)}
+    want = harness.run(source, inputs)["y"]
+    assert want.size == 4 + count
+    assert np.array_equal(harness.run(irc.compile(source).model, inputs)["y"], want)
+
+
+@pytest.mark.parametrize("others", range(3))
+def test_folds_of_computed_scales_do_not_count_against_those_held_back(others: int) -> None:
+    nodes, last = [make("Conv", ["x", "w"], ["c0"])], "c0"
+    for i in range(others):
+        nodes += [make("Exp", ["log"], [f"e{i}"]), make("Mul", [last, f"e{i}"], [f"m{i}"])]
+        nodes += [make("Conv", [f"m{i}", "w"], [last := f"c{i + 1}"])]
+    norm, params = batch_norm(last, "y", 2)
+    constants = {"w": array(2, 2, 1, 1), "log": array(2, 1, 1), **params}
+    source = model([*nodes, norm], [info("x", [1, 2, 4, 4])], [info("y", [1, 2, 4, 4])], constants)
+    source.graph.input.append(info("y.gamma", [2]))
+    result = irc.compile(source)
+    assert result.held_back == 1
+    assert result.count()["folded"] == others
+
+
+def test_a_call_is_inlined_whose_body_inlines_only_when_it_is_clean() -> None:
+    """An Identity beside the BatchNormalization kept a function of another opset from being inlined."""
+    text = """
+        <ir_version: 10, opset_import: ["": 15, "d": 1]>
+        g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
+        <float[2, 2, 1, 1] w = {1.0, 2.0, 3.0, 4.0}, float[2] s = {1.0, 2.0}, float[2] b = {0.5, 1.0},
+         float[2] m = {0.1, 0.2}, float[2] v = {1.0, 2.0}> {
+            c = Conv(x, w)
+            y = d.f(c, s, b, m, v)
+        }
+        <domain: "d", opset_import: ["": 17]>
+        f (x, s, b, m, v) => (y) {
+            t = BatchNormalization(x, s, b, m, v)
+            y = Identity(t)
+        }"""
+    source = onnx.parser.parse_model(text)
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == ["Conv"]
+    inputs = {"x": array(1, 2, 4, 4)}
+    assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) <= 1e-5
+
+
+def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -> None:
+    """Its weight is far below half an ulp of the bias, which the other channel takes back to zero."""
+    norm = make("BatchNormalization", ["x", "gamma", "beta", "zero", "one"], ["n"], epsilon=0.0)
+    constants = {
+        "gamma": np.float32([2e-23, 1]),
+        "beta": np.float32([0, 1e-15]),
+        "zero": np.zeros(2, np.float32),
+        "one": np.ones(2, np.float32),
+        "w": np.float32([2e-23, 1]).reshape(1, 2, 1, 1),
+    }
+    nodes = [norm, make("Conv", ["n", "w"], ["y"])]
+    source = model(nodes, [info("x", [1, 2, 1, 1])], [info("y", [1, 1, 1, 1])], constants)
+    result = irc.compile(source)
+    assert result.count() == {"kept: underflow": 1}

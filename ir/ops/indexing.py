@@ -83,7 +83,7 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
     for axis, part in slices.items():
         extent = dims[axis]
         if isinstance(extent, int):
-            dims[axis] = len(range(extent)[part]) if _as_in_numpy(part.start, part.step, extent) else None
+            dims[axis] = len(range(extent)[part]) if _as_in_numpy(part.start, part.stop, part.step, extent) else None
         elif (part.start, part.step) != (-1, -1) or part.stop > -FAR:  # unless it reverses the whole axis
             dims[axis] = None
     return (TensorType(dtype, tuple(dims)),)
@@ -93,11 +93,16 @@ FAR = 1 << 62
 """More elements than an axis has. Exporters write the least integer for an end before the first element."""
 
 
-def _as_in_numpy(start: int, step: int, extent: int) -> bool:
+_GREATEST = ((1 << 31) - 1, (1 << 63) - 1)
+"""The greatest integers of 32 and 64 bits."""
+
+
+def _as_in_numpy(start: int, end: int, step: int, extent: int) -> bool:
     """Return whether Slice and numpy select the same elements."""
     # Both count negative bounds from the end and clamp them: an end to [0, n] going forward, to [-1, n - 1] going
     # backward. But going backward Slice clamps a start below -n to 0, the first element, and numpy to no element.
-    return step > 0 or (step < 0 and start >= -extent)
+    # And onnxruntime takes the two greatest integers for the end of the axis in either direction.
+    return step > 0 or (step < 0 and start >= -extent and end not in _GREATEST)
 
 
 def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -110,7 +115,7 @@ def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     slices: list[slice] = [slice(None)] * data.ndim
     for i, start in enumerate(starts):
         axis, step, end = axes[i] if axes else i, steps[i] if steps else 1, ends[i]
-        if not _as_in_numpy(start, step, data.shape[axis]):
+        if not _as_in_numpy(start, end, step, data.shape[axis]):
             raise NotEvaluable("a slice whose step is 0, or that goes backward from before the first element")
         slices[axis] = slice(start, end, step)
     return (data[tuple(slices)],)

@@ -15,6 +15,8 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import op_info, reads_elements
 from ...ir.ops.normalization import batch_norm_of
 from ...ir.provenance import Refusal, Refused
+from ...ir.tensor import Array
+from ...ir.types import shape_of
 from ...support.record import replaced
 from .algebra import Affine
 from .checks import (
@@ -195,7 +197,8 @@ class Planner:
             return transfer
         if node not in unit.ends or any(array.size != array.shape[-1] for _, array in transfer.constants):
             raise Refused(CODE, unit.obstacle(node))
-        return replaced(transfer, constants=tuple((i, array.reshape(-1)) for i, array in transfer.constants))
+        constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
+        return replaced(transfer, constants=constants)
 
     def position(self, node: Node) -> float:
         """Return a number that grows along the graph; a node made since `number` stands between its neighbours."""
@@ -308,3 +311,9 @@ def _with_path(found: Refusal, path: Path | None) -> Refusal:
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:
     return replace(refusal, notes=(f"{prefix}{refusal.detail} ({refusal.code})",))
+
+
+def _of_rank(array: Array, operand: Value) -> Array:
+    """Return a vector along the last axis with as many axes as `operand`, which may give the result its rank."""
+    rank = len(shape_of(operand.type) or ())
+    return array.reshape((1,) * (rank - 1) + (-1,))

@@ -25,6 +25,8 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
         return rewriter.decline("it is a constant expression, which FoldConstant computes")
     for i, value in enumerate(node.inputs):
         producer = None if value is None else value.node
+        if node.op == "nn.prelu" and i == 0:  # the slope broadcasts to the data, not the data to the slope
+            continue
         if producer is None or producer.op not in ("broadcast_to", "full"):
             continue
         target = producer.inputs[1 if producer.op == "broadcast_to" else 0]
