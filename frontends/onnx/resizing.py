@@ -7,10 +7,10 @@ float32 next to 5/3 is 5 for the one, and 4 for the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-
-from onnx import numpy_helper
+from pathlib import Path
 
 from ...codec.protos import AttributeProto, GraphProto, NodeProto, TensorProto
+from ...codec.tensors import OnnxTensor
 
 RESIZERS = ("Resize", "Upsample")
 MAX_FACTOR = 16
@@ -57,7 +57,11 @@ def _has_rounded(tensor: TensorProto) -> bool:
         return False
     if not tensor.raw_data and not tensor.float_data:  # left in a file, where inference does not see it
         return False
-    return any(map(_is_rounded, numpy_helper.to_array(tensor).tolist()))
+    try:
+        scales = OnnxTensor(tensor, Path()).numpy()
+    except ValueError:  # the elements do not fit the shape
+        return True
+    return any(map(_is_rounded, scales.tolist()))
 
 
 def _is_rounded(scale: float) -> bool:

@@ -72,6 +72,18 @@ def test_extents_that_runtimes_round_up_are_not_known(scale: float, extent: int 
     assert before["s"].tolist() == after["s"].tolist() == [1, 2, 3, 5 if extent is None else extent]
 
 
+def test_scales_that_do_not_fit_their_shape_leave_extents_unknown() -> None:
+    graph = Graph(opset=13)
+    graph.input("x", [1, 2, 3, 3])
+    scales = graph.initializer(np.ones(4, np.float32), "scales")
+    graph.node("Resize", ["x", "", scales], "y", mode="nearest")
+    graph.output("y")
+    model = graph.model()
+    model.graph.initializer[0].raw_data = bytes(8)
+    resize = next(node for node in from_model(model).graph if node.op == "image.resize")
+    assert "f32[1,2,3,3]" != str(resize.output.type)
+
+
 @pytest.mark.parametrize(("width", "computed"), [(5, True), (6, False)])
 def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, computed: bool) -> None:
     """As constants, 5 / 3 of 3 columns are 4 to onnx's inference, and onnxruntime refused to load the Concat."""
