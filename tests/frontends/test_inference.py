@@ -81,7 +81,7 @@ def test_scales_that_do_not_fit_their_shape_leave_extents_unknown() -> None:
     model = graph.model()
     model.graph.initializer[0].raw_data = bytes(8)
     resize = next(node for node in from_model(model).graph if node.op == "image.resize")
-    assert "f32[1,2,3,3]" != str(resize.output.type)
+    assert str(resize.output.type) != "f32[1,2,3,3]"
 
 
 @pytest.mark.parametrize(("width", "computed"), [(5, True), (6, False)])
