@@ -597,6 +597,22 @@ def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtim
     assert np.array_equal(harness.run(irc.compile(source).model, inputs)["y"], want)
 
 
+@pytest.mark.parametrize(("end", "count"), [(2**31 - 1, 2), (2**63 - 1, 2), (2**31 - 2, 0)])
+@pytest.mark.parametrize("as_nodes", [False, True])
+def test_a_slice_of_one_backward_to_the_greatest_integer_stays(end: int, count: int, as_nodes: bool) -> None:
+    """onnx infers no elements for the first Slice, so that the second one seemed to take all of them."""
+    bounds = {name: np.array([value]) for name, value in {"s": -1, "e": end, "a": 0, "t": -1, "f": 1, "l": 3}.items()}
+    nodes = [make("Slice", ["x", "s", "e", "a", "t"], ["c"]), make("Slice", ["c", "f", "l"], ["d"])]
+    nodes.append(make("Neg", ["d"], ["y"]))
+    if as_nodes:
+        nodes = [*(make("Constant", [], [name], value_ints=bound) for name, bound in bounds.items()), *nodes]
+    source = model(nodes, [info("x", [4])], [info("y", None)], {} if as_nodes else bounds)
+    inputs = {"x": array(4)}
+    want = harness.run(source, inputs)["y"]
+    assert want.size == count
+    assert np.array_equal(harness.run(irc.compile(source).model, inputs)["y"], want)
+
+
 @pytest.mark.parametrize("others", range(3))
 def test_folds_of_computed_scales_do_not_count_against_those_held_back(others: int) -> None:
     nodes, last = [make("Conv", ["x", "w"], ["c0"])], "c0"

@@ -24,6 +24,7 @@ from ...ir.ops.views import Window
 from ...ir.types import DTYPES, UNKNOWN, Dim, TensorType, Type, shape_of, without_shapes
 from .expansion import is_expansion_bounded
 from .resizing import hide_rounding
+from .slicing import hide_backward
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
@@ -71,6 +72,7 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
             copy_fields(function, light.functions.add(), ("value_info",))
     _strip_graph(model.graph, light.graph, shown, order, is_main=True)
     hide_rounding(light.graph, HIDDEN)
+    hide_backward(light.graph, HIDDEN)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [info for info in light.graph.input if info.name not in constants]

@@ -93,8 +93,8 @@ FAR = 1 << 62
 """More elements than an axis has. Exporters write the least integer for an end before the first element."""
 
 
-_GREATEST = ((1 << 31) - 1, (1 << 63) - 1)
-"""The greatest integers of 32 and 64 bits."""
+GREATEST = ((1 << 31) - 1, (1 << 63) - 1)
+"""The greatest integers of 32 and 64 bits, which stand for the end of an axis."""
 
 
 def _as_in_numpy(start: int, end: int, step: int, extent: int) -> bool:
@@ -102,7 +102,7 @@ def _as_in_numpy(start: int, end: int, step: int, extent: int) -> bool:
     # Both count negative bounds from the end and clamp them: an end to [0, n] going forward, to [-1, n - 1] going
     # backward. But going backward Slice clamps a start below -n to 0, the first element, and numpy to no element.
     # And onnxruntime takes the two greatest integers for the end of the axis in either direction.
-    return step > 0 or (step < 0 and start >= -extent and end not in _GREATEST)
+    return step > 0 or (step < 0 and start >= -extent and end not in GREATEST)
 
 
 def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
