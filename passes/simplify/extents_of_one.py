@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import Node
-from ...ir.matching import is_only_reader, known_shape, result_of
+from ...ir.matching import is_only_reader, result_of
 from ...ir.ops import ops_with
 from ...ir.ops.inference import integer_of, listed, normal_axes
 from ...ir.ops.reshaping import permutation
@@ -12,9 +12,9 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
 from ..affine.attention import is_of_mask
-from .extents import Extent, Piece, ShapeEvaluator, piece_of
+from .extents import Extent, ShapeEvaluator, piece_of
 from .rules import int_vector, substitute
-from .shape_arithmetic import MASK, reshape_target, wanted_extents
+from .shape_arithmetic import MASK, become_reshape, wanted_extents
 
 
 def keeps_order(node: Node) -> bool:
@@ -37,7 +37,7 @@ def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     wanted, data = wanted_extents(node, evaluator), transpose.operand()
     sources = {piece_of(middle, i): piece_of(data, axis) for i, axis in enumerate(perm)}
     pieces = [sources.get(piece, piece) if isinstance(piece, Extent) else piece for piece in wanted]
-    return _become_reshape(node, rewriter, transpose, pieces)
+    return become_reshape(node, rewriter, transpose, pieces)
 
 
 @rule(affine="untouched")
@@ -50,19 +50,7 @@ def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     wanted = wanted_extents(reshape, evaluator)
     if len(perm) != len(wanted):
         return rewriter.decline("the Reshape before it has another rank than its declared shape")
-    return _become_reshape(node, rewriter, reshape, [wanted[axis] for axis in perm])
-
-
-def _become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Piece]) -> bool:
-    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these data."""
-    data = before.operand()
-    shape = known_shape(data)
-    if 0 in shape or 0 in known_shape(before.output):
-        return rewriter.decline("an extent is 0")
-    if wanted == [piece_of(data, i) for i in range(len(shape))]:
-        return rewriter.forward(node.output, data)
-    target = reshape_target(wanted, data)
-    return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
+    return become_reshape(node, rewriter, reshape, [wanted[axis] for axis in perm])
 
 
 @rule(affine="untouched")

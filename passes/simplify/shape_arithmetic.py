@@ -187,11 +187,16 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
         return rewriter.decline(MASK)
     if producer.attrs.get("allowzero"):
         wanted_extents(producer, evaluator)
-    data, wanted = producer.operand(), wanted_extents(node, evaluator)
-    shape = known_shape(data)
-    if 0 in shape or 0 in known_shape(node.operand()):
-        return rewriter.decline("an extent is 0")
     # A reshape keeps the elements in their order, so the shape between the two does not matter.
+    return become_reshape(node, rewriter, producer, wanted_extents(node, evaluator))
+
+
+def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Piece]) -> bool:
+    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these data."""
+    data = before.operand()
+    shape = known_shape(data)
+    if 0 in shape or 0 in known_shape(before.output):
+        return rewriter.decline("an extent is 0")
     if wanted == [piece_of(data, i) for i in range(len(shape))]:
         return rewriter.forward(node.output, data)
     target = reshape_target(wanted, data)
