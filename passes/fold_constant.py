@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import SparseTensor
-from ..ir.graph import Node, Value
+from ..ir.graph import Graph, Node, Value
 from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
@@ -25,6 +25,8 @@ from .infra import Pass, PassContext
 LAZY = 1 << 13
 """Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
 
+MAX_PART = 1 << 10
+"""Most bytes of a constant written for an expression that stays: about as many as those of the operators that go."""
 
 IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 
@@ -41,9 +43,10 @@ class FoldConstant(Pass):
        sparse constants, is written dense or sparse, whichever is shorter.
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
-       region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. Results
-       of the graph and operators that the op table cannot compute exactly stay, and so do scales of a Resize that
-       would give an extent which onnx's inference and runtimes round differently.
+       region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. A larger
+       expression stays, but parts of it with at most 1 KiB are computed. Results of the graph and operators that the
+       op table cannot compute exactly stay, and so do scales of a Resize that would give an extent which onnx's
+       inference and runtimes round differently.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
@@ -60,6 +63,8 @@ class FoldConstant(Pass):
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
             by_table.run(graph)
+            if constants.stay_with_large(graph):
+                by_table.run(graph)
             if constants.regions.compute(graph):  # after by_table, so that onnxruntime reads rounded parameters
                 by_runtime.run(graph)
                 constants.erase_computed(rewriter)
@@ -77,6 +82,9 @@ class _Constants:
         self.module = module
         self.written = False
         """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
+
+        self.staying: set[Node] = set()
+        """Constant expressions that stay because of their size, or because what reads them does."""
 
     @lazy
     def has_sparse(self) -> bool:
@@ -115,12 +123,32 @@ class _Constants:
             return False
         return all(self.evaluator.array(value) is not None for value in node.outputs)
 
+    def stay_with_large(self, graph: Graph) -> bool:
+        """Add to `staying` what only such expressions read, and return whether there are any in `graph`. O(nodes)."""
+        if not self.staying:
+            return False
+        for node in reversed(list(graph.nodes())):
+            readers = [reader for value in node.outputs for reader in value.users]
+            if not self.staying.isdisjoint(readers) and self.holds(node) and not self.is_frontier(node):
+                self.staying.add(node)
+        return True
+
     def is_frontier(self, node: Node) -> bool:
-        """Return whether `node` is constant, has a reader that is not, and is not a result of the graph."""
+        """Return whether `node` is constant and no result of the graph, and has a reader for which it is written.
+
+        That is one that is not constant or, if `node` is a small part, one that stays.
+        """
         readers = [reader for value in node.outputs for reader in value.users]
         if not readers or any(reader.op == "return" for reader in readers) or not self.holds(node):
             return False
-        return any(not self.holds(reader) for reader in readers)
+        if any(not self.holds(reader) for reader in readers):
+            return True
+        return not self.staying.isdisjoint(readers) and self.is_part(node)
+
+    def is_part(self, node: Node) -> bool:
+        """Return whether the results of `node` are small enough to be written for an expression that stays."""
+        tensors = [self.evaluator.tensor(value) for value in node.outputs]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(MAX_PART, self.max_bytes)
 
 
 @rule(affine="merges")
@@ -148,6 +176,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
         return rewriter.decline("it is not constant, it is a result of the graph, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
+        constants.staying.add(node)
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     result = ArrayTensor(tensor.numpy(), tensor.dtype)
     if resizes_in_doubt(node.output, result.numpy()):
