@@ -46,7 +46,8 @@ class SimplifyExpr(Pass):
         of an axis, and a reduction of such axes, go or become a Squeeze. Squeezes and Unsqueezes in a row become one,
         or none. A Gather of one index, also of shuffled channels, reads the data before a Transpose.
     12. An operand that is expanded to the shape of another operand is broadcast instead.
-    13. An initial state of a recurrent layer that is computed as zeros goes.
+    13. An initial state of a recurrent layer that is computed as zeros goes. A branch of an If goes if every run fails
+        that takes it, as its result reaches a recurrent layer with a rank that this refuses.
     14. An operator of the op table whose results are never read is removed.
     15. With `affines=keep` only the rules run that leave every affine in its place, which makes room for folds.
     """

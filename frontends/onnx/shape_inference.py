@@ -43,6 +43,10 @@ HIDDEN = "irc.hidden"
 """The domain of operators whose types onnx's shape inference must not infer."""
 
 
+STAND_INS = {("com.microsoft", "DynamicQuantizeLSTM"): "LSTM"}
+"""Operators of other domains whose results have the types of those of an operator of ONNX."""
+
+
 def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isolate: bool = False) -> ModelProto | None:
     """Return a copy of `model` without large payloads and declared shapes, in which inference has filled in value_info.
 
@@ -173,6 +177,12 @@ def _strip_node(source: NodeProto, target: NodeProto, shown: Set[str]) -> None:
     is_pool = source.op_type in POOLS and not source.domain
     if is_pool and not (source.output and source.output[0] in shown) and _may_start_in_padding(source):
         target.op_type, target.domain = source.op_type, HIDDEN
+        target.input.extend(source.input)
+        target.output.extend(source.output)
+        target.attribute.extend(source.attribute)
+        return
+    if stand_in := STAND_INS.get((source.domain, source.op_type)):
+        target.op_type = stand_in
         target.input.extend(source.input)
         target.output.extend(source.output)
         target.attribute.extend(source.attribute)

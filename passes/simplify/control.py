@@ -1,4 +1,4 @@
-"""Rules for control flow: If nodes whose condition is a constant."""
+"""Rules for control flow: If nodes whose condition is a constant, or of whose branches one cannot be taken."""
 
 from __future__ import annotations
 
@@ -6,18 +6,49 @@ from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
 from ...ir.matching import elements
 from ...ir.provenance import Declined
-from ...ir.rewriter import Rewriter
+from ...ir.rewriter import Rewriter, infer_types
 from ...ir.rule_driver import Rules, rule
+from ...ir.types import shape_of
 from .extents import ShapeEvaluator
+from .impossible_ranks import must_fail
 
 
 @rule(affine="untouched")
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, or b, where c is a constant"""
     condition = elements(node.input(0), evaluator)
-    if condition.size != 1 or len(node.inputs) != 1 or node.graph is None:
+    if condition.size != 1:
         return rewriter.decline("its condition is not one element")
-    taken = _region(node, "then_branch" if condition.ravel()[0] else "else_branch")
+    return _inline(node, _region(node, "then_branch" if condition.ravel()[0] else "else_branch"), rewriter)
+
+
+@rule(affine="untouched")
+def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """if(c) {a} else {b} -> a, where every run fails that takes b: an LSTM, say, refuses the rank that follows"""
+    branches = [_region(node, name) for name in ("then_branch", "else_branch")]
+    for results in zip(node.outputs, *[branch.outputs for branch in branches], strict=False):
+        ranks = [_rank(value, evaluator) for value in results[1:]]
+        if None in ranks or ranks[0] == ranks[1]:
+            continue
+        fails = [rank is not None and must_fail(results[0], rank, evaluator) for rank in ranks]
+        if fails[0] != fails[1]:
+            return _inline(node, branches[fails[0]], rewriter)
+    return rewriter.decline("both branches may be taken, as far as ranks tell")
+
+
+def _rank(result: Value, evaluator: ShapeEvaluator) -> int | None:
+    """Return the rank of a result of a branch, None if it is unknown. Types inside may be older than those outside."""
+    if shape_of(result.type) is None and result.node is not None:
+        for inner in result.graph:
+            infer_types(inner, evaluator)
+    shape = shape_of(result.type)
+    return None if shape is None else len(shape)
+
+
+def _inline(node: Node, taken: Graph, rewriter: Rewriter) -> bool:
+    """Replace an If by the nodes of the branch that is `taken`."""
+    if len(node.inputs) != 1 or node.graph is None:
+        return rewriter.decline("it reads more than its condition")
     results = taken.outputs
     if len(results) != len(node.outputs):
         return rewriter.decline("its branch and the If node have different numbers of outputs")
@@ -59,5 +90,5 @@ def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> Non
         new.take_name(old)
 
 
-RULES: Rules[ShapeEvaluator] = {"::If": (inline_branch,), "ai.onnx::If": (inline_branch,)}
-"""The rules for each operator."""
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::If", "ai.onnx::If"), (inline_branch, inline_possible_branch))
+"""The rules for each operator, in the order in which they are tried."""

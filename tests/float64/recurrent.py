@@ -160,6 +160,8 @@ def _recurrent(advance: Advance, gates: int, states: tuple[int, ...], defaults: 
 
     def op(call: Call) -> tuple[Tensor, ...]:
         batch_first = bool(call.integer("layout", 0))
+        if call.tensor(0).ndim != 3:
+            raise ValueError(f"{call.op_type}: data of rank {call.tensor(0).ndim}")
         x = call.tensor(0).swapaxes(0, 1) if batch_first else call.tensor(0)
         cells = _cells(call, gates, defaults)
         size = cells[0].recurrent.shape[2]

@@ -101,3 +101,34 @@ def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, comp
     assert is_valid(result) is None
     inputs = random_inputs(model)
     assert (run(model, inputs)["y"] == run(result, inputs)["y"]).all()
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_results_of_a_quantized_lstm_have_the_shapes_of_an_lstm(direction: str) -> None:
+    """The Shape of onnxruntime's DynamicQuantizeLSTM stayed with all that computed with it."""
+    graph, directions = Graph(opset=14, domains={"com.microsoft": 1}), 1 + (direction == "bidirectional")
+    graph.input("x", ["T", 2, 4])
+    quantized = np.random.default_rng(0).integers(-127, 127, (2, directions, 4, 16), np.int8)
+    scale, zero = (graph.initializer(np.full(directions, number, type_)) for number, type_ in ((0.01, "f4"), (0, "i1")))
+    weights = [graph.initializer(part) for part in quantized]
+    made = graph.node(
+        "DynamicQuantizeLSTM",
+        ["x", *weights, "", "", "", "", "", scale, zero, scale, zero],
+        "h",
+        domain="com.microsoft",
+        hidden_size=4,
+        direction=direction,
+    )
+    shape = graph.node("Shape", [made])
+    extents = [graph.node("Gather", [shape, graph.initializer(np.int64([axis]))], axis=0) for axis in (0, 2)]
+    target = graph.node("Concat", [*extents, graph.initializer(np.int64([-1]))], axis=0)
+    graph.node("Reshape", [graph.node("Transpose", [made], perm=[0, 2, 1, 3]), target], "y")
+    graph.output("y")
+    model = graph.model()
+    lstm = next(node for node in from_model(model).graph if node.op == "com.microsoft::DynamicQuantizeLSTM")
+    assert str(lstm.output.type) == f"f32[T,{directions},2,4]"
+    result = irc.compile(model).model
+    assert irc.compile(result).model == result
+    assert operators(result) == ["DynamicQuantizeLSTM", *(["Transpose"] if directions == 2 else []), "Reshape"]
+    inputs = random_inputs(model, batch=2, other=3)
+    assert np.array_equal(run(model, inputs)["y"], run(result, inputs)["y"])
