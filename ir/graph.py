@@ -107,6 +107,12 @@ class Value:
         return f"<Value {self.name!r}: {self.type}>"
 
 
+def producer_of(value: Value | None, *ops: str) -> Node | None:
+    """Return the node that computes `value` if its operator is one of `ops`, else None."""
+    node = None if value is None else value.node
+    return node if node is not None and node.op in ops else None
+
+
 ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 

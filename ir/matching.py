@@ -27,6 +27,26 @@ def _is_no_result(ops: tuple[str, ...]) -> str:
     return f"its data is not the result of {' or '.join([ONNX_NAMES.get(op, op) for op in ops])}"
 
 
+def reader_of(node: Node, *ops: str) -> Node:
+    """Return the only reader of the first result of `node`, which must be one of `ops` in the same graph."""
+    reader = node.output.sole_user()
+    if reader is None or reader.op not in ops or reader.graph is not node.graph:
+        raise Declined(_is_not_read_by(ops))
+    return reader
+
+
+@cache
+def _is_not_read_by(ops: tuple[str, ...]) -> str:
+    return f"its result is not read by {' or '.join([ONNX_NAMES.get(op, op) for op in ops])} alone"
+
+
+def other_operand(node: Node, value: Value) -> Value:
+    """Return the operand beside `value` of a node that must have two."""
+    if len(node.inputs) != 2:
+        raise Declined("it has more or fewer than two operands")
+    return node.operand(1 if node.inputs[0] is value else 0)
+
+
 def is_only_reader(value: Value, node: Node) -> bool:
     """Whether `node` is the only reader of `value`, reads it once, and is in the graph that computes it."""
     return value.node is not None and value.node.graph is node.graph and value.sole_user() is node

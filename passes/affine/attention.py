@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
+from ...ir.matching import other_operand, reader_of, result_of
 from ...ir.ops.inference import number_of
 from ...ir.ops.row import Constants
+from ...ir.provenance import Declined
 
 SCORES = "product of queries and keys"
 ROTARY = "rotary embedding"
@@ -29,18 +33,23 @@ Number = Callable[[Value | None], float | None]
 """The number that a constant of one element holds, None where a value is something else."""
 
 
-def scores_of(matmul: Node, number: Number, constants: ConstantEvaluator) -> frozenset[Node] | None:
-    """Return a MatMul of two computed operands that a Softmax reads, with the scales beside it; None without both."""
+def scores_of(matmul: Node, number: Number, constants: ConstantEvaluator) -> frozenset[Node]:
+    """Return a MatMul of two computed operands that a Softmax reads, with the scales beside it.
+
+    Raises Declined where one of these is missing.
+    """
     # A runtime has the scale as a number of its attention, or of the product: of its operands or its result.
     if any(constants.is_constant(matmul.operand(i)) for i in (0, 1)):
-        return None
+        raise Declined("an operand is constant")
     nodes = {matmul}
     for i in (0, 1):
         nodes |= _scale_before(matmul.operand(i), matmul, number)
-    behind = _reader(matmul.output, matmul)
-    if behind is not None and _is_scale(behind, number):
+    behind = matmul.output.sole_user()
+    if behind is not None and behind.graph is matmul.graph and _is_scale(behind, number):
         nodes.add(behind)
-    return frozenset(nodes) if len(nodes) > 1 and _is_for_softmax(matmul) else None
+    if len(nodes) == 1 or not _is_for_softmax(matmul):
+        raise Declined("there is no scale, or no Softmax")
+    return frozenset(nodes)
 
 
 def _is_scale(node: Node, number: Number) -> bool:
@@ -68,74 +77,57 @@ def _scale_before(value: Value, reader: Node, number: Number) -> set[Node]:
 
 def _is_for_softmax(matmul: Node) -> bool:
     """Return whether a Softmax reads the result of a MatMul, scaled and masked."""
-    value = matmul.output
-    for _ in range(MOST_BETWEEN):
-        node = _reader(value, matmul)
-        if node is None or node.op not in (*_MASKING, "multiply", "divide"):
-            return node is not None and node.op == "nn.softmax"
-        value = node.output
+    node = matmul
+    with suppress(Declined):
+        for _ in range(MOST_BETWEEN):
+            node = reader_of(node, *_MASKING, "multiply", "divide", "nn.softmax")
+            if node.op == "nn.softmax":
+                return True
     return False
 
 
 def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
     """Return whether an Unsqueeze begins (1 - mask) * number, which is added to scores, as BERT has it."""
-    reader = _reader(unsqueeze.output, unsqueeze)
-    if reader is not None and reader.op == "cast":
-        reader = _reader(reader.output, unsqueeze)
-    if reader is None or reader.op != "subtract" or number_of(reader, 0, constants, 0.0) != 1.0:
+    try:
+        inverted = reader_of(unsqueeze, "cast", "subtract")
+        if inverted.op == "cast":
+            inverted = reader_of(inverted, "subtract")
+        product = reader_of(inverted, "multiply")
+    except Declined:
         return False
-    product = _reader(reader.output, unsqueeze)
-    if product is None or product.op != "multiply":
-        return False
+    is_inverse = number_of(inverted, 0, constants, 0.0) == 1.0
     is_scaled = any(number_of(product, i, constants, 0.0) is not None for i in (0, 1))
-    return is_scaled and bool(product.output.users) and all(user.op == "add" for user in product.output.users)
+    readers = product.output.users
+    return is_inverse and is_scaled and bool(readers) and all(user.op == "add" for user in readers)
 
 
-def _reader(value: Value, near: Node) -> Node | None:
-    """Return the only reader of a value in the graph of `near`."""
-    node = value.sole_user()
-    return node if node is not None and node.graph is near.graph else None
-
-
-def rotary_of(anchor: Node, constants: ConstantEvaluator) -> frozenset[Node] | None:
-    """Return the operators of a rotary embedding around the Neg or Sub in it."""
+def rotary_of(anchor: Node, constants: ConstantEvaluator) -> frozenset[Node]:
+    """Return the operators of a rotary embedding around the Neg or Sub in it. Raises Declined where there is none."""
     return _half_rotated(anchor) if anchor.op == "negative" else _rotated_pairs(anchor, constants)
 
 
-def _half_rotated(negative: Node) -> frozenset[Node] | None:
+def _half_rotated(negative: Node) -> frozenset[Node]:
     """Return the operators of x * cos + concat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
-    joined = _reader(negative.output, negative)
-    if joined is None or joined.op != "concatenate" or len(joined.inputs) != 2:
-        return None
-    first = negative.output is joined.inputs[0]
-    halves = [negative.operand().node, joined.operand(1 if first else 0).node]
-    if any(half is None or half.op not in _HALVES for half in halves):
-        return None
-    data = {half.operand() for half in halves if half is not None}
-    product = _reader(joined.output, joined)
-    if len(data) != 1 or product is None or product.op != "multiply":
-        return None
-    total = _reader(product.output, product)
-    if total is None or total.op != "add" or len(total.inputs) != 2:
-        return None
-    other = total.operand(1 if total.inputs[0] is product.output else 0).node
-    if other is None or other.op != "multiply" or not data & set(other.inputs):
-        return None
-    return frozenset((negative, joined, product, other, total, *(half for half in halves if half is not None)))
+    joined = reader_of(negative, "concatenate")
+    product = reader_of(joined, "multiply")
+    total = reader_of(product, "add")
+    other = result_of(other_operand(total, product.output), "multiply")
+    sides = (negative.operand(), other_operand(joined, negative.output))
+    halves = [result_of(side, *_HALVES) for side in sides]
+    data = {half.operand() for half in halves}
+    if len(data) != 1 or not data & set(other.inputs):
+        raise Declined("the halves are not of the data that the other product reads")
+    return frozenset((negative, joined, product, other, total, *halves))
 
 
-def _rotated_pairs(difference: Node, constants: ConstantEvaluator) -> frozenset[Node] | None:
+def _rotated_pairs(difference: Node, constants: ConstantEvaluator) -> frozenset[Node]:
     """Return the operators of x1 * cos - x2 * sin beside x2 * cos + x1 * sin."""
-    terms = [difference.operand(i).node for i in (0, 1)]
-    if len(difference.inputs) != 2 or any(term is None or term.op != "multiply" for term in terms):
-        return None
-    left, right = (term for term in terms if term is not None)
-    for x1, cos in _orders(left):
-        for x2, sin in _orders(right):
-            for total, one, two in _sums(x1, sin, left, constants):
-                if any(a is x2 and _is_same(b, cos, constants) for a, b in _orders(two)) and x1 is not x2:
-                    return frozenset((difference, left, right, one, two, total))
-    return None
+    left, right = (result_of(difference.operand(i), "multiply") for i in (0, 1))
+    for (x1, cos), (x2, sin) in itertools.product(_orders(left), _orders(right)):
+        for total, one, two in _sums(x1, sin, left, constants) if x1 is not x2 else ():
+            if _multiplies(two, x2, cos, constants):
+                return frozenset((difference, left, right, one, two, total))
+    raise Declined("no sum of the same products is beside it")
 
 
 def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
@@ -144,17 +136,21 @@ def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
     yield product.operand(1), product.operand(0)
 
 
+def _multiplies(product: Node, x: Value, factor: Value, constants: ConstantEvaluator) -> bool:
+    """Return whether a product is that of `x` and `factor`, or of constants equal to it."""
+    return any(a is x and _is_same(b, factor, constants) for a, b in _orders(product))
+
+
 def _sums(x1: Value, sin: Value, known: Node, constants: ConstantEvaluator) -> Iterator[tuple[Node, Node, Node]]:
     """Yield the sums of x1 * sin and another product, with both products."""
     for one in x1.users if len(x1.users) <= MOST_BETWEEN else ():
-        total = _reader(one.output, known) if one.op == "multiply" and one is not known else None
-        if total is None or total.op != "add" or len(total.inputs) != 2:
+        if one is known or one.op != "multiply" or one.graph is not known.graph:
             continue
-        if not any(a is x1 and _is_same(b, sin, constants) for a, b in _orders(one)):
-            continue
-        two = total.operand(1 if total.inputs[0] is one.output else 0).node
-        if two is not None and two is not one and two.op == "multiply":
-            yield total, one, two
+        with suppress(Declined):
+            total = reader_of(one, "add")
+            two = result_of(other_operand(total, one.output), "multiply")
+            if two is not one and _multiplies(one, x1, sin, constants):
+                yield total, one, two
 
 
 def _is_same(a: Value, b: Value, constants: ConstantEvaluator) -> bool:

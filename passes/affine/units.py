@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Value, producer_of
+from ...ir.matching import other_operand, reader_of, result_of
 from ...ir.ops.inference import integers_of
 from ...ir.ops.views import clip_bounds
+from ...ir.provenance import Declined
 from ...ir.types import element_count, shape_of, static_shape_of
 from ...support.record import record
 from .attention import ROTARY, SCORES, rotary_of, scores_of
@@ -69,50 +72,47 @@ class _Match:
         array = self.constants.array(value)
         return None if array is None or array.dtype.kind not in "fiu" else float(array.reshape(()))
 
-    def reader(self, value: Value) -> Node | None:
-        """Return the only reader of a value in the graph of the anchor."""
-        node = value.sole_user()
-        return node if node is not None and node.graph is self.anchor.graph else None
+    def reader(self, node: Node, *ops: str) -> Node:
+        """Return the only reader of `node`, which must be one of `ops`, and add it to the nodes."""
+        reader = reader_of(node, *ops)
+        self.nodes.add(reader)
+        return reader
 
-    def argument(self, x: Value, expected: Callable[[float], float]) -> set[Node] | None:
-        """Return the operators that compute `expected` of `x` for the anchor, None where something else is computed."""
+    def argument(self, x: Value, expected: Callable[[float], float]) -> set[Node]:
+        """Return the operators that compute `expected` of `x` for the anchor."""
         inside: set[Node] = set()
         for at in (1.0, -2.0):
-            found = self._at(self.anchor.input(0), x, at, inside)
-            if found is None or not math.isclose(found, expected(at), rel_tol=TOLERANCE):
-                return None
+            found = self._at(self.anchor.operand(), x, at, inside)
+            if not math.isclose(found, expected(at), rel_tol=TOLERANCE):
+                raise Declined("it computes something else")
         return inside
 
-    def _at(self, value: Value | None, x: Value, at: float, inside: set[Node]) -> float | None:
+    def _at(self, value: Value, x: Value, at: float, inside: set[Node]) -> float:
         """Return the number that `value` is where `x` is `at`; it must be computed from that and scalars alone."""
         if value is x:
             return at
         known = self.scalar(value)
         if known is not None:
             return known
-        node = None if value is None else value.node
-        function = None if node is None else _FUNCTIONS.get(node.op)
-        if node is None or function is None or node.graph is not self.anchor.graph:
-            return None
+        node = result_of(value, *_FUNCTIONS)
         inside.add(node)
-        if len(inside) > MOST_INSIDE or len(node.inputs) > 2:
-            return None
-        operands = []
-        for operand in node.inputs:
-            number = self._at(operand, x, at, inside)
-            if number is None:
-                return None
-            operands.append(number)
+        if node.graph is not self.anchor.graph or len(inside) > MOST_INSIDE or len(node.inputs) > 2:
+            raise Declined("it is computed in another graph, or of too much")
+        operands = [self._at(node.operand(i), x, at, inside) for i in range(len(node.inputs))]
         try:
-            result = function(*operands)
+            result = _FUNCTIONS[node.op](*operands)
         except (ArithmeticError, ValueError):
-            return None
-        return result if isinstance(result, float) else None
+            raise Declined("it is no real number") from None
+        if not isinstance(result, float):
+            raise Declined("it is no real number")
+        return result
 
-    def unit(self, kind: str, ends: frozenset[Node] = frozenset()) -> Unit | None:
+    def unit(self, kind: str, ends: frozenset[Node] = frozenset()) -> Unit:
         """Return the unit of the nodes found, whose last one alone may be read elsewhere."""
         open_ends = [node for node in self.nodes if any(user not in self.nodes for user in node.output.users)]
-        return Unit(kind, frozenset(self.nodes), ends) if len(open_ends) <= 1 else None
+        if len(open_ends) > 1:
+            raise Declined("an operator inside has other readers")
+        return Unit(kind, frozenset(self.nodes), ends)
 
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
@@ -193,61 +193,62 @@ def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
 
 
 def _anchored(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
-    """Return the unit around the operator that is typical of it."""
+    """Return the unit around the operator that is typical of it, None where there is none."""
     match = _Match(anchor, constants, {anchor})
-    if anchor.op == "sqrt":
-        return _normalization(match)
-    if anchor.op == "matmul":
-        return _of_kind(SCORES, scores_of(anchor, match.scalar, constants))
-    if anchor.op in _TURNS:
-        return _of_kind(ROTARY, rotary_of(anchor, constants))
-    matches = (_activation(_Match(anchor, constants, {anchor}), each) for each in _ACTIVATIONS[anchor.op])
-    return next((unit for unit in matches if unit is not None), None)
+    with suppress(Declined):
+        if anchor.op == "sqrt":
+            return _normalization(match)
+        if anchor.op == "matmul":
+            return Unit(SCORES, scores_of(anchor, match.scalar, constants))
+        if anchor.op in _TURNS:
+            return Unit(ROTARY, rotary_of(anchor, constants))
+    for form in _ACTIVATIONS.get(anchor.op, ()) if _is_gate(anchor, constants) else ():
+        with suppress(Declined):
+            return _activation(_Match(anchor, constants, {anchor}), form)
+    return None
 
 
-def _of_kind(kind: str, nodes: frozenset[Node] | None) -> Unit | None:
-    return None if nodes is None else Unit(kind, nodes)
-
-
-def _activation(match: _Match, form: _Activation) -> Unit | None:
+def _activation(match: _Match, form: _Activation) -> Unit:
     """Return the unit of an activation in any order of its factors."""
-    anchor = match.anchor
-    if not _is_gate(anchor, match.constants):
-        return None
-    value, factor, data = anchor.output, 1.0, None
+    last = match.anchor
     if form.one_more:
-        sum_ = match.reader(value)
-        if sum_ is None or sum_.op != "add" or len(sum_.inputs) != 2:
-            return None
-        if match.scalar(sum_.inputs[1 if sum_.inputs[0] is value else 0]) != 1.0:
-            return None
-        match.nodes.add(sum_)
-        value = sum_.output
+        sum_ = match.reader(last, "add")
+        if match.scalar(other_operand(sum_, last.output)) != 1.0:
+            raise Declined("it adds something other than 1")
+        last = sum_
+    product, has_data = 1.0, False
     alone: Unit | None = None
     for _ in range(MOST_FACTORS):
-        product = match.reader(value)
-        if product is None or product.op not in _PRODUCTS:
-            return alone
-        side = 0 if product.inputs[0] is value else 1
-        other = product.operand(1 - side)
-        number = match.scalar(other)
-        if product.op == "divide":
-            if side or not number:
-                return alone
-            number = 1 / number
-        if number is None:
-            data = _data(match, form, other, product) if data is None else None
-            if data is None:
-                return alone
-            number = data
-        factor *= number
-        match.nodes.add(product)
-        value = product.output
-        if math.isclose(factor, form.factor, rel_tol=TOLERANCE):
-            if data is not None:
+        try:
+            last, factor, is_data = _factor(match, form, last, has_data)
+        except Declined:
+            break
+        product, has_data = product * factor, has_data or is_data
+        if math.isclose(product, form.factor, rel_tol=TOLERANCE):
+            if has_data:
                 return match.unit(form.kind)
-            alone = _alone(match, form) if form.alone else None
+            alone = _alone(match, form)
+    if alone is None:
+        raise Declined("its factors are those of no activation")
     return alone
+
+
+def _factor(match: _Match, form: _Activation, last: Node, has_data: bool) -> tuple[Node, float, bool]:
+    """Return the next product, the number that it multiplies by, and whether it multiplies by the data, too."""
+    product = reader_of(last, *_PRODUCTS)
+    other = other_operand(product, last.output)
+    number = match.scalar(other)
+    if product.op == "divide":
+        if product.inputs[1] is last.output or not number:
+            raise Declined("it divides by something other than a number")
+        number = 1 / number
+    is_data = number is None
+    if number is None:
+        if has_data:
+            raise Declined("it multiplies by more than the data")
+        number = _data(match, form, other, product)
+    match.nodes.add(product)
+    return product, number, is_data
 
 
 def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
@@ -261,123 +262,100 @@ def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
     return True
 
 
-def _data(match: _Match, form: _Activation, value: Value, product: Node) -> float | None:
+def _data(match: _Match, form: _Activation, value: Value, product: Node) -> float:
     """Return the number by which `value` multiplies the data of the activation; the operators found are added."""
     candidates: list[tuple[Value, float, set[Node]]] = [(value, 1.0, set())]
-    node = value.node
-    if node is not None and node.op in _PRODUCTS and value.sole_user() is product and node.graph is product.graph:
+    with suppress(Declined):
+        node = result_of(value, *_PRODUCTS, only_for=product)
         numbers = [match.scalar(operand) for operand in node.inputs]
         if numbers[1]:
             candidates.append((node.operand(0), numbers[1] if node.op == "multiply" else 1 / numbers[1], {node}))
         elif numbers[0] and node.op == "multiply":
             candidates.append((node.operand(1), numbers[0], {node}))
     for x, factor, nodes in candidates:
-        inside = _argument(match, form, x)
-        if inside is not None:
-            match.nodes |= inside | nodes
+        with suppress(Declined):
+            match.nodes |= _argument(match, form, x) | nodes
             return factor
-    return None
+    raise Declined("it does not multiply by the data")
 
 
-def _argument(match: _Match, form: _Activation, x: Value) -> set[Node] | None:
+def _argument(match: _Match, form: _Activation, x: Value) -> set[Node]:
+    """Return the operators that compute the operand of the anchor from `x`."""
     if form.argument is not None:
         return match.argument(x, form.argument)
     gate = match.anchor.operand()
     if gate is x:
         return set()
-    node = gate.node
-    is_scaled = node is not None and node.op in _PRODUCTS and x in node.inputs
-    if not is_scaled or node is None or node.graph is not match.anchor.graph:
-        return None
-    return {node} if any(match.scalar(operand) is not None for operand in node.inputs) else None
+    node = result_of(gate, *_PRODUCTS)
+    is_scaled = x in node.inputs and any(match.scalar(operand) is not None for operand in node.inputs)
+    if not is_scaled or node.graph is not match.anchor.graph:
+        raise Declined("it is not the data times a number")
+    return {node}
 
 
 def _alone(match: _Match, form: _Activation) -> Unit | None:
-    """Return the unit of a gate that multiplies nothing."""
-    assert form.alone is not None and form.argument is not None
+    """Return the unit of a gate that multiplies nothing, None where the form has none, or the argument is another."""
     gate = match.anchor.operand().node
-    for x in () if gate is None else gate.inputs:
-        inside = None if x is None or match.constants.is_constant(x) else match.argument(x, form.argument)
-        if inside:
-            return _Match(match.anchor, match.constants, match.nodes | inside).unit(form.alone)
+    for x in () if gate is None or form.alone is None else gate.inputs:
+        if x is not None and form.argument is not None and not match.constants.is_constant(x):
+            with suppress(Declined):
+                inside = match.argument(x, form.argument)
+                return _Match(match.anchor, match.constants, match.nodes | inside).unit(form.alone or form.kind)
     return None
 
 
-def _normalization(match: _Match) -> Unit | None:
+def _normalization(match: _Match) -> Unit:
     """Return the unit of a LayerNormalization, or RMSNormalization, around the square root of its variance."""
     square = _variance(match)
-    root = None if square is None else _divided_by(match)
-    if square is None or root is None:
-        return None
-    quotient, numerator = root
+    quotient, numerator = _divided_by(match)
     squared, divided = _before_cast(match, square.operand()), _before_cast(match, numerator)
     mean = _centered(match, squared)
+    if divided is not squared and (mean is None or _centered(match, divided) is not mean):
+        raise Declined("the data divided are not those of the variance")
+    gamma = _parameter(match, quotient, "multiply")
     if mean is None:
-        if squared is not divided:
-            return None
-    elif divided is not squared and _centered(match, divided) is not mean:
-        return None
-    gamma = _parameter(match, quotient.output, "multiply")
-    beta = None if gamma is None or mean is None else _parameter(match, gamma.output, "add")
-    if gamma is None or (mean is not None and beta is None):
-        return None
-    ends = frozenset(node for node in (gamma, beta) if node is not None)
-    return match.unit("RMSNormalization" if mean is None else "LayerNormalization", ends)
+        return match.unit("RMSNormalization", frozenset((gamma,)))
+    return match.unit("LayerNormalization", frozenset((gamma, _parameter(match, gamma, "add"))))
 
 
-def _variance(match: _Match) -> Node | None:
+def _variance(match: _Match) -> Node:
     """Return the square of the data, of which the anchor is the root of the mean, with epsilon added."""
-    total = match.anchor.operand().node
-    if total is None or total.op != "add" or len(total.inputs) != 2:
-        return None
-    side = next((i for i, value in enumerate(total.inputs) if match.scalar(value) is not None), None)
-    mean = None if side is None else total.operand(1 - side).node
-    square = None if mean is None or not _is_mean_of_row(mean, match.constants) else mean.operand().node
-    if mean is None or square is None:
-        return None
+    total = result_of(match.anchor.operand(), "add")
+    epsilon = next((value for value in total.inputs if match.scalar(value) is not None), None)
+    if epsilon is None:
+        raise Declined("no epsilon is added to the variance")
+    mean = result_of(other_operand(total, epsilon), "mean")
+    square = result_of(mean.operand(), "power", "multiply")
     is_power = square.op == "power" and match.scalar(square.input(1)) == 2.0
-    if not is_power and not (square.op == "multiply" and square.inputs[0] is square.inputs[1]):
-        return None
+    is_product = square.op == "multiply" and square.inputs[0] is square.inputs[1]
+    if not (_is_mean_of_row(mean, match.constants) and (is_power or is_product)):
+        raise Declined("it is not the root of a mean of squares along the last axis")
     match.nodes |= {total, mean, square}
     return square
 
 
-def _is_mean_of_row(node: Node, constants: ConstantEvaluator) -> bool:
-    """Return whether a node is the mean along the last axis, which stays as an extent of 1."""
-    shape = None if node.op != "mean" else shape_of(node.operand().type)
-    axes = None if node.op != "mean" else integers_of(node, 1, constants)
-    return (
-        axes is not None
-        and len(axes) == 1
-        and axes[0] in (-1, len(shape or ()) - 1)
-        and node.attrs.get("keepdims", 1) == 1
-    )
+def _is_mean_of_row(mean: Node, constants: ConstantEvaluator) -> bool:
+    """Return whether a mean is along the last axis, which stays as an extent of 1."""
+    last = len(shape_of(mean.operand().type) or ()) - 1
+    return integers_of(mean, 1, constants) in ((-1,), (last,)) and mean.attrs.get("keepdims", 1) == 1
 
 
-def _divided_by(match: _Match) -> tuple[Node, Value] | None:
+def _divided_by(match: _Match) -> tuple[Node, Value]:
     """Return the operator that divides by the root, and its numerator."""
-    reader, root = match.reader(match.anchor.output), match.anchor.output
-    if reader is None:
-        return None
-    is_inverse = reader.op == "divide" and reader.inputs[1] is root and match.scalar(reader.inputs[0]) == 1.0
-    if reader.op == "reciprocal" or is_inverse:
-        match.nodes.add(reader)
-        root = reader.output
-        reader = match.reader(root)
-        if reader is None or reader.op != "multiply":
-            return None
-        match.nodes.add(reader)
-        return reader, reader.operand(1 if reader.inputs[0] is root else 0)
-    if reader.op != "divide" or reader.inputs[1] is not root:
-        return None
-    match.nodes.add(reader)
+    root = match.anchor.output
+    reader = match.reader(match.anchor, "reciprocal", "divide")
+    if reader.op == "divide" and reader.inputs[1] is not root:
+        raise Declined("it divides the root")
+    if reader.op == "reciprocal" or match.scalar(reader.inputs[0]) == 1.0:
+        product = match.reader(reader, "multiply")
+        return product, other_operand(product, reader.output)
     return reader, reader.operand(0)
 
 
 def _before_cast(match: _Match, value: Value) -> Value:
     """Return the value that a Cast between the operators of a unit converts, or `value`."""
-    node = value.node
-    if node is None or node.op != "cast" or any(user not in match.nodes for user in value.users):
+    node = producer_of(value, "cast")
+    if node is None or any(user not in match.nodes for user in value.users):
         return value
     match.nodes.add(node)
     return node.operand()
@@ -385,8 +363,8 @@ def _before_cast(match: _Match, value: Value) -> Value:
 
 def _centered(match: _Match, value: Value) -> Value | None:
     """Return the mean that `value` is the data without, None where it is something else."""
-    node = value.node
-    mean = node.operand(1).node if node is not None and node.op == "subtract" else None
+    node = producer_of(value, "subtract")
+    mean = None if node is None else producer_of(node.operand(1), "mean")
     if node is None or mean is None or not _is_mean_of_row(mean, match.constants):
         return None
     if mean.operand() is not node.operand(0):
@@ -395,22 +373,16 @@ def _centered(match: _Match, value: Value) -> Value | None:
     return mean.output
 
 
-def _parameter(match: _Match, value: Value, op: str) -> Node | None:
-    """Return the operator that applies gamma or beta, a constant along the last axis, to `value`."""
-    node = match.reader(value)
-    if node is not None and node.op == "cast":
-        cast, node = node, match.reader(node.output)
-    else:
-        cast = None
-    if node is None or node.op != op or len(node.inputs) != 2:
-        return None
+def _parameter(match: _Match, last: Node, op: str) -> Node:
+    """Return the operator that applies gamma or beta, a constant along the last axis, to the result of `last`."""
+    node = match.reader(last, "cast", op)
+    if node.op == "cast":
+        node = match.reader(node, op)
     parameter = next((operand for operand in node.inputs if match.constants.is_constant(operand)), None)
-    shape = None if parameter is None else static_shape_of(parameter.type)
-    if parameter is None or not shape or shape[-1] != element_count(shape):
-        return None
-    if "axis" in node.attrs or (parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine"):
-        return None
-    match.nodes |= {node} if cast is None else {node, cast}
+    shape = () if parameter is None else static_shape_of(parameter.type) or ()
+    is_row = len(node.inputs) == 2 and "axis" not in node.attrs and shape[-1:] == (element_count(shape),)
+    if not is_row or producer_of(parameter, "nn.batch_norm_to_affine") is not None:
+        raise Declined("the parameter is no constant along the last axis")
     return node
 
 
