@@ -1,9 +1,10 @@
 """Does the suite notice when a condition of legality is dropped? `make test-mutations` writes docs/mutations.md.
 
-A condition is the test of an `if` whose body ends by raising Refused, by returning a Refusal, or None where a function
-of the affine algebra declines so, or of a conditional expression one side of which is a Refusal. Dropping it means that
-the refusal never happens: the test keeps its effects, and its outcome is replaced. `raise Refused.of(refusal)` only
-hands on a refusal, and is not counted: the condition that made the refusal is.
+A condition is the test of an `if` one side of which ends by raising Refused, by returning a Refusal, or None where a
+function of the affine algebra declines so, or of a conditional expression one side of which is a Refusal. Dropping it
+means that the refusal never happens: the test keeps its effects, and its outcome is replaced. A function of no result
+that ends by raising Refused is counted, too: its last statement is dropped. `raise Refused.of(refusal)` only hands on a
+refusal, and is not counted: the condition that made the refusal is.
 
 One run of the suite over a copy of the package, in which every condition reports when it holds, says which tests could
 notice: those during which it held at least once. Only they are run against the mutant, the fastest first, up to the
@@ -81,7 +82,7 @@ STAMPS = (
 
 @dataclass(frozen=True)
 class Condition:
-    """The expression at a place of a module whose outcome, `refused`, leads to a refusal."""
+    """The expression at a place of a module whose outcome, `refused`, leads to a refusal; or a statement that does."""
 
     module: str
     function: str
@@ -90,9 +91,12 @@ class Condition:
     end: int
     line: int
     refused: bool
+    is_statement: bool = False
 
     def dropped(self, source: str) -> str:
         """The module without the refusal."""
+        if self.is_statement:
+            return f"{source[: self.start]}pass{source[self.end :]}"
         tail = ") and False)" if self.refused else ") or True)"
         return f"{source[: self.start]}(({source[self.start : self.end]}{tail}{source[self.end :]}"
 
@@ -102,6 +106,9 @@ def probed(source: str, conditions: Sequence[tuple[int, Condition]]) -> str:
     insertions = []
     for index, condition in conditions:
         length = condition.end - condition.start
+        if condition.is_statement:
+            insertions.append((condition.start, 1, 0, f"_irc_probe_({index}, True, True); "))
+            continue
         insertions.append((condition.start, 1, -length, f"_irc_probe_({index}, {condition.refused}, ("))
         insertions.append((condition.end, 0, length, "))"))
     for position, _, _, text in sorted(insertions, reverse=True):
@@ -146,6 +153,10 @@ class _Finder(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.stack.append(node)
+        last = node.body[-1]
+        nothing = node.returns is not None and ast.unparse(node.returns) == "None"
+        if nothing and isinstance(last, ast.Raise) and is_refusal(last.exc, self.refusers):
+            self.add(last, refused=True)
         self.generic_visit(node)
         self.stack.pop()
 
@@ -155,14 +166,10 @@ class _Finder(ast.NodeVisitor):
         self.stack.pop()
 
     def visit_If(self, node: ast.If) -> None:
-        last = node.body[-1]
-        result = last.value if isinstance(last, ast.Return) else None
-        if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
-            result = last.value
-        if isinstance(last, ast.Raise):
-            result = last.exc
-        if is_refusal(result, self.refusers) or self.declines(last):
+        if self.refuses(node.body[-1]):
             self.add(node.test, refused=True)
+        elif node.orelse and self.refuses(node.orelse[-1]):
+            self.add(node.test, refused=False)
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
@@ -170,6 +177,15 @@ class _Finder(ast.NodeVisitor):
             if is_refusal(side, self.refusers):
                 self.add(node.test, refused=refused)
         self.generic_visit(node)
+
+    def refuses(self, last: ast.stmt) -> bool:
+        """Whether the last statement of a branch refuses."""
+        result = last.value if isinstance(last, ast.Return) else None
+        if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
+            result = last.value
+        if isinstance(last, ast.Raise):
+            result = last.exc
+        return is_refusal(result, self.refusers) or self.declines(last)
 
     def declines(self, last: ast.stmt) -> bool:
         """Whether the statement returns None from a function of the algebra, where that means that there is nothing."""
@@ -180,13 +196,16 @@ class _Finder(ast.NodeVisitor):
         nothing = last.value is None or (isinstance(last.value, ast.Constant) and last.value.value is None)
         return nothing and "None" in returns and returns != "None"
 
-    def add(self, test: ast.expr, *, refused: bool) -> None:
+    def add(self, test: ast.expr | ast.Raise, *, refused: bool) -> None:
         start, end = (
             len(self.source.encode()[: self.offsets[line - 1] + column].decode())
             for line, column in ((test.lineno, test.col_offset), (test.end_lineno or 0, test.end_col_offset or 0))
         )
         function = ".".join(node.name for node in self.stack)
-        self.found.append(Condition(self.module, function, ast.unparse(test), start, end, test.lineno, refused))
+        is_statement = isinstance(test, ast.Raise)
+        self.found.append(
+            Condition(self.module, function, ast.unparse(test), start, end, test.lineno, refused, is_statement)
+        )
 
 
 def conditions(package: Path) -> list[Condition]:

@@ -22,7 +22,7 @@ from ...ir.types import shape_of
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
 from .operands import Parameters, parameter_axis
-from .transfer import Transfer, check_no_shift, check_scale_sign
+from .transfer import Transfer, check_no_shift, check_no_zero_scale, check_scale_sign
 
 Dynamic = list[tuple[int, int]]
 """Operands by number that are computed at run time, each with its axis of channels."""
@@ -113,18 +113,33 @@ def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> 
     if affine.has_scale:
         _check_not_stretched(node, dynamic)
     _check_not_rounding(node, constants, params)
-    scale = affine.only_scale()
-    ways = []
     takers = [i for i, _ in constants] + [i for i, axis in dynamic if axis >= 0]
-    for taker in takers if affine.has_shift else takers[:1]:
-        whole = _negated(affine) if node.op == "subtract" and taker == 1 else affine
-        parts = {i: whole if i == taker else scale for i in range(len(node.inputs))}
-        operands = [(i, parts[i].at(axis)) for i, axis in dynamic if parts[i].has_scale or parts[i].has_shift]
-        scaled = [(i, parts[i].apply_along(array)) for i, array in constants if i == taker or affine.has_scale]
-        ways.append(Transfer(operands=tuple(operands), constants=tuple(scaled)))
-    if not ways:
-        raise Refused("axis_mismatch", f"{node.description}: no operand has the channels")
-    return ways
+    if not takers:
+        raise _no_operand(node)
+    if not affine.has_shift:
+        del takers[1:]
+    return [_shared(affine, taker, _is_subtracted(node, taker), dynamic, constants) for taker in takers]
+
+
+def _shared(affine: Affine, taker: int, subtracted: bool, dynamic: Dynamic, constants: Constants) -> Transfer:
+    """Return the transfer of the scale to all terms of a sum, and of the shift to `taker` alone."""
+    scale = affine.only_scale()
+    if not affine.has_scale:
+        dynamic = [(i, axis) for i, axis in dynamic if i == taker and affine.has_shift]
+        constants = [(i, array) for i, array in constants if i == taker]
+    whole = _negated(affine) if subtracted else affine
+    operands = tuple((i, (whole if i == taker else scale).at(axis)) for i, axis in dynamic)
+    scaled = tuple((i, (whole if i == taker else scale).apply_along(array)) for i, array in constants)
+    return Transfer(operands=operands, constants=scaled)
+
+
+def _is_subtracted(node: Node, index: int) -> bool:
+    """Return whether an operand enters a sum with the opposite sign."""
+    return node.op == "subtract" and index == 1
+
+
+def _no_operand(node: Node) -> Refused:
+    return Refused("axis_mismatch", f"{node.description}: no operand has the channels")
 
 
 def _negated(affine: Affine) -> Affine:
@@ -163,7 +178,7 @@ def backward_product(node: Node, index: int, affine: Affine, params: Parameters)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
     ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants]
     if not ways:
-        raise Refused("axis_mismatch", f"{node.description}: no operand has the channels")
+        raise _no_operand(node)
     return ways
 
 
@@ -215,10 +230,9 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     dynamic, constants = _parts(node, moved, params)
     (index,) = given
     if not constants or len(dynamic) > 1:
-        return Transfer(results=((0, _negated(moved) if node.op == "subtract" and index == 1 else moved),))
+        return Transfer(results=((0, _negated(moved) if _is_subtracted(node, index) else moved),))
     _check_not_rounding(node, constants, params)
-    if not moved.scale.all():
-        raise Refused("zero_scale", f"{node.description}: a scale is zero")
+    check_no_zero_scale(node, moved)
     takes = _shift_of_constant(moved, negated=node.op == "subtract")
     new = [(i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array)) for i, array in constants]
     if not all(np.isfinite(array).all() for _, array in new):

@@ -18,7 +18,7 @@ from ...ir.tensor import Array
 from .algebra import Affine, Stage
 from .operands import Parameters, common_value, fits_operand
 from .reshape import through_reshape
-from .transfer import Transfer, check_no_shift, check_scale_sign, only_data
+from .transfer import Transfer, check_no_shift, check_no_zero_scale, check_scale_sign, only_data
 
 
 def derived_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
@@ -51,8 +51,7 @@ def derived_forward(node: Node, given: Mapping[int, Affine], params: Parameters)
     transfer = Transfer(results=tuple(results))
     if channels.fill is None or (channels.fill == 0 and not affine.has_shift):
         return transfer
-    if not affine.scale.all():
-        raise Refused("zero_scale", f"{node.description}: a scale is zero")
+    check_no_zero_scale(node, affine)
     with np.errstate(all="ignore"):
         return _filled(node, transfer, channels.fill, (channels.fill - affine.shift) / affine.scale)
 
@@ -65,7 +64,7 @@ def channel_sources(node: Node, axis: int, count: int, params: Parameters) -> di
     """
     names = np.arange(1.0, count + 1)
     transfer = derived_forward(node, {0: Affine(axis, (Stage(np.ones_like(names), names),))}, params)
-    if transfer.constants or transfer.attrs:
+    if transfer.constants:
         raise Refused("nonzero_padding", f"{node.description} adds elements of its own")
     return {
         index: (named.axis, np.rint(named.shift).astype(np.int64) - 1)
@@ -81,19 +80,21 @@ def _channel_map(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
 
 
 def _check_limits(node: Node, channels: ChannelMap, affine: Affine) -> None:
+    """Refuse an affine that the operator does not let pass, with the reason of the operator if it gives one."""
     for limit, reason in channels.limits:
-        if limit is Limit.NO_NEGATIVE_SCALE:
-            check_scale_sign(node, affine)
-        elif limit is Limit.NO_ZERO_SCALE and not affine.scale.all():
-            raise (
-                Refused("negative_scale", f"{node.description}: a scale is zero")
-                if reason is None
-                else Refused.of(reason)
-            )
-        elif limit is Limit.NO_SHIFT and reason is None:
-            check_no_shift(node, affine)
-        elif limit is Limit.NO_SHIFT and reason is not None and affine.has_shift:
-            raise Refused.of(reason)
+        try:
+            _CHECKS[limit](node, affine)
+        except Refused:
+            if reason is None:
+                raise
+            raise Refused.of(reason) from None
+
+
+_CHECKS = {
+    Limit.NO_NEGATIVE_SCALE: check_scale_sign,
+    Limit.NO_ZERO_SCALE: check_no_zero_scale,
+    Limit.NO_SHIFT: check_no_shift,
+}
 
 
 def _to_data(node: Node, channels: ChannelMap, affine: Affine) -> Affine:

@@ -13,7 +13,7 @@ from ...ir.graph import Node
 from ...ir.ops import AFFINE_KINDS
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, finfo
-from ...ir.types import dtype_of
+from ...ir.types import DType, dtype_of
 
 SUMS = ("add", "sub", "sum")
 """Kinds of affines that add a constant."""
@@ -21,35 +21,33 @@ SUMS = ("add", "sub", "sum")
 
 def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> None:
     """Refuse a sum with `constant` that, with its neighbour, rounds the data: no affine moves into or past it."""
-    dtype = dtype_of(node.output.type)
-    if dtype is None or not dtype.is_float or not constant.size:
-        return
-    # between this and its double are whole numbers alone
-    whole = 2.0 ** finfo(dtype).nmant
-    if not whole <= np.abs(constant).max() < np.inf:
-        return
-    own = _summand(node, evaluator)
+    own = _summand(node, evaluator) if _leaves_whole_numbers(constant, dtype_of(node.output.type)) else None
     if own is None:
         return
-    data = next((value for value in node.inputs if value is not None and not evaluator.is_constant(value)), None)
-    before = data.node if data is not None else None
-    for other in (before, *node.output.users):
-        theirs = None if other is None else _summand(other, evaluator)
+    data = [value for value in node.inputs if value is not None and not evaluator.is_constant(value)]
+    producers = [value.node for value in data[:1] if value.node is not None]
+    for other in (*producers, *node.output.users):
+        theirs = _summand(other, evaluator)
         if theirs is not None and theirs.shape == own.shape and (np.abs(own + theirs) <= np.abs(own) / 2).any():
-            assert other is not None
             raise Refused(
                 "unsupported_op", f"{node.description}: with {other.description} it rounds the data to whole numbers"
             )
+
+
+def _leaves_whole_numbers(constant: Array, dtype: DType | None) -> bool:
+    """Return whether a constant is so large that between it and its double `dtype` has whole numbers alone."""
+    if dtype is None or not dtype.is_float or not constant.size:
+        return False
+    return bool(2.0 ** finfo(dtype).nmant <= np.abs(constant).max() < np.inf)
 
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
     """Return the constant that a sum adds to its data in float64, None where it is no sum of data and a constant."""
     if AFFINE_KINDS.get(node.op) not in SUMS or len(node.inputs) != 2:
         return None
-    left, right = (evaluator.array(value) if value is not None else None for value in node.inputs)
-    if (left is None) is (right is None) or (node.op == "subtract" and right is None):
+    left, right = (evaluator.array(value) for value in node.inputs)
+    if left is not None:
+        return left.astype(np.float64) if right is None and node.op != "subtract" else None
+    if right is None:
         return None
-    constant = right if right is not None else left
-    assert constant is not None
-    wide = constant.astype(np.float64)
-    return -wide if node.op == "subtract" else wide
+    return -right.astype(np.float64) if node.op == "subtract" else right.astype(np.float64)

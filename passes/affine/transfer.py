@@ -45,6 +45,12 @@ def check_scale_sign(node: Node, affine: Affine) -> None:
         raise Refused("negative_scale", f"{node.description}: the scale{where} is {number:.6g}")
 
 
+def check_no_zero_scale(node: Node, affine: Affine) -> None:
+    """Refuse a scale of zero: the node would have to divide by it."""
+    if not affine.scale.all():
+        raise Refused("zero_scale", f"{node.description}: a scale is zero")
+
+
 def check_no_shift(node: Node, affine: Affine) -> None:
     """Refuse a shift."""
     if affine.has_shift:

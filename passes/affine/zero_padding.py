@@ -16,14 +16,14 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from .algebra import Affine
 from .operands import common_value
+from .transfer import check_no_zero_scale
 
 
 def constant_padding(node: Node, affine: Affine) -> float:
     """Return -shift / scale, the number that becomes zero and may pad the data instead. It must be one for all
     channels.
     """
-    if not affine.scale.all():
-        raise Refused("zero_scale", f"{node.description}: a scale is zero")
+    check_no_zero_scale(node, affine)
     value = common_value(-affine.shift / affine.scale)
     if value is None:
         raise Refused("nonzero_padding", f"{node.description}: the padding would differ between channels")
@@ -55,8 +55,7 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
     Returns None where there are too many windows.
     """
     window = window_of(node, len(kernel))
-    if window is None:
-        return None
+    assert window is not None, "it has pads"
     found = []
     for axis, extent in enumerate(kernel):
         begin, end = pads[axis], pads[len(kernel) + axis]

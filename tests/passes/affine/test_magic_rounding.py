@@ -62,6 +62,11 @@ def test_a_large_sum_that_stays_large_folds() -> None:
     assert operators(model("c = Conv(x, w) y = Add(c, k)", weights)) == ["Conv"]
 
 
+def test_a_large_sum_beside_a_sum_of_data_folds() -> None:
+    body = "r = Relu(x) c = Conv(x, w) a = Add(c, r) y = Add(a, k)"
+    assert sorted(operators(model(body, {"w": np.ones((2, 2, 1, 1)), "k": WHOLE}))) == ["Add", "Conv", "Relu"]
+
+
 PARAMETERS = {"w": np.arange(4.0).reshape(2, 2, 1, 1), "g": [2, 0.5], "b": [0.25, 1], "m": [0.5, 2], "v": [1, 4]}
 
 
