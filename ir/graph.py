@@ -113,6 +113,17 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
     return node if node is not None and node.op in ops else None
 
 
+def is_constant(value: Value | None) -> bool:
+    """Return whether `value` is a payload: the result of a `constant`."""
+    return producer_of(value, "constant") is not None
+
+
+def payload_of(value: Value | None) -> Attribute | None:
+    """Return the payload of a `constant`, None for any other value."""
+    node = producer_of(value, "constant")
+    return None if node is None else node.attrs.get("value")
+
+
 ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 

@@ -47,9 +47,10 @@ def other_operand(node: Node, value: Value) -> Value:
     return node.operand(1 if node.inputs[0] is value else 0)
 
 
-def is_only_reader(value: Value, node: Node) -> bool:
+def is_only_reader(value: Value | None, node: Node) -> bool:
     """Whether `node` is the only reader of `value`, reads it once, and is in the graph that computes it."""
-    return value.node is not None and value.node.graph is node.graph and value.sole_user() is node
+    producer = None if value is None else value.node
+    return value is not None and producer is not None and producer.graph is node.graph and value.sole_user() is node
 
 
 def check_only_reader(value: Value, node: Node) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from ..ir.attributes import SparseTensor
 from ..ir.evaluate import operands_by_use
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Value, payload_of
 from ..ir.module import Module
 from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
@@ -252,7 +252,7 @@ def dying_bytes(node: Node) -> int:
             gone[value] = gone.get(value, 0) + 1
             if gone[value] < value.use_count:
                 continue
-            payload = value.node.attrs.get("value") if value.node.op == "constant" else None
+            payload = payload_of(value)
             total += payload.nbytes if isinstance(payload, Tensor | SparseTensor) else 0
             stack.append(value.node)
     return total

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import Attribute, SparseTensor
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Value, payload_of
 from ..ir.module import Module
 from ..ir.ops import has_trait
 from ..ir.ops.row import Trait
@@ -123,9 +123,7 @@ OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
 
 def _is_compared(value: Value | None) -> bool:
     """Return whether `value` is a constant whose elements are compared."""
-    if value is None or value.node is None or value.node.op != "constant":
-        return False
-    payload = value.node.attrs.get("value")
+    payload = payload_of(value)
     return isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES
 
 
@@ -136,10 +134,9 @@ def _key(node: Node) -> Key:
 
 def _operand_key(value: Value | None) -> Key:
     """Return a key that is equal only for equal values: type and digest of a constant, or else the value."""
-    if value is None or value.node is None or not _is_compared(value):
+    payload = payload_of(value)
+    if not (isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES):
         return value
-    payload = value.node.attrs["value"]
-    assert isinstance(payload, Tensor)
     try:
         return (payload.dtype, payload.shape, payload.digest())
     except (ValueError, OSError, ModelError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import SparseTensor
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Value, payload_of
 from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
@@ -100,7 +100,7 @@ class _Constants:
         stack, seen = [node], {node}
         while stack:
             top = stack.pop()
-            if _sparse_payload(top) is not None:
+            if isinstance(payload_of(top.output), SparseTensor):
                 return top
             new = {v.node for v in top.inputs if v is not None and v.node is not None} - seen
             stack += new
@@ -204,12 +204,6 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if weight.node is not None and weight.node.graph is None:
         constant.name = weight.name
     return True
-
-
-def _sparse_payload(node: Node | None) -> SparseTensor | None:
-    """Return the payload of a sparse constant, None for all other nodes."""
-    payload = None if node is None or node.op != "constant" else node.attrs.get("value")
-    return payload if isinstance(payload, SparseTensor) else None
 
 
 def _write(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from ..ir.graph import Function, FunctionKey, Node, Value
+from ..ir.graph import Function, FunctionKey, Node, Value, is_constant, payload_of
 from ..ir.module import Module
 from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
@@ -44,7 +44,7 @@ def _is_beside(call: Node, affines: Collection[Node]) -> bool:
 
 def _is_affine(node: Node) -> bool:
     """Return whether `node` is an affine: arithmetic of data and a constant."""
-    constant = [value is not None and value.node is not None and value.node.op == "constant" for value in node.inputs]
+    constant = [is_constant(value) for value in node.inputs]
     return node.op in AFFINE_KINDS and any(constant) and not all(constant)
 
 
@@ -57,63 +57,61 @@ class _Body:
     """
 
     def __init__(self, module: Module, call: Node) -> None:
+        self.module = module
         self.bytes = 0
-        layers: set[bool] = set()
-        affines: set[bool] = set()
-        works_on_shapes = given_norm = False
-        stack: list[tuple[Function, Sequence[bool]]] = []
-        seen: set[FunctionKey] = set()
-        self._enter(module, call, [_is_constant(value) for value in call.inputs], stack, seen)
-        while stack:
-            function, given = stack.pop()
-            own: set[Value] = set()
-            constants = {value for value, is_given in zip(function.graph.inputs, given, strict=False) if is_given}
-            for node in function.graph.walk():
-                if node.op == "constant":
-                    own.update(node.outputs)
-                    payload = node.attrs.get("value")
-                    self.bytes += payload.nbytes if isinstance(payload, Tensor) else 0
-                inside = [value in own for value in node.inputs]
-                known = [value in own or value in constants for value in node.inputs]
-                if node.inputs and all(known):
-                    (own if all(inside) else constants).update(node.outputs)
-                info = op_info(node.op)
-                works_on_shapes |= info is not None and bool(info.by_type)
-                if _is_norm(node) and all(known[1:]):
-                    given_norm |= not all(inside[1:])
-                    affines.add(all(inside[1:]))
-                elif node.op in AFFINE_KINDS and any(known) and not all(known):
-                    affines.add(any(inside))
-                elif info is not None and has_trait(node, Trait.ABSORBS) and any(known[1:]):
-                    layers.add(any(inside[1:]))
-                self._enter(module, node, known, stack, seen)
+        self._layers: set[bool] = set()
+        self._affines: set[bool] = set()
+        self._given_norm = self._works_on_shapes = False
+        self._stack: list[tuple[Function, Sequence[bool]]] = []
+        self._seen: set[FunctionKey] = set()
+        self._enter(call, [is_constant(value) for value in call.inputs])
+        while self._stack:
+            self._read(*self._stack.pop())
+        layers, affines = self._layers, self._affines
         self.has_layer = bool(layers)
-        self.holds_back = given_norm or (bool(layers and affines) and not all(layers | affines))
+        self.holds_back = self._given_norm or (bool(layers and affines) and not all(layers | affines))
         self.opens_shapes = (
-            works_on_shapes
-            and any(_is_constant(value) for value in call.inputs)
+            self._works_on_shapes
+            and any(is_constant(value) for value in call.inputs)
             and not all(is_known(value.type) for value in call.outputs)
         )
 
-    def _enter(
-        self,
-        module: Module,
-        node: Node,
-        known: Iterable[bool],
-        stack: list[tuple[Function, Sequence[bool]]],
-        seen: set[FunctionKey],
-    ) -> None:
+    def _enter(self, node: Node, known: Sequence[bool]) -> None:
         """Put the body of the function that `node` calls on the stack, once."""
         key = call_key(node)
-        if key in module.functions and key not in seen:
-            seen.add(key)
-            stack.append((module.functions[key], list(known)))
+        if key in self.module.functions and key not in self._seen:
+            self._seen.add(key)
+            self._stack.append((self.module.functions[key], known))
+
+    def _read(self, function: Function, given: Sequence[bool]) -> None:
+        """Note the operators of a body whose inputs are constant where `given` says so."""
+        own: set[Value] = set()
+        constants = {value for value, is_given in zip(function.graph.inputs, given, strict=False) if is_given}
+        for node in function.graph.walk():
+            if node.op == "constant":
+                own.update(node.outputs)
+                payload = payload_of(node.output)
+                self.bytes += payload.nbytes if isinstance(payload, Tensor) else 0
+            inside = [value in own for value in node.inputs]
+            known = [value in own or value in constants for value in node.inputs]
+            if node.inputs and all(known):
+                (own if all(inside) else constants).update(node.outputs)
+            self._note(node, inside, known)
+            self._enter(node, known)
+
+    def _note(self, node: Node, inside: Sequence[bool], known: Sequence[bool]) -> None:
+        """Note an affine or a layer, and whether its parameters are constant in the body itself."""
+        info = op_info(node.op)
+        self._works_on_shapes |= info is not None and bool(info.by_type)
+        if _is_norm(node) and all(known[1:]):
+            self._given_norm |= not all(inside[1:])
+            self._affines.add(all(inside[1:]))
+        elif node.op in AFFINE_KINDS and any(known) and not all(known):
+            self._affines.add(any(inside))
+        elif has_trait(node, Trait.ABSORBS) and any(known[1:]):
+            self._layers.add(any(inside[1:]))
 
 
 def _is_norm(node: Node) -> bool:
     """Return whether `node` is a BatchNormalization, also one whose attributes are those of the function."""
     return node.op in ("nn.batch_norm", "::BatchNormalization")
-
-
-def _is_constant(value: Value | None) -> bool:
-    return value is not None and value.node is not None and value.node.op == "constant"

@@ -10,11 +10,11 @@ from typing import ClassVar
 from ..codec.onnx_types import import_type
 from ..codec.traversal import all_graphs
 from ..frontends.onnx.shape_inference import infer_shapes
-from ..ir.graph import Node
+from ..ir.graph import Node, is_constant
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
 from ..ir.rewriter import is_known
-from ..ir.types import UNKNOWN, Dim, TensorType, Type, shape_of
+from ..ir.types import UNKNOWN, Shape, TensorType, Type, shape_of
 from .infra import Pass, PassContext
 
 
@@ -75,20 +75,25 @@ def complete_types(module: Module) -> bool:
 
 def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:
     """Return `known` with the extents of `found` where those are numbers, or symbols in `symbols` for unknown ones."""
-    if not isinstance(found, TensorType):
-        return found if known == UNKNOWN else known
-    found = TensorType(found.dtype, None if found.shape is None else tuple(_kept(dim, symbols) for dim in found.shape))
-    if not isinstance(known, TensorType):
-        return found if known == UNKNOWN else known
-    if known.shape is None or found.shape is None or len(known.shape) != len(found.shape):
-        return TensorType(known.dtype or found.dtype, found.shape if known.shape is None else known.shape)
-    pairs = zip(known.shape, found.shape, strict=True)
-    dims = [b if a is None or (isinstance(a, str) and isinstance(b, int)) else a for a, b in pairs]
-    return TensorType(known.dtype or found.dtype, tuple(dims))
+    if isinstance(found, TensorType) and found.shape is not None:
+        kept = [dim if isinstance(dim, int) or dim in symbols else None for dim in found.shape]
+        found = TensorType(found.dtype, tuple(kept))
+    if known == UNKNOWN:
+        return found
+    if not (isinstance(known, TensorType) and isinstance(found, TensorType)):
+        return known
+    return TensorType(known.dtype or found.dtype, _completed_shape(known.shape, found.shape))
 
 
-def _kept(dim: Dim, symbols: Set[str]) -> Dim:
-    return dim if isinstance(dim, int) or dim in symbols else None
+def _completed_shape(known: Shape, found: Shape) -> Shape:
+    """Return `known` with the extents of `found` that say more, where both have the same rank."""
+    if known is None or found is None:
+        return found if known is None else known
+    if len(known) != len(found):
+        return known
+    return tuple(
+        b if a is None or (isinstance(a, str) and isinstance(b, int)) else a for a, b in zip(known, found, strict=True)
+    )
 
 
 def _open_nodes(module: Module) -> Iterator[Node]:
@@ -110,7 +115,4 @@ _NUMBERS = frozenset((int,))
 def _operands(node: Node) -> Operands:
     """Return the facts on which inference of the results depends: types of operands, and which are constants."""
     inner = [value for region in node.regions for value in region.outputs]
-    return tuple(
-        None if value is None else (value.type, value.node is not None and value.node.op == "constant")
-        for value in (*node.inputs, *inner)
-    )
+    return tuple(None if value is None else (value.type, is_constant(value)) for value in (*node.inputs, *inner))

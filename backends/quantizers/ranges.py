@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto
 
 from ...frontends.onnx import from_model
-from ...ir.graph import Value
+from ...ir.graph import Value, is_constant
 from ...ir.tensor import Array
 from ...ir.types import Shape, TensorType
 from ...passes.affine.source_affines import values_of
@@ -109,7 +109,7 @@ def _activation(given: Range | None, moments: Moments | None) -> Activation | No
 
 def _is_activation(value: Value) -> bool:
     """Return whether the value has a name and floating-point elements, and is not a constant."""
-    if not value.name or (value.node is not None and value.node.op == "constant"):
+    if not value.name or is_constant(value):
         return False
     return isinstance(value.type, TensorType) and value.type.dtype is not None and value.type.dtype.is_float
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...support.errors import ModelError
-from ..graph import Node, Value
+from ..graph import Node, Value, payload_of, producer_of
 from ..provenance import Refusal, Refused
 from ..tensor import Array, Tensor, to_float64
 from ..types import F64, TensorType, shape_of
@@ -52,9 +52,7 @@ def scale_and_shift(gamma: Array, beta: Array, mean: Array, var: Array, epsilon:
 
 
 def _payload(value: Value) -> Tensor | None:
-    if value.node is None or value.node.op != "constant":
-        return None
-    payload = value.node.attrs.get("value")
+    payload = payload_of(value)
     return payload if isinstance(payload, Tensor) else None
 
 
@@ -188,10 +186,8 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     if add.op != "add" or len(add.inputs) != 2:
         return None
     product, shift = add.operand(0), add.operand(1)
-    multiply, affine = product.node, shift.node
-    if affine is None or affine.op != "nn.batch_norm_to_affine" or shift.index != 1:
-        return None
-    if multiply is None or multiply.op != "multiply" or product.sole_user() is not add:
+    multiply, affine = producer_of(product, "multiply"), producer_of(shift, "nn.batch_norm_to_affine")
+    if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
     if multiply.inputs[1] is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
         return None

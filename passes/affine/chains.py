@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph, Node, producer_of
 from ...ir.module import Module
 from ...ir.ops import AFFINE_KINDS, sole_reader
 from ...ir.provenance import Refused
@@ -127,10 +127,8 @@ class ChainFinder:
         affines = Affine.of_each([(op.axis, op.stage) for op in ops])
         for op, affine in zip(ops, affines, strict=True):
             op.__dict__["affine"] = affine
-        producers = (op.data.node for op in ops)
-        self.params.measure_rows(
-            weight for node in producers if node is not None and node.op == "nn.conv" and (weight := node.inputs[1])
-        )
+        convolutions = (producer_of(op.data, "nn.conv") for op in ops)
+        self.params.measure_rows(node.operand(1) for node in convolutions if node is not None)
 
     def at(self, node: Node) -> Chain | None:
         """Return the chain that begins at `node`, as it is now."""

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to, to_float64
@@ -52,10 +52,8 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
 
 def batch_norm_parameters(node: Node) -> Node | None:
     """Return the `nn.batch_norm_to_affine` that `node` reads, None where it reads none."""
-    for value in node.inputs[:2]:
-        if value is not None and value.node is not None and value.node.op == "nn.batch_norm_to_affine":
-            return value.node
-    return None
+    found = (producer_of(value, "nn.batch_norm_to_affine") for value in node.inputs[:2])
+    return next((parameters for parameters in found if parameters is not None), None)
 
 
 def check_axis_exists(value: Value | None, affine: Affine) -> None:

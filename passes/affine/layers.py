@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
@@ -122,8 +122,8 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     if tensor is not None and tensor.in_memory:
         elements = params.evaluator.exact(value)
     if tensor is None or elements is None:
-        producer = value.node
-        if producer is not None and producer.op == "dequantize" and params.quantized:
+        producer = producer_of(value, "dequantize")
+        if producer is not None and params.quantized:
             return _dequantized(node, index, producer, params)
         reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from ...ir.graph import Node, Value
+from ...ir.attributes import SparseTensor
+from ...ir.graph import Node, Value, payload_of
+from ...ir.tensor import Tensor
 from ...ir.types import dtype_of
 from ...support.record import record
 from .algebra import Affine
@@ -93,6 +95,5 @@ def _growth(change: Change) -> int:
 
 def _stored_bytes(value: Value, reader: Node) -> int | None:
     """Return the bytes of the constant that goes when `reader` reads another value, None where none goes."""
-    if value.sole_user() is not reader or value.node is None or value.node.op != "constant":
-        return None
-    return int(value.node.attrs["value"].nbytes)  # type: ignore[union-attr]
+    payload = payload_of(value) if value.sole_user() is reader else None
+    return payload.nbytes if isinstance(payload, Tensor | SparseTensor) else None

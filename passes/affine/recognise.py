@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.attributes import SparseTensor
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node, Value, flatten_origins
+from ...ir.graph import Node, Value, flatten_origins, is_constant, payload_of, producer_of
 from ...ir.ops import AFFINE_KINDS
 from ...ir.ops.normalization import batch_norm_of, first_of_channel
 from ...ir.provenance import Refused
@@ -131,7 +131,7 @@ def made_of_little(value: Value | None) -> bool:
     An affine is computed with many times, in float64, and kept in the fold map. A model of a few bytes may not ask for
     that; a model that holds the numbers may.
     """
-    if value is None or value.node is None or value.node.op == "constant":
+    if value is None or value.node is None or is_constant(value):
         return False
     count = element_count(dim for dim in shape_of(value.type) or () if isinstance(dim, int))
     return count > MOST_MADE and not _holds(value, count / 2)
@@ -195,7 +195,7 @@ def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | 
     array = evaluator.array(parameter)
     if array is None or not (array.dtype in _FLOATS or array.dtype.name == "bfloat16"):
         return None
-    if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
+    if producer_of(parameter, "nn.batch_norm_to_affine") is not None:
         return None
     if not evaluator.affords(array.size):
         raise too_much_shared(parameter)
@@ -268,8 +268,8 @@ def _check_not_overridable(node: Node) -> None:
 def _overridable_initializer(value: Value | None) -> Value | None:
     """Return the initializer that callers may override and that `value` is made of, None where there is none."""
     leaf = value
-    while leaf is not None and leaf.node is not None and leaf.node.op in _MOVES:
-        leaf = leaf.node.inputs[0]
+    while (node := producer_of(leaf, *_MOVES)) is not None:
+        leaf = node.inputs[0]
     if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
         return leaf
     return None
@@ -285,7 +285,7 @@ def not_constant(value: Value | None) -> Refused:
     producer = value.node if value is not None else None
     if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")
-    payload = producer.attrs.get("value") if producer is not None and producer.op == "constant" else None
+    payload = payload_of(value)
     if isinstance(payload, SparseTensor):
         return Refused("non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}")
     return Refused("non_constant_params", f"{name!r} is not constant")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.graph import Node
+from ...ir.graph import Node, producer_of
 from ...ir.ops import OPS
 from ...support.record import record
 from . import broadcast, clipping, concatenation, conv, dense, norm
@@ -43,8 +43,8 @@ class AffineRule:
         """Return whether `node` has weights to take an affine."""
         if self.absorb_result is None or self.backward is None:
             return self.absorb_result is not None
-        return any(map(params.evaluator.is_constant, node.inputs)) or any(
-            value is not None and value.node is not None and value.node.op == "dequantize" for value in node.inputs
+        return any(
+            params.evaluator.is_constant(value) or producer_of(value, "dequantize") is not None for value in node.inputs
         )
 
 

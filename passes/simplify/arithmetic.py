@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, is_constant, producer_of
 from ...ir.matching import check_only_reader, elements, known_dtype, known_shape, result_of, static_shape
 from ...ir.ops import AFFINE_KINDS, has_trait, is_legal
 from ...ir.ops.evaluation import align
@@ -194,7 +194,7 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     constant = None if made_of_little(parameter) else evaluator.array(parameter)
     if constant is None or not evaluator.affords(constant.size):
         raise Declined("its constant takes too much memory to compute with")
-    if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine":
+    if producer_of(parameter, "nn.batch_norm_to_affine") is not None:
         raise Declined("it is a part of a BatchNormalization")
     if constant.dtype.kind == "O" or known_dtype(data) is not dtype_of(node.output.type):
         raise Declined("its operands are no numbers of one type")
@@ -263,7 +263,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as exporters write it"""
     bias = node.input(2)
-    if bias is None or bias.node is None or bias.node.op == "constant" or elements(bias, evaluator).any():
+    if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")
     rewriter.set_inputs(node, node.inputs[:2])
     return True

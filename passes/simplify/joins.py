@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import is_only_reader, result_of
 from ...ir.ops.inference import integer_of
 from ...ir.ops.views import slices_of
@@ -19,12 +19,11 @@ def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     """concat(concat(x, y), z) -> concat(x, y, z), along one axis"""
     found: list[Value | None] = []
     for value in node.inputs:
-        inner = None if value is None else value.node
-        if inner is not None and inner.op == "concatenate" and value is not None and is_only_reader(value, node):
-            if _same_axis(node, _concat_axis(node), _concat_axis(inner)):
-                found.extend(inner.inputs)
-                continue
-        found.append(value)
+        inner = producer_of(value, "concatenate")
+        if inner is None or not is_only_reader(value, node) or not _same_axis(node, _concat_axis(inner)):
+            found.append(value)
+        else:
+            found.extend(inner.inputs)
     if len(found) == len(node.inputs):
         return rewriter.decline("no operand is the result of a Concat along the same axis without other readers")
     rewriter.set_inputs(node, found)
@@ -36,10 +35,10 @@ def concat_of_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     """concat(split(x)) -> x, where the parts are all of x, in order, along one axis"""
     inputs = list(node.inputs)
     for start, value in enumerate(inputs):
-        split = None if value is None else value.node
-        if split is None or split.op != "split" or tuple(inputs[start : start + len(split.outputs)]) != split.outputs:
+        split = producer_of(value, "split")
+        if split is None or tuple(inputs[start : start + len(split.outputs)]) != split.outputs:
             continue
-        if _same_axis(node, _concat_axis(node), integer_of(split, "axis", 0)):
+        if _same_axis(node, integer_of(split, "axis", 0)):
             inputs[start : start + len(split.outputs)] = [split.inputs[0]]
             break
     else:
@@ -54,10 +53,10 @@ def _concat_axis(node: Node) -> int:
     return integer_of(node, "axis", 1)  # the default of opset 1; later opsets require the attribute
 
 
-def _same_axis(node: Node, a: int, b: int) -> bool:
-    """Return whether two axes of data of the rank of the result are the same."""
-    shape = shape_of(node.output.type)
-    return a == b or bool(shape and a % len(shape) == b % len(shape))
+def _same_axis(node: Node, axis: int) -> bool:
+    """Return whether `node` is a Concat along `axis` of data of the rank of its result."""
+    own, shape = _concat_axis(node), shape_of(node.output.type)
+    return own == axis or bool(shape and own % len(shape) == axis % len(shape))
 
 
 @rule(affine="untouched")

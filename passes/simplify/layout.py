@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Value, producer_of
 from ...ir.matching import integers, result_of, static_shape
 from ...ir.ops import ops_with
 from ...ir.ops.inference import integer_of
@@ -177,8 +177,8 @@ class _Region:
 
     def untransposed(self, value: Value) -> Value | None:
         """Return x where `value` is transpose(x, inverse of `perm`), else None."""
-        node = value.node
-        if node is None or node.op != "transpose" or permutation(node) != inverse(self.perm):
+        node = producer_of(value, "transpose")
+        if node is None or permutation(node) != inverse(self.perm):
             return None
         return node.inputs[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import is_only_reader
 from ...ir.ops import is_legal
 from ...ir.ops.row import NUMPY_BROADCAST
@@ -10,7 +10,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import dtype_of, shape_of
 from .extents import ShapeEvaluator
-from .rules import broadcasts_into
+from .rules import broadcasts_into, substitute
 
 
 @rule(affine="merges")
@@ -21,22 +21,13 @@ def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if dtype is None or not dtype.is_float or not is_legal("nn.dense", form, node) or "axis" in node.attrs:
         return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
     for product, bias in (node.inputs, node.inputs[::-1]):
-        matmul = None if product is None else product.node
-        if matmul is None or matmul.op != "matmul" or product is None or not is_only_reader(product, node):
+        matmul = producer_of(product, "matmul")
+        if matmul is None or not is_only_reader(product, node):
             continue
         if all(evaluator.is_constant(value) for value in matmul.inputs):
             return rewriter.decline("the product is a constant expression, which FoldConstant computes")
-        if all(_is_matrix(value) for value in matmul.inputs) and _is_bias(bias, product):
-            dense = rewriter.make(
-                "nn.dense",
-                [*matmul.inputs, bias],
-                before=node,
-                hint=node.output.name,
-                name=matmul.name or node.name,
-                type_=node.output.type,
-            )
-            rewriter.replace(node.output, dense.output, take_name=True)
-            return True
+        if all(_is_matrix(value) for value in matmul.inputs) and _is_bias(bias, matmul.output):
+            return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
     return rewriter.decline("no operand is the product of two matrices without other readers, or the bias is larger")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, is_constant
 from ...ir.ops import has_trait
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
@@ -24,7 +24,7 @@ def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     inputs = list(node.inputs)
     for i in (FIRST_STATE, LAST_STATE):
         value = node.input(i)
-        if value is not None and value.node is not None and value.node.op != "constant" and _is_zero(value, evaluator):
+        if value is not None and not is_constant(value) and _is_zero(value, evaluator):
             inputs[i] = None
     if inputs == list(node.inputs):
         return rewriter.decline("it has no initial state of computed zeros")

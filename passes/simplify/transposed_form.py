@@ -8,7 +8,7 @@ from dataclasses import field
 import numpy as np
 
 from ...ir.attributes import Attribute
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import has_trait, is_legal
 from ...ir.ops.inference import integer_of, listed
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
@@ -85,7 +85,7 @@ def _aligned(node: Node, axis: int, perm: Perm) -> TransposedForm | None:
     if len(shape_of(parameter.type) or ()) != 1 or not _has_rank(node.operand(), perm):
         return None
     # Written as a BatchNormalization again, which has its channels along axis 1.
-    if parameter.node is not None and parameter.node.op == "nn.batch_norm_to_affine" and position != 1:
+    if producer_of(parameter, "nn.batch_norm_to_affine") is not None and position != 1:
         return None
     return TransposedForm([0], attrs={"axis": position})
 
