@@ -10,7 +10,7 @@ import numpy as np
 
 from .attributes import SparseTensor
 from .budget import Budget
-from .graph import Node, Value, is_constant, payload_of
+from .graph import Node, Value
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
@@ -65,11 +65,14 @@ class ConstantEvaluator:
 
     def is_constant(self, value: Value | None) -> bool:
         """Return whether the elements of `value` are known, without reading a dense payload."""
-        return isinstance(payload_of(value), Tensor) or self.array(value) is not None
+        node = None if value is None else value.node
+        if node is not None and node.op == "constant" and isinstance(node.attrs.get("value"), Tensor):
+            return True
+        return self.array(value) is not None
 
     def is_small(self, value: Value | None) -> bool:
         """Return whether `value` is a payload in memory, too small to be worth a call of numpy."""
-        payload = payload_of(value)
+        payload = None if value is None or value.node is None else value.node.attrs.get("value")
         return isinstance(payload, Tensor) and payload.in_memory and payload.nbytes <= SMALL
 
     def exact(self, value: Value | None) -> Array | None:
@@ -93,7 +96,8 @@ class ConstantEvaluator:
         """Return the elements of a constant value as a tensor: the payload of a `constant` node, else computed."""
         if value is None:
             return None
-        payload = payload_of(value)
+        node = value.node
+        payload = node.attrs.get("value") if node is not None and node.op == "constant" else None
         if isinstance(payload, Tensor):
             return payload
         array = self.array(value)
@@ -132,7 +136,7 @@ class ConstantEvaluator:
         if not missing:
             self._evaluate(node, info.evaluate, info.by_type)
         # Payloads are read last, and only if all else is constant.
-        return [v for v in missing if not is_constant(v)][:1] or missing
+        return [v for v in missing if v.node is None or v.node.op != "constant"][:1] or missing
 
     def _payload(self, value: Value, node: Node) -> None:
         payload, found = node.attrs.get("value"), None

@@ -115,13 +115,13 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
 
 def is_constant(value: Value | None) -> bool:
     """Return whether `value` is a payload: the result of a `constant`."""
-    return producer_of(value, "constant") is not None
+    return value is not None and value.node is not None and value.node.op == "constant"
 
 
 def payload_of(value: Value | None) -> Attribute | None:
     """Return the payload of a `constant`, None for any other value."""
-    node = producer_of(value, "constant")
-    return None if node is None else node.attrs.get("value")
+    node = None if value is None else value.node
+    return node.attrs.get("value") if node is not None and node.op == "constant" else None
 
 
 ONNX_NAMES: dict[str, str] = {}
