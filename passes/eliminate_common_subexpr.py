@@ -123,7 +123,9 @@ OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
 
 def _is_compared(value: Value | None) -> bool:
     """Return whether `value` is a constant whose elements are compared."""
-    payload = payload_of(value)
+    if value is None or value.node is None or value.node.op != "constant":
+        return False
+    payload = value.node.attrs.get("value")
     return isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES
 
 

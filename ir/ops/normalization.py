@@ -186,7 +186,8 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     if add.op != "add" or len(add.inputs) != 2:
         return None
     product, shift = add.operand(0), add.operand(1)
-    multiply, affine = producer_of(product, "multiply"), producer_of(shift, "nn.batch_norm_to_affine")
+    affine = producer_of(shift, "nn.batch_norm_to_affine")
+    multiply = None if affine is None else producer_of(product, "multiply")
     if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
     if multiply.inputs[1] is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:

@@ -52,8 +52,11 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
 
 def batch_norm_parameters(node: Node) -> Node | None:
     """Return the `nn.batch_norm_to_affine` that `node` reads, None where it reads none."""
-    found = (producer_of(value, "nn.batch_norm_to_affine") for value in node.inputs[:2])
-    return next((parameters for parameters in found if parameters is not None), None)
+    for value in node.inputs[:2]:
+        parameters = producer_of(value, "nn.batch_norm_to_affine")
+        if parameters is not None:
+            return parameters
+    return None
 
 
 def check_axis_exists(value: Value | None, affine: Affine) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.attributes import SparseTensor
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node, Value, flatten_origins, is_constant, payload_of, producer_of
+from ...ir.graph import Node, Value, flatten_origins, payload_of, producer_of
 from ...ir.ops import AFFINE_KINDS
 from ...ir.ops.normalization import batch_norm_of, first_of_channel
 from ...ir.provenance import Refused
@@ -131,7 +131,7 @@ def made_of_little(value: Value | None) -> bool:
     An affine is computed with many times, in float64, and kept in the fold map. A model of a few bytes may not ask for
     that; a model that holds the numbers may.
     """
-    if value is None or value.node is None or is_constant(value):
+    if value is None or value.node is None or value.node.op == "constant":
         return False
     count = element_count(dim for dim in shape_of(value.type) or () if isinstance(dim, int))
     return count > MOST_MADE and not _holds(value, count / 2)
