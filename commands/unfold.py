@@ -13,9 +13,10 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "unfold",
         help="restore the source model",
         description="Restore the source of MODEL from its fold map, with every field of the message, every bit of its "
-        "tensors, and its files of external data beside BACK (zeros between tensors). The file is the same byte for "
-        "byte if its serialization is canonical, as that of onnx.save is. On standard output, external data is in the "
-        "model.",
+        "tensors, and its files of external data beside BACK. The model is the same byte for byte if its serialization "
+        "is canonical, as that of onnx.save is. Of a file of external data the bytes of tensors come back: those "
+        "between tensors are zeros, and those after the last one are lost. On standard output, external data is in "
+        "the model.",
     )
     command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
     command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")

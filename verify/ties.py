@@ -125,7 +125,9 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
     tie, drawn = _tie_and_draw(builder, value, builder.widen(noise_free, elem_type), elem_type)
     zero = builder.scalar(0.0, wide)
     value = builder.op("Where", [builder.op("And", [tie, drawn]), zero, value])
-    flipped = builder.op("And", [builder.op("Equal", [value, zero]), drawn])
+    # Equal takes no floating-point numbers before opset 11, without which the noisy model would not run.
+    nonzero = builder.op("Less", [zero, builder.op("Abs", [value])])
+    flipped = builder.op("And", [builder.op("Not", [nonzero]), drawn])
     sign = builder.op("Where", [flipped, builder.scalar(-1.0, wide), builder.scalar(1.0, wide)])
     # A product, since onnxruntime's Where drops the sign of -0.
     return builder.cast(builder.op("Mul", [value, sign]), wide, elem_type)

@@ -20,13 +20,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-e
 
 from exporters.architectures import ARCHITECTURES, settle  # noqa: E402 - needs torch
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
-]
-
 
 def torchscript(model: Any, sample: Any, opset: int, dynamic: bool) -> ModelProto:
     """By the exporter that traces to TorchScript, BatchNormalization and constants left as they are."""

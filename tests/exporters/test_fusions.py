@@ -14,13 +14,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-e
 from exporters.fusible import FUSIBLE  # noqa: E402 - needs torch
 from exporters.fusions import EXPORTERS, LEVELS, export, fused, operators, optimized  # noqa: E402
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
-]
-
 HAVE_IT_IN_THEM = {
     "LayerNormalization": ("SkipLayerNormalization",),
     "Gelu": ("BiasGelu",),
