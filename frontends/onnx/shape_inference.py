@@ -23,8 +23,9 @@ from ...codec.streaming import materialize_tensor, payload_of, placeholders_exis
 from ...ir.ops.views import Window
 from ...ir.types import DTYPES, UNKNOWN, Dim, TensorType, Type, shape_of, without_shapes
 from .expansion import is_expansion_bounded
-from .resizing import hide_rounding
-from .slicing import hide_backward
+from .hiding import Scope, hidden_in, hide
+from .resizing import RESIZERS, may_round
+from .slicing import may_go_backward
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
@@ -38,9 +39,6 @@ MAX_COUNTED = 1 << 20
 
 ML_DOMAIN = "ai.onnx.ml"
 """The domain whose operators often have results of one type, which onnx's inference does not tell."""
-
-HIDDEN = "irc.hidden"
-"""The domain of operators whose types onnx's shape inference must not infer."""
 
 
 STAND_INS = {("com.microsoft", "DynamicQuantizeLSTM"): "LSTM"}
@@ -70,13 +68,17 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
     """Return the result of one inference, from which no pool whose result is one of `shown` is hidden."""
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, onnx ignores initializers that are not inputs
     light.opset_import.extend(model.opset_import)
-    light.opset_import.add(domain=HIDDEN, version=1)
     if is_expansion_bounded(model):
         for function in model.functions:
             copy_fields(function, light.functions.add(), ("value_info",))
-    _strip_graph(model.graph, light.graph, shown, order, is_main=True)
-    hide_rounding(light.graph, HIDDEN)
-    hide_backward(light.graph, HIDDEN)
+    _strip_graph(model.graph, light.graph, order, is_main=True)
+
+    def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
+        is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
+        return not is_shown and _may_start_in_padding(node)
+
+    tests = {**dict.fromkeys(POOLS, is_hidden_pool), **dict.fromkeys(RESIZERS, may_round), "Slice": may_go_backward}
+    hide(light, tests)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [info for info in light.graph.input if info.name not in constants]
@@ -152,12 +154,11 @@ def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
 def _strip_graph(
     source: GraphProto,
     target: GraphProto,
-    shown: Set[str] = frozenset(),
     order: Sequence[int] | None = None,
     *,
     is_main: bool = False,
 ) -> None:
-    """Copy the graph to be inferred. `shown` are results of the main graph: names in bodies may stand twice."""
+    """Copy the graph to be inferred, its nodes in `order`, if given."""
     target.name = source.name
     target.input.extend(source.input)
     target.output.extend(source.output)
@@ -170,17 +171,10 @@ def _strip_graph(
         target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
     _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
-        _strip_node(source.node[i], target.node.add(), shown)
+        _strip_node(source.node[i], target.node.add())
 
 
-def _strip_node(source: NodeProto, target: NodeProto, shown: Set[str]) -> None:
-    is_pool = source.op_type in POOLS and not source.domain
-    if is_pool and not (source.output and source.output[0] in shown) and _may_start_in_padding(source):
-        target.op_type, target.domain = source.op_type, HIDDEN
-        target.input.extend(source.input)
-        target.output.extend(source.output)
-        target.attribute.extend(source.attribute)
-        return
+def _strip_node(source: NodeProto, target: NodeProto) -> None:
     if stand_in := STAND_INS.get((source.domain, source.op_type)):
         target.op_type = stand_in
         target.input.extend(source.input)
@@ -231,7 +225,7 @@ def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
     For these onnx and runtimes count alike. The extents of their data are known from other operators.
     """
     graph = inferred.graph
-    hidden = [node for node in graph.node if node.domain == HIDDEN and node.input and node.output]
+    hidden = [node for node in hidden_in(graph.node) if node.op_type in POOLS and node.input and node.output]
     if not hidden:
         return
     infos = {info.name: info for info in (*graph.value_info, *graph.input)}

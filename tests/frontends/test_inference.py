@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import irc
 import numpy as np
 import pytest
 from graphs import Graph, check, is_valid
 from harness import operators, random_inputs, run
 from irc.frontends.onnx import from_model
-from onnx import TensorProto, helper
+from irc.frontends.onnx.shape_inference import infer_shapes
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 
 @pytest.mark.parametrize("declared", [[], ["axes"], ["starts", "ends", "axes", "steps"]])
@@ -132,3 +135,65 @@ def test_results_of_a_quantized_lstm_have_the_shapes_of_an_lstm(direction: str) 
     assert operators(result) == ["DynamicQuantizeLSTM", *(["Transpose"] if directions == 2 else []), "Reshape"]
     inputs = random_inputs(model, batch=2, other=3)
     assert np.array_equal(run(model, inputs)["y"], run(result, inputs)["y"])
+
+
+def node(op: str, inputs: list[str], out: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(op, inputs, [out], **attributes)
+
+
+SCALES = numpy_helper.from_array(np.float32([1, 1, 1, 5 / 3]), "scales")
+BACKWARD = {"starts": [-1], "ends": [2**63 - 1], "axes": [3], "steps": [-1]}
+IN_FUNCTIONS: dict[str, tuple[list[NodeProto], dict[str, TensorProto]]] = {
+    "a pool": ([node("MaxPool", ["x"], "h", kernel_shape=[1, 2], strides=[1, 2], pads=[0, 0, 0, 1], ceil_mode=1)], {}),
+    "a pool whose attribute is given": (
+        [node("MaxPool", ["x"], "h", kernel_shape=[1, 2], strides=[1, 2], pads=[0, 0, 0, 1])],
+        {},
+    ),
+    "a Resize": (
+        [node("Constant", [], "s", value=SCALES), node("Resize", ["x", "", "s"], "h", mode="nearest")],
+        {},
+    ),
+    "a Resize whose scales are given": ([node("Resize", ["x", "", "scales"], "h", mode="nearest")], {"scales": SCALES}),
+    "a Slice": (
+        [
+            *[node("Constant", [], name, value_ints=numbers) for name, numbers in BACKWARD.items()],
+            node("Slice", ["x", *BACKWARD], "h"),
+        ],
+        {},
+    ),
+    "a Slice whose bounds are given": (
+        [node("Slice", ["x", *BACKWARD], "h")],
+        {name: numpy_helper.from_array(np.int64(numbers), name) for name, numbers in BACKWARD.items()},
+    ),
+}
+"""Nodes of a function of x, and the constants that a caller gives it."""
+
+
+@pytest.mark.parametrize("case", IN_FUNCTIONS)
+def test_in_functions_too_onnx_infers_no_extents_that_runtimes_do_not_compute(case: str) -> None:
+    nodes, given = IN_FUNCTIONS[case]
+    attributes = ["mode"] if "attribute" in case else []
+    body = [NodeProto.FromString(each.SerializeToString()) for each in nodes]
+    if attributes:
+        body[0].attribute.add(name="ceil_mode", ref_attr_name="mode", type=AttributeProto.INT)
+    graph = Graph(opset=17, domains={"local": 1})
+    graph.input("x", [1, 2, 3, 8 if "pool" in case else 3])
+    for name, tensor in given.items():
+        graph.initializer(numpy_helper.to_array(tensor), name)
+    imports = [helper.make_opsetid("", 17)]
+    graph.functions.append(helper.make_function("local", "F", ["x", *given], ["h"], body, imports, attributes))
+    graph.node("F", ["x", *given], "h", domain="local", **dict.fromkeys(attributes, 1))
+    graph.node("Relu", ["h"], "y")
+    graph.node("Shape", ["h"], "s")
+    graph.output("y", None)
+    graph.output("s", [4], np.dtype(np.int64))
+    model = graph.model()
+    inputs = random_inputs(model)
+    wanted = run(model, inputs)
+    inferred = infer_shapes(model)
+    assert inferred is not None
+    found = [info.type.tensor_type.shape.dim for info in inferred.graph.value_info if info.name == "h"]
+    assert all(dims[-1].dim_value in (0, wanted["s"][-1]) for dims in found if dims)
+    result = irc.compile(model).model
+    assert run(result, inputs)["s"].tolist() == wanted["s"].tolist()
+    assert np.array_equal(run(result, inputs)["y"], wanted["y"])
