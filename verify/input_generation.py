@@ -25,6 +25,11 @@ SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4),
 """Extents that open dimensions are tried at: of first axes, and of the others."""
 MAX_ELEMENTS = 1 << 30
 """Limit on the size of a generated input."""
+MAX_OPEN_ELEMENTS = 1 << 22
+"""Most elements of all inputs together at extents that are tried for open dimensions.
+
+The fixed ones may need more: then twice what they need.
+"""
 MAX_OVERRIDDEN_BYTES = 256 << 20
 """Limit on the size of the initializers that are overridden, at eight bytes for an element."""
 INTEGER_LIMIT = 8
@@ -62,17 +67,19 @@ def stimuli(
 ) -> Iterator[Stimulus]:
     """Yield inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions.
 
-    Each open dimension gets another extent; if the model does not run so, all get the same.
+    Each open dimension gets another extent; if the model does not run so, all get the same. Extents with which the
+    inputs are very large are left out.
 
     Raises SourceError if the model runs on none of them.
     """
     infos = required_inputs(model)
+    most = max(MAX_OPEN_ELEMENTS, 2 * min(_elements(shapes) for shapes in shapes_at(infos, 1, 1)))
     drawing = _Drawing(model, error_on, kinds, seed)
     num_sizes = 0
     tried: set[Shapes] = set()
     for size in SIZES:
         for shapes in shapes_at(infos, *size):
-            if shapes in tried:
+            if shapes in tried or _elements(shapes) > most:
                 continue
             tried.add(shapes)
             runs = False
@@ -88,6 +95,11 @@ def stimuli(
         raise SourceError(
             f"the source model runs on no generated inputs (give some with --inputs): {drawing.first_error}"
         )
+
+
+def _elements(shapes: Shapes) -> int:
+    """Return the number of elements of all inputs."""
+    return sum(map(prod, shapes))
 
 
 class _Drawing:

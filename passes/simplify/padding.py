@@ -13,6 +13,7 @@ from ...ir.ops.views import Window, pads_of, window_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.types import DType
 from ...support.record import record
 from .extents import ShapeEvaluator
 
@@ -45,17 +46,22 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 
 @rule(affine="obstructs")
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, -inf)) -> max_pool(x) with pads"""
+    """max_pool(pad(x, -inf)) -> max_pool(x) with pads, and of integers, where the padding is the least of their type"""
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
     # A MaxPool ignores its pads, as if they were -inf. A 0 is another number than that even beside data that is never
-    # negative: where a window has nothing but NaN beside it, onnxruntime returns the 0.
-    if pad.value != -np.inf:
-        return rewriter.decline("the padding is not -inf")
-    if not known_dtype(node.output).is_float:
-        return rewriter.decline("its elements are not floats")
+    # negative: where a window has nothing but NaN beside it, onnxruntime returns the 0. Integers have no NaN.
+    if pad.value != _least(known_dtype(node.output)):
+        return rewriter.decline("the padding is not the least number, which is -inf for floats")
     _check_windows(node, pad, evaluator)
     return _grow_pads(node, rewriter, pad)
+
+
+def _least(dtype: DType) -> float | None:
+    """Return the least number of a type, None of a type without an order."""
+    if dtype.is_float:
+        return -np.inf
+    return {"uint": 0.0, "int": -(2.0 ** (dtype.bits - 1))}.get(dtype.kind)
 
 
 @rule(affine="untouched")

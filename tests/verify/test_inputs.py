@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from irc.cli import main
-from irc.support.errors import VerifyError
+from irc.support.errors import SourceError, VerifyError
 from irc.verify import run_budget
 from irc.verify.comparison import Comparison
-from irc.verify.inputs import Stimulus, read_inputs
+from irc.verify.input_generation import stimuli
+from irc.verify.inputs import Feeds, Stimulus, read_inputs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 
@@ -232,3 +233,27 @@ def test_dimensions_without_a_symbol_differ_by_axis() -> None:
         for dim in info.type.tensor_type.shape.dim:
             dim.Clear()
     assert sets_of(model) == ["2x32x64,2x32x64", "1x48x96,1x48x96"]
+
+
+@pytest.mark.parametrize(
+    ("dims", "most"), [(["N", "C", "H", "W"], 1 << 22), (["N", 3, 1024, 2048], 2 * 3 * 1024 * 2048), (["N", 3], 6)]
+)
+def test_extents_are_left_out_with_which_inputs_are_very_large(dims: list[int | str], most: int) -> None:
+    """A small model with open axes got inputs of 67 million elements, since it ran on none that were smaller."""
+    tried: list[int] = []
+
+    def error_on(feeds: Feeds) -> str:
+        tried.append(sum(array.size for array in feeds.values()))
+        return "it runs on none"
+
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        )
+    )
+    with pytest.raises(SourceError, match="it runs on none"):
+        list(stimuli(model, error_on))
+    assert most // 2 <= max(tried) <= most
