@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from math import prod
 
 from ..ir.attributes import SparseTensor
 from ..ir.evaluate import operands_by_use
@@ -124,27 +125,19 @@ class ConstantRegions:
 
     def fits(self, node: Node) -> bool:
         """Return whether all types are known, static and exchangeable, and sizes and work are within the limits."""
-        total, read, most, product = 0, 0, 0, 1
-        for value in (*node.inputs, *(output for output in node.outputs if output.users)):
-            if value is None:
-                continue
-            dtype, shape = dtype_of(value.type), static_shape_of(value.type)
-            if dtype not in EXCHANGED or dtype is None or shape is None:
-                return False
-            size = element_count(shape)
-            if value.node is node:
-                total += size * dtype.bits // 8
-                most = max(most, size)
-            else:
-                read += size * dtype.bits // 8
-                product = min(product * max(size, 1), MAX_PRODUCTS + 1)
-        heavy = has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY)
-        if heavy and product * (1 if node.op == "einsum" else max(most, 1)) > MAX_PRODUCTS:
+        operands = [value for value in node.inputs if value is not None]
+        results = [value for value in node.outputs if value.users]
+        if not all(map(_is_exchangeable, (*operands, *results))):
             return False
-        if total <= self.max_bytes and read <= MAX_READ:
+        if has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY):
+            largest = 1 if node.op == "einsum" else max(map(_elements, results), default=1)
+            if prod(max(_elements(value), 1) for value in operands) * max(largest, 1) > MAX_PRODUCTS:
+                return False
+        made, read = sum(map(_bytes, results)), sum(map(_bytes, operands))
+        if made <= self.max_bytes and read <= MAX_READ:
             return True
         dying = dying_bytes(node)
-        return total <= max(dying, self.max_bytes) and read <= max(2 * dying, MAX_READ)
+        return made <= max(dying, self.max_bytes) and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
         """Return the nodes whose operands are all known, or computed by other nodes that are ready."""
@@ -238,6 +231,23 @@ class ConstantRegions:
                     assert array is not None
                     feeds[value] = array
         return feeds
+
+
+def _is_exchangeable(value: Value) -> bool:
+    """Return whether a runtime takes and gives such values, and the shape is static."""
+    return dtype_of(value.type) in EXCHANGED and static_shape_of(value.type) is not None
+
+
+def _elements(value: Value) -> int:
+    shape = static_shape_of(value.type)
+    assert shape is not None
+    return element_count(shape)
+
+
+def _bytes(value: Value) -> int:
+    dtype = dtype_of(value.type)
+    assert dtype is not None
+    return _elements(value) * dtype.bits // 8
 
 
 def dying_bytes(node: Node) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -319,12 +319,29 @@ def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
 
     O(nodes in functions).
     """
-    calls = {
-        key: list(
-            dict.fromkeys(called for node in function.graph.walk() if (called := call_key(node)) in module.functions)
-        )
-        for key, function in module.functions.items()
-    }
+    calls = {key: _called(function, module) for key, function in module.functions.items()}
+    endless = _endless(calls)
+    if not endless:
+        return {}
+    import networkx  # which most models never need
+
+    inside = networkx.DiGraph((key, called) for key in endless for called in calls[key] if called in endless)
+    found: dict[FunctionKey, FunctionKey] = {}
+    for component in networkx.strongly_connected_components(inside):  # callees first
+        for key in component:
+            recursive = len(component) > 1 or inside.has_edge(key, key)
+            found[key] = key if recursive else found[next(iter(inside.successors(key)))]
+    return {key: found[key] for key in endless}
+
+
+def _called(function: Function, module: Module) -> list[FunctionKey]:
+    """Return the functions of the module that a function calls, each once."""
+    keys = dict.fromkeys(call_key(node) for node in function.graph.walk())
+    return [key for key in keys if key in module.functions]
+
+
+def _endless(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> dict[FunctionKey, None]:
+    """Return the functions left when those are taken away, again and again, that call none that is left."""
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in calls}
     for key, callees in calls.items():
         for callee in callees:
@@ -336,15 +353,4 @@ def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
             waiting[key] -= 1
             if not waiting[key]:
                 ending.append(key)
-    endless = [key for key in calls if waiting[key]]
-    if not endless:
-        return {}
-    import networkx  # which most models never need
-
-    inside = networkx.DiGraph((key, called) for key in endless for called in calls[key] if waiting[called])
-    found: dict[FunctionKey, FunctionKey] = {}
-    for component in networkx.strongly_connected_components(inside):  # callees first
-        for key in component:
-            recursive = len(component) > 1 or inside.has_edge(key, key)
-            found[key] = key if recursive else found[next(iter(inside.successors(key)))]
-    return {key: found[key] for key in endless}
+    return dict.fromkeys(key for key in calls if waiting[key])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from ...ir.graph import Node
-from ...ir.matching import is_only_reader
-from ...ir.ops import has_trait
+from ...ir.matching import result_of
+from ...ir.ops import ops_with
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
@@ -20,10 +21,10 @@ from .rules import int_vector
 @rule(affine="untouched")
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other axes are in order"""
-    transpose = node.operand().node
-    perm = None if transpose is None or transpose.op != "transpose" else permutation(transpose)
-    if transpose is None or not perm or not _is_scalar(node):
-        return rewriter.decline("its data is not the result of a Transpose, or its index is no scalar")
+    transpose = result_of(node.operand(), "transpose")
+    perm = permutation(transpose)
+    if not perm or not _is_scalar(node):
+        return rewriter.decline("its data is of unknown rank, or its index is no scalar")
     axis = integer_of(node, "axis", 0)
     if not -len(perm) <= axis < len(perm):
         return rewriter.decline("its axis is out of range")
@@ -39,22 +40,18 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 @rule(affine="untouched")
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""
-    transpose = node.operand().node
-    first = None if transpose is None or transpose.op != "transpose" else transpose.operand().node
-    if transpose is None or first is None or not has_trait(first, Trait.RESHAPES):
-        return rewriter.decline("it is no Reshape behind a Transpose behind a Reshape")
-    if not is_only_reader(transpose.output, node) or not is_only_reader(first.output, transpose):
-        return rewriter.decline("the Transpose, or the Reshape before it, has other readers")
+    transpose = result_of(node.operand(), "transpose", only_for=node)
+    first = result_of(transpose.operand(), *_RESHAPES, only_for=transpose)
     takes = list(node.output.users)
     if not takes or not all(_is_first_axis(take, node) for take in takes):
         return rewriter.decline("it is read by an operator that is no Gather of one index along axis 0")
-    perm = permutation(transpose)
-    inner, result = (_static(each) for each in (first, node))
-    if perm is None or inner is None or result is None or len(perm) != len(inner) or not result:
-        return rewriter.decline("a shape is not static, or an extent is 0")
+    inner, result = _static(first), _static(node)
+    perm = permutation(transpose) or ()
+    if not perm or sorted(perm) != list(range(len(inner))) or list(perm[1:]) != sorted(perm[1:]):
+        return rewriter.decline("the Transpose does not move one axis to the front")
     axis, count = perm[0], inner[perm[0]]
-    if list(perm[1:]) != sorted(perm[1:]) or result[0] != count:
-        return rewriter.decline("the Transpose does not move one axis to the front, or the Reshape divides that axis")
+    if result[:1] != (count,):
+        return rewriter.decline("the Reshape divides the axis that the Transpose moves")
     # x is seen as [before, count, after]. Index i of the middle is [before, after], whose extents `result` lists.
     before, rest = prod(inner[:axis]), result[1:]
     cut = next((i for i in range(len(rest) + 1) if prod(rest[:i]) == before), None)
@@ -83,12 +80,16 @@ def _is_first_axis(take: Node, node: Node) -> bool:
     return take.inputs[1] is not node.output and integer_of(take, "axis", 0) in (0, -len(shape or ()))
 
 
-def _static(node: Node) -> tuple[int, ...] | None:
-    """Return the shape of the result of `node`, None where an extent is 0 or not a number."""
+def _static(node: Node) -> tuple[int, ...]:
+    """Return the shape of the result of `node`, whose extents must be numbers above 0."""
     shape = shape_of(node.output.type)
     dims = tuple(dim for dim in shape or () if isinstance(dim, int) and dim > 0)
-    return dims if shape is not None and len(dims) == len(shape) else None
+    if shape is None or len(dims) != len(shape):
+        raise Declined("a shape is not static, or an extent is 0")
+    return dims
 
+
+_RESHAPES = ops_with(Trait.RESHAPES)
 
 RULES: Rules[ShapeEvaluator] = {"reshape": (take_of_shuffle,), "take": (take_of_transpose,)}
 """The rules for each operator, in the order in which they are tried."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import is_legal, ops_with
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.rewriter import Rewriter
@@ -23,22 +23,25 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
         return rewriter.decline("it does not broadcast as numpy does")
     if all(evaluator.is_constant(value) for value in node.inputs) or "folded" in node.attrs:
         return rewriter.decline("it is a constant expression, which FoldConstant computes")
-    for i, value in enumerate(node.inputs):
-        producer = None if value is None else value.node
-        if node.op == "nn.prelu" and i == 0:  # the slope broadcasts to the data, not the data to the slope
-            continue
-        if producer is None or producer.op not in ("broadcast_to", "full"):
-            continue
-        target = producer.inputs[1 if producer.op == "broadcast_to" else 0]
-        others = [other for j, other in enumerate(node.inputs) if j != i and other is not None]
-        if not any(_broadcasts_into(target, other, evaluator) for other in others):
-            continue
-        source = producer.inputs[0] if producer.op == "broadcast_to" else _element(producer, node, rewriter)
-        if source is None:
-            continue
-        rewriter.set_inputs(node, [*node.inputs[:i], source, *node.inputs[i + 1 :]])
-        return True
+    first = 1 if node.op == "nn.prelu" else 0  # a slope broadcasts to the data, not the data to the slope
+    for i in range(first, len(node.inputs)):
+        source = _unexpanded(node, i, rewriter, evaluator)
+        if source is not None:
+            rewriter.set_inputs(node, [*node.inputs[:i], source, *node.inputs[i + 1 :]])
+            return True
     return rewriter.decline("no operand is expanded to the shape of another")
+
+
+def _unexpanded(node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator) -> Value | None:
+    """Return the value that an operand is expanded from, None where it is not, or to another shape than an operand."""
+    producer = producer_of(node.inputs[index], "broadcast_to", "full")
+    if producer is None:
+        return None
+    is_full = producer.op == "full"
+    others = [other for i, other in enumerate(node.inputs) if i != index and other is not None]
+    if not any(_broadcasts_into(producer.inputs[0 if is_full else 1], other, evaluator) for other in others):
+        return None
+    return _element(producer, node, rewriter) if is_full else producer.inputs[0]
 
 
 def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluator) -> bool:

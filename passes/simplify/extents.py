@@ -87,23 +87,30 @@ class ShapeEvaluator(ConstantEvaluator):
             return None
         if node.op == "shape_of":
             return shape_pieces(node)
-        operands = self._operands(value)
-        parts = [self._pieces[operand] for operand in operands]
+        parts = [self._pieces[operand] for operand in self._operands(value)]
         if not parts or any(part is None for part in parts):
-            array = self.array(value)
-            small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= 1
-            return array.astype(object) if small and array is not None else None
+            return self._constant_pieces(value)
         if node.op in ("cast", "cast_like"):
             return _cast(value, parts[0])
         if node.op in _ARITHMETIC:
             return _combined(node, parts[0], parts[1])
         if node.op in _CHOICE:
             return _elementwise(_CHOICE[node.op], parts)
+        return self._moved_pieces(node, parts)
+
+    def _constant_pieces(self, value: Value) -> Array | None:
+        """Return the elements of a small constant, None for any other value."""
+        array = self.array(value)
+        is_small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= 1
+        return array.astype(object) if array is not None and is_small else None
+
+    def _moved_pieces(self, node: Node, parts: Sequence[Array | None]) -> Array | None:
+        """Return the result of an operator that moves elements; its other operands must be constant."""
         info = op_info(node.op)
         assert info is not None and info.evaluate is not None
-        rest = [self.array(operand) for operand in node.inputs[len(parts) :]]
-        absent = [operand is None for operand in node.inputs[len(parts) :]]
-        if any(array is None and not gone for array, gone in zip(rest, absent, strict=True)):
+        others = node.inputs[len(parts) :]
+        rest = [self.array(operand) for operand in others]
+        if any(array is None and operand is not None for array, operand in zip(rest, others, strict=True)):
             return None
         return _moved(node, info.evaluate, [*parts, *rest])
 

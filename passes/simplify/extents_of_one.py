@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import Node
-from ...ir.matching import is_only_reader, result_of
+from ...ir.matching import result_of
 from ...ir.ops import ops_with
 from ...ir.ops.inference import integer_of, listed, normal_axes
 from ...ir.ops.reshaping import permutation
@@ -92,9 +92,7 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 @rule(affine="untouched")
 def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of any extents"""
-    producer = node.operand().node
-    if producer is None or producer.op != node.op or not is_only_reader(node.operand(), node):
-        return rewriter.decline("its data is not the result of the same operator without other readers")
+    producer = result_of(node.operand(), node.op, only_for=node)
     if node.op == "expand_dims" and is_of_mask(node, evaluator):
         return rewriter.decline(MASK)
     inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
@@ -102,14 +100,13 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     if not inner or not outer or shape is None:
         return rewriter.decline("their axes are not given, or the rank is unknown")
     # Axes count in the longest shape: the last one of two Unsqueezes, the first one of two Squeezes.
-    longest = len(shape) + len(inner) + len(outer) if node.op == "expand_dims" else len(shape)
-    near, far = (outer, inner) if node.op == "expand_dims" else (inner, outer)
+    longest, near, far = len(shape), inner, outer
+    if node.op == "expand_dims":
+        longest, near, far = len(shape) + len(inner) + len(outer), outer, inner
     taken = normal_axes(near, longest)
-    if taken is None:
-        return rewriter.decline("an axis is out of range, or given twice")
-    free = [axis for axis in range(longest) if axis not in taken]
+    free = [axis for axis in range(longest) if axis not in (taken or ())]
     others = normal_axes(far, len(free))
-    if others is None:
+    if taken is None or others is None:
         return rewriter.decline("an axis is out of range, or given twice")
     axes = sorted([*taken, *(free[axis] for axis in others)])
     return substitute(node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")])

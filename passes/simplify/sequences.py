@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node
+from ...ir.matching import elements
 from ...ir.ops.inference import integer_of
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .extents import ShapeEvaluator
 from .rules import int_vector
@@ -19,16 +22,7 @@ MAX_PARTS = 1024
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """split_to_sequence(x)[i], ... -> split(x), where all readers take one part by a constant index"""
     sizes = _part_sizes(node, evaluator)
-    if sizes is None:
-        return rewriter.decline("the sizes of its parts are unknown")
-    parts: list[tuple[Node, int]] = []
-    for reader in node.output.users:
-        index = evaluator.array(reader.input(1)) if reader.op in _SEQUENCE_AT else None
-        if index is None or index.size != 1 or not -len(sizes) <= int(index.ravel()[0]) < len(sizes):
-            return rewriter.decline("a reader is no SequenceAt with a constant index in range")
-        if reader.graph is not node.graph:
-            return rewriter.decline("a reader is in the body of another operator")
-        parts.append((reader, int(index.ravel()[0]) % len(sizes)))
+    parts = [(reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users]
     twice = len({i for _, i in parts}) < len(parts)
     if not parts or (twice and any(reader.output.is_returned for reader, _ in parts)):
         return rewriter.decline("nobody reads it, or one part is more than one result of the graph")
@@ -44,24 +38,43 @@ def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return True
 
 
-def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int] | None:
-    """Return the extents of the parts of a SplitToSequence, None where they are unknown or lose the axis."""
-    data, split = node.operand(), node.input(1)
-    shape, axis = shape_of(data.type), integer_of(node, "axis", 0)
-    if shape is None or not -len(shape) <= axis < len(shape) or not isinstance(extent := shape[axis], int):
-        return None
-    if split is None:
-        # Parts of one element each; without `keepdims` they lose the axis.
-        return [1] * extent if integer_of(node, "keepdims", 1) and 0 < extent <= MAX_PARTS else None
-    array = evaluator.array(split)
-    if array is None or array.ndim > 1 or array.dtype.kind not in "iu" or array.size > MAX_PARTS:
-        return None
-    if array.ndim == 1:
-        sizes = [int(size) for size in array]
-        return sizes if sizes and min(sizes) >= 0 and sum(sizes) == extent else None
-    part = int(array)
-    if part <= 0 or not 0 < extent <= part * MAX_PARTS:
-        return None
+def _index_of(reader: Node, node: Node, count: int, evaluator: ShapeEvaluator) -> int:
+    """Return the constant index of a SequenceAt in a sequence of `count` parts."""
+    index = evaluator.array(reader.input(1)) if reader.op in _SEQUENCE_AT else None
+    if index is None or index.size != 1 or not -count <= int(index.ravel()[0]) < count:
+        raise Declined("a reader is no SequenceAt with a constant index in range")
+    if reader.graph is not node.graph:
+        raise Declined("a reader is in the body of another operator")
+    return int(index.ravel()[0]) % count
+
+
+def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int]:
+    """Return the extents of the parts of a SplitToSequence, which must be known and keep the axis."""
+    shape, axis = shape_of(node.operand().type), integer_of(node, "axis", 0)
+    extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    if not isinstance(extent, int):
+        raise Declined(_UNKNOWN_SIZES)
+    if node.input(1) is not None:
+        sizes = _sizes_of(elements(node.input(1), evaluator), extent)
+    else:  # parts of one element each; without `keepdims` they lose the axis
+        sizes = [1] * extent if integer_of(node, "keepdims", 1) and extent <= MAX_PARTS else []
+    if not sizes or min(sizes) < 0 or sum(sizes) != extent:
+        raise Declined(_UNKNOWN_SIZES)
+    return sizes
+
+
+_UNKNOWN_SIZES = "the sizes of its parts are unknown"
+
+
+def _sizes_of(split: Array, extent: int) -> list[int]:
+    """Return the sizes that the operand `split` states: each of them, or one for all parts but a shorter last one."""
+    if split.ndim > 1 or split.dtype.kind not in "iu" or split.size > MAX_PARTS:
+        raise Declined(_UNKNOWN_SIZES)
+    if split.ndim == 1:
+        return [int(size) for size in split]
+    part = int(split)
+    if part <= 0 or extent > part * MAX_PARTS:
+        raise Declined(_UNKNOWN_SIZES)
     return [min(part, extent - start) for start in range(0, extent, part)]
 
 
