@@ -23,7 +23,7 @@ from ...codec.protos import AttributeProto
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import has_trait, is_legal, is_wide, op_info
+from ...ir.ops import has_trait, is_legal, is_wide, op_info, parameter_axis
 from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
 from ...ir.ops.parameters import attribute_of, is_exact_attribute, legacy_count, outdated
@@ -127,7 +127,7 @@ class _Legalizer:
             result.restored[node] = (data, affine)
             result.skipped.add(multiply)
             self.drop_affine(affine)
-        elif node.op in ("multiply", "add", "nn.bias_add"):
+        elif info is not None and info.wide == 1:
             self.visit_affine(node)
         elif has_trait(node, Trait.BIASED):
             self.visit_layer(node)
@@ -194,12 +194,12 @@ class _Legalizer:
             return
         if node.source is None and node.op in ("add", "nn.bias_add") and self.fuse(node, data, parameter):
             return
-        axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+        axis = parameter_axis(node)
         shape = shape_of(data.type)
         if axis is None or legacy:
             self.narrow(node, 1, parameter, dtype_of(data.type))
             return
-        if shape is None or not isinstance(axis, int):
+        if shape is None:
             raise EmitError(f"{describe(node)}: the rank of its data is unknown, so its parameter cannot be shaped")
         self.narrow(node, 1, parameter, dtype_of(data.type), axis, len(shape))
 
@@ -217,7 +217,7 @@ class _Legalizer:
             or data.sole_user() is not node
         ):
             return False
-        if layer.input(2) is not None or node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None) != 1:
+        if layer.input(2) is not None or parameter_axis(node) != 1:
             return False
         if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
             return False

@@ -49,7 +49,7 @@ BY_ONNX_NAME: dict[str, OpInfo] = {
 }
 """The rows by the name that the operator has in ONNX's default domain."""
 
-AFFINE_KINDS: dict[str, str] = {row.name: row.affine for row in OPS.values() if row.affine}
+AFFINE_KINDS: dict[str, str] = {row.name: row.affine.kind for row in OPS.values() if row.affine is not None}
 """The kind of affine that an operator is where its other operands are constant."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -88,6 +88,12 @@ def has_trait(node: Node, trait: Trait) -> bool:
     """Return whether the operator of `node` has `trait`; a foreign operator has none."""
     info = OPS.get(node.op)
     return info is not None and trait in info.traits
+
+
+def parameter_axis(node: Node) -> int | None:
+    """Return the axis that the second operand of an arithmetic operator is aligned at, None where it has none."""
+    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
+    return axis if isinstance(axis, int) and has_trait(node, Trait.ALIGNED) else None
 
 
 def function_of(node: Node) -> Function | None:

@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 
 from ..graph import Node
-from ..provenance import Refusal
+from ..provenance import Refusal, Refused
 from ..tensor import Array
 from .channel_map import ChannelAxis, ChannelMap
 from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
 from .inference import broadcast, elementwise, same
-from .row import MANY, NUMPY_BROADCAST, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
+from .row import MANY, NUMPY_BROADCAST, AffineForm, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
 
 LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 """Attributes that operators with two operands have before opset 7."""
@@ -83,6 +83,7 @@ def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
 
 
 _EXACT = frozenset({Trait.EXACT_AT_RUNTIME})
+_SUM = frozenset({Trait.COMBINES, Trait.SUM})
 _BROADCASTS = frozenset({Trait.BROADCASTS})
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.EXACT_AT_RUNTIME})
 _EXTREMUM = _BROADCASTS | _EXACT | {Trait.COMBINES}
@@ -90,7 +91,7 @@ _BROADCAST_8 = {NUMPY_BROADCAST: 8}
 
 
 def _arithmetic(
-    name: str, onnx: str, evaluate: Evaluate, affine: str, *traits: Trait, wide: int | None = None
+    name: str, onnx: str, evaluate: Evaluate, affine: AffineForm, *traits: Trait, wide: int | None = None
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -107,23 +108,59 @@ def _arithmetic(
     )
 
 
+def addend(constant: Array) -> tuple[Array, Array]:
+    """X + c"""
+    return np.ones_like(constant), constant
+
+
+def _subtrahend(constant: Array) -> tuple[Array, Array]:
+    """X - c"""
+    return np.ones_like(constant), -constant
+
+
+def _minuend(constant: Array) -> tuple[Array, Array]:
+    """C - x"""
+    return -np.ones_like(constant), constant
+
+
+def _factor(constant: Array) -> tuple[Array, Array]:
+    """X c"""
+    return constant, np.zeros_like(constant)
+
+
+def _divisor(constant: Array) -> tuple[Array, Array]:
+    """X / c"""
+    if not constant.all():
+        raise Refused("nonfinite", "the divisor has a zero")
+    return np.ones_like(constant) / constant, np.zeros_like(constant)
+
+
+def _averaged(constant: Array) -> tuple[Array, Array]:
+    """(x + c) / 2"""
+    return np.ones_like(constant) / 2, constant / 2
+
+
 def negated_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Neg: -(s x + t) = s (-x) - t."""
     return ChannelMap(at.axis, factor=-1.0)
 
 
+_ADDED = AffineForm("add", addend, addend)
+
 ROWS = (
-    _arithmetic("multiply", "Mul", binary(np.multiply, wide=True), "mul", *_EXACT, wide=1),
-    _arithmetic("add", "Add", binary(np.add, wide=True), "add", *_EXACT, Trait.COMBINES, Trait.SUM, wide=1),
-    _arithmetic("subtract", "Sub", binary(np.subtract), "sub", *_EXACT, Trait.COMBINES, Trait.SUM),
-    _arithmetic("divide", "Div", evaluate_divide, "div"),
+    _arithmetic(
+        "multiply", "Mul", binary(np.multiply, wide=True), AffineForm("mul", _factor, _factor), *_EXACT, wide=1
+    ),
+    _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, *_EXACT, *_SUM, wide=1),
+    _arithmetic("subtract", "Sub", binary(np.subtract), AffineForm("sub", _subtrahend, _minuend), *_EXACT, *_SUM),
+    _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor)),
     OpInfo(
         "negative",
         (1, 1),
         same,
         unary(np.negative),
         onnx="Neg",
-        affine="neg",
+        affine=AffineForm("neg"),
         traits=_ELEMENTWISE,
         channels=negated_channels,
     ),
@@ -158,8 +195,8 @@ ROWS = (
         (1, MANY),
         broadcast,
         onnx="Sum",
-        affine="sum",
-        traits=_BROADCASTS | {Trait.COMBINES, Trait.SUM},
+        affine=AffineForm("sum", addend, addend),
+        traits=_BROADCASTS | _SUM,
         forms=_BROADCAST_8,
     ),
     OpInfo(
@@ -167,7 +204,7 @@ ROWS = (
         (1, MANY),
         broadcast,
         onnx="Mean",
-        affine="mean",
+        affine=AffineForm("mean", _averaged, _averaged),
         traits=_BROADCASTS | {Trait.COMBINES},
         forms=_BROADCAST_8,
     ),

@@ -111,6 +111,23 @@ class Parameter:
     place: int | None = None
 
 
+ScaleAndShift = Callable[[Array], tuple[Array, Array]]
+"""Return scale and shift of an affine made of a float64 constant; raise Refused where it is none."""
+
+
+@record
+class AffineForm:
+    """An operator as an affine of one operand, where it has no other or a constant one.
+
+    Fold maps list it under `kind`. `second` makes scale and shift of a constant second operand, `first` of a constant
+    first one; None where that is no affine.
+    """
+
+    kind: str
+    second: ScaleAndShift | None = None
+    first: ScaleAndShift | None = None
+
+
 MANY = 1 << 30
 """More inputs than any node has."""
 
@@ -131,7 +148,7 @@ class OpInfo:
     - `by_type` lists the inputs that are needed by type only.
     - `wide` is the input that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
-    - `affine` is the kind under which fold maps list the operator where it is an affine: mul, add, sub, div, ...
+    - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add, sub, div, ...
     - A `pure` operator may be erased where nobody reads its results.
     - `channels` states how channels pass from the first operand to the results.
     """
@@ -151,7 +168,7 @@ class OpInfo:
     max_results: int = 1
     wide: int | None = None
     function: MakeFunction | None = None
-    affine: str = ""
+    affine: AffineForm | None = None
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Channels | None = None

@@ -166,7 +166,7 @@ def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] |
 
 def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
     """Return the scales of a Resize or Upsample, None where they are unknown."""
-    array = constants.array(node.input(1 if node.op == "nn.upsampling" else 2))
+    array = constants.array(node.input(RESIZERS[node.op]))
     return None if array is None else tuple(float(item) for item in array.ravel())
 
 

@@ -12,7 +12,19 @@ from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
 from .evaluation import NotEvaluable, binary, check_size, operand
 from .inference import Types, broadcast_shapes, input_dtype, input_shape, list_attribute, same
-from .row import NUMPY_BROADCAST, Constants, Inputs, OpInfo, Trait, integer, integers, number, positive_integers
+from .numeric import addend
+from .row import (
+    NUMPY_BROADCAST,
+    AffineForm,
+    Constants,
+    Inputs,
+    OpInfo,
+    Trait,
+    integer,
+    integers,
+    number,
+    positive_integers,
+)
 from .views import window_of
 
 _WINDOW = {
@@ -140,7 +152,7 @@ ROWS = (
         forms={NUMPY_BROADCAST: 7},
         attrs={"axis": integer},
         wide=1,
-        affine="add",
+        affine=AffineForm("add", addend),
         traits=_MADE,
     ),
 )

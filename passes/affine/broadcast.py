@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait, is_legal
+from ...ir.ops import has_trait, is_legal, parameter_axis
 from ...ir.ops.channel_map import is_extent, unknown_shape
 from ...ir.ops.evaluation import align
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
@@ -21,7 +21,7 @@ from ...ir.tensor import Array
 from ...ir.types import shape_of
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
-from .operands import Parameters, parameter_axis
+from .operands import Parameters
 from .transfer import Transfer, check_no_shift, check_no_zero_scale, check_scale_sign
 
 Dynamic = list[tuple[int, int]]

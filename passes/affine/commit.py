@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.ops import has_trait, parameter_axis
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, round_to
@@ -16,7 +16,6 @@ from ...ir.types import DType, dtype_of
 from .algebra import Affine
 from .fold_records import FoldedAffine, Layer, fold_records
 from .layers import Fold
-from .operands import parameter_axis
 from .plan import Change, Plan
 from .statistics import statistic_refs
 

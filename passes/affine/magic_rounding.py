@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
-from ...ir.ops import AFFINE_KINDS
+from ...ir.ops import AFFINE_KINDS, OPS
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, finfo
 from ...ir.types import DType, dtype_of
@@ -46,8 +46,11 @@ def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
     if AFFINE_KINDS.get(node.op) not in SUMS or len(node.inputs) != 2:
         return None
     left, right = (evaluator.array(value) for value in node.inputs)
-    if left is not None:
-        return left.astype(np.float64) if right is None and node.op != "subtract" else None
-    if right is None:
+    form = OPS[node.op].affine
+    if form is None or (left is None) is (right is None):
         return None
-    return -right.astype(np.float64) if node.op == "subtract" else right.astype(np.float64)
+    make, constant = (form.second, right) if left is None else (form.first, left)
+    if make is None or constant is None:
+        return None
+    scale, shift = make(constant.astype(np.float64))
+    return shift if (scale == 1).all() else None

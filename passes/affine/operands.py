@@ -9,8 +9,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait, takes_operand
-from ...ir.ops.row import Trait
+from ...ir.ops import takes_operand
 from ...ir.tensor import Array, Tensor
 from ...ir.types import dtype_of
 
@@ -74,12 +73,6 @@ def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     top, bottom = np.maximum.reduce(wide, axis=axes, initial=0), np.minimum.reduce(wide, axis=axes, initial=0)
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest
-
-
-def parameter_axis(node: Node) -> int | None:
-    """Return the axis that the second operand of an arithmetic operator is aligned at, None where it has none."""
-    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
-    return axis if isinstance(axis, int) and has_trait(node, Trait.ALIGNED) else None
 
 
 def common_value(array: Array) -> float | None:

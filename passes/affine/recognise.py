@@ -12,7 +12,7 @@ import numpy as np
 from ...ir.attributes import SparseTensor
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, flatten_origins, payload_of, producer_of
-from ...ir.ops import AFFINE_KINDS
+from ...ir.ops import AFFINE_KINDS, OPS, parameter_axis
 from ...ir.ops.normalization import batch_norm_of, first_of_channel
 from ...ir.provenance import Refused
 from ...ir.sparse import linear_indices
@@ -178,11 +178,13 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     side = constants[0]
     parameter, data = node.operand(side), node.operand(1 - side)
     array = _parameter_array(parameter, evaluator)
-    if array is None or (side == 0 and ("axis" in node.attrs or node.op == "divide")):
+    form = OPS[node.op].affine
+    make = None if form is None else form.second if side else form.first
+    if array is None or make is None or (side == 0 and "axis" in node.attrs):
         return None
     axis, constant = _channel_axis(node, data, array)
     with np.errstate(all="ignore"):
-        pair = _scale_and_shift(node.op, constant, left=side == 0)
+        pair = make(constant)
     if AFFINE_KINDS.get(node.op) in SUMS:
         check_not_rounding(node, constant, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
@@ -202,27 +204,12 @@ def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | 
     return array
 
 
-def _scale_and_shift(op: str, constant: Array, *, left: bool) -> tuple[Array, Array]:
-    one, zero = np.ones_like(constant), np.zeros_like(constant)
-    if op == "multiply":
-        return constant, zero
-    if op == "divide":
-        if not constant.all():
-            raise Refused("nonfinite", "the divisor has a zero")
-        return one / constant, zero
-    if op == "subtract":
-        return (-one, constant) if left else (one, -constant)
-    if op == "mean_n":
-        return one / 2, constant / 2
-    return one, constant
-
-
 def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Array]:
     """Return the axis of `data` along which `array` varies, and its values there in float64."""
     wide = array.astype(np.float64)
     shape = shape_of(data.type)
-    axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
-    if isinstance(axis, int):
+    axis = parameter_axis(node)
+    if axis is not None:
         return _given_axis(node, axis, shape, array), wide
     if array.ndim == 0:
         return None, wide
