@@ -12,7 +12,7 @@
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
-# make bench-cleanup    operators left by irc and by the other tools in 150 models from packages and repositories
+# make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
 
 PYTHON ?= python3
 VENV := .venv
