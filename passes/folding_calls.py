@@ -11,6 +11,7 @@ from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.rewriter import is_known
 from ..ir.tensor import Tensor
+from ..ir.types import shape_of
 
 SMALL = 1024
 """Bytes of constants in a body that several calls may copy."""
@@ -52,7 +53,8 @@ class _Body:
     """What stands in the body of a called function, and in the bodies of its own calls.
 
     An operand is constant in the body itself, or because the call gives a constant. `holds_back` tells whether an
-    affine would meet a layer, of which one is what it is only with the operands of the call. `bytes` is the size of the
+    affine would meet a layer, of which one is what it is only with the operands of the call: constants, or data whose
+    rank says where the channels of a MatMul are. `bytes` is the size of the
     constants that a copy of the body would have.
     """
 
@@ -62,6 +64,7 @@ class _Body:
         self._layers: set[bool] = set()
         self._affines: set[bool] = set()
         self._given_norm = self._works_on_shapes = False
+        self._given_ranks = all(value is None or shape_of(value.type) is not None for value in call.inputs)
         self._stack: list[tuple[Function, Sequence[bool]]] = []
         self._seen: set[FunctionKey] = set()
         self._enter(call, [is_constant(value) for value in call.inputs])
@@ -109,7 +112,8 @@ class _Body:
         elif node.op in AFFINE_KINDS and any(known) and not all(known):
             self._affines.add(any(inside))
         elif has_trait(node, Trait.ABSORBS) and any(known[1:]):
-            self._layers.add(any(inside[1:]))
+            learns_rank = self._given_ranks and node.op == "matmul" and shape_of(node.output.type) is None
+            self._layers.add(any(inside[1:]) and not learns_rank)
 
 
 def _is_norm(node: Node) -> bool:

@@ -13,7 +13,7 @@ from float64 import UnsupportedOp, evaluate
 from graphs import Graph, all_nodes, compiled, operators
 from harness import random_inputs
 from irc.passes import PassContext, parse_pipeline
-from onnx import AttributeProto, FunctionProto, NodeProto, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, helper, numpy_helper
 
 PASS = "InlineFunctions"
 
@@ -135,3 +135,39 @@ def test_the_zoo_of_functions() -> None:
             ), name
         count += not any(node.domain for node in all_nodes(result))
     assert count > 10
+
+
+@pytest.mark.parametrize(
+    ("rank", "extent", "calls", "left"),
+    [
+        (2, 4, 1, ["MatMul", "Relu"]),
+        (3, 4, 1, ["MatMul", "Relu"]),
+        (3, 4, 2, ["MatMul", "Relu", "MatMul", "Relu"]),
+        (3, 40, 2, ["F", "Relu", "F", "Relu"]),
+        (None, 4, 1, ["F", "Relu"]),
+    ],
+    ids=["matrix", "rank 3", "twice", "twice, large", "unknown rank"],
+)
+def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
+    rank: int | None, extent: int, calls: int, left: list[str]
+) -> None:
+    """In a body, the axis of the columns of x W is unknown: a factor for each column stayed there."""
+    graph = Graph(opset=21, domains={"own": 1})
+    value = graph.input("x", None if rank is None else [*["N", "M"][: rank - 1], extent])
+    weight, factors = graph.random(extent, extent), graph.random(extent)
+    body = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
+        for name, array in (("w", weight), ("c", factors))
+    ]
+    body += [helper.make_node("MatMul", ["a", "w"], ["m"]), helper.make_node("Mul", ["m", "c"], ["b"])]
+    graph.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)]))
+    for i in range(calls):
+        value = graph.node("Relu", [graph.node("F", [value], domain="own")], "y" if i == calls - 1 else "")
+    graph.output("y", None)
+    model = graph.model()
+    result = irc.compile(model).model
+    assert operators(result) == left
+    assert irc.compile(result).model == result
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, extent)[-(rank or 3) :]).astype(np.float32)}
+    wanted, found = (evaluate(each, inputs)["y"] for each in (model, result))
+    assert np.allclose(wanted, found, rtol=1e-5, atol=1e-6)
