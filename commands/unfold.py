@@ -14,9 +14,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="restore the source model",
         description="Restore the source of MODEL from its fold map, with every field of the message, every bit of its "
         "tensors, and its files of external data beside BACK. The model is the same byte for byte if its serialization "
-        "is canonical, as that of onnx.save is. Of a file of external data the bytes of tensors come back: those "
-        "between tensors are zeros, and those after the last one are lost. On standard output, external data is in "
-        "the model.",
+        "is canonical, as from onnx.save. A file of external data gets the bytes of its tensors back; bytes between "
+        "tensors become zeros, and bytes after the last tensor are lost. To standard output, the model is written with "
+        "its external data inside.",
     )
     command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
     command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")

@@ -78,7 +78,7 @@ def _print_line(console: Console, text: str) -> None:
 
 
 def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) -> list[Column]:
-    """Return all columns; that of the names in the second model only if some are not equal."""
+    """Return all columns; the column of names in the second model only if some are not equal."""
     renamed = {name: other for name, other in alignment.counterparts.items() if other.by != NAME}
     others = [renamed.get(one.value) for one in differences]
     columns = [Column("tensor", [visible(one.tensor) for one in differences], is_name=True)]

@@ -68,7 +68,7 @@ class Runner:
         self.model = model
         self.base_dir = base_dir
         self.runs = 0.0
-        """Number of runs so far; that of a subgraph counts as its share of the operators."""
+        """Number of runs so far; a run of a subgraph counts as its share of the operators."""
         self._subgraph: Subgraph | None = None
         self._session: _Session | None = None
 

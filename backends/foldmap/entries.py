@@ -241,7 +241,7 @@ class RestoreEntry(TypedDict):
 
 
 class StoreEntry(TypedDict):
-    """The place of the arrays: a file with its digest, or the document itself."""
+    """Where the arrays are stored: a file with its digest, or the document itself."""
 
     kind: Literal["npz", "inline"]
     path: NotRequired[str]

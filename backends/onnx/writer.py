@@ -298,7 +298,7 @@ class GraphWriter:
         return protos
 
     def returns(self) -> None:
-        """Write an Identity for each result of the graph whose name differs from that of its value."""
+        """Write an Identity for each result of the graph whose name differs from the name of its value."""
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:

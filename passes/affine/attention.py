@@ -44,9 +44,9 @@ def scores_of(matmul: Node, number: Number, constants: ConstantEvaluator) -> fro
     nodes = {matmul}
     for i in (0, 1):
         nodes |= _scale_before(matmul.operand(i), matmul, number)
-    behind = matmul.output.sole_user()
-    if behind is not None and behind.graph is matmul.graph and _is_scale(behind, number):
-        nodes.add(behind)
+    reader = matmul.output.sole_user()
+    if reader is not None and reader.graph is matmul.graph and _is_scale(reader, number):
+        nodes.add(reader)
     if len(nodes) == 1 or not _is_for_softmax(matmul):
         raise Declined("there is no scale, or no Softmax")
     return frozenset(nodes)
@@ -62,7 +62,7 @@ def _is_scale(node: Node, number: Number) -> bool:
 
 
 def _scale_before(value: Value, reader: Node, number: Number) -> set[Node]:
-    """Return the scale of an operand with the transposes behind it, nothing where there is none."""
+    """Return the scale of an operand with the transposes after it, nothing where there is none."""
     passed: set[Node] = set()
     for _ in range(MOST_MOVES + 1):
         node = value.node
@@ -137,7 +137,7 @@ def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
 
 
 def _multiplies(product: Node, x: Value, factor: Value, constants: ConstantEvaluator) -> bool:
-    """Return whether a product is that of `x` and `factor`, or of constants equal to it."""
+    """Return whether a product multiplies `x` by `factor`, or by a constant with the same numbers."""
     return any(a is x and _is_same(b, factor, constants) for a, b in _orders(product))
 
 

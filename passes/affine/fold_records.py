@@ -68,7 +68,8 @@ class FoldedAffine:
 class Layer:
     """A convolution-like node that absorbed affines, and the names that it had before.
 
-    `axis` is the channel axis of its result, `weight_axis` that of output channels in the weight, input `weight_index`.
+    `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the weight, which is input
+    `weight_index`.
     `factor`, float64 and broadcast against the weight, is the factor of the weight, None for no factor.
     """
 

@@ -36,7 +36,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
 
     Where the parameters are per group (GroupNormalization before opset 21), the affine must be constant inside every
-    group. Where they are per channel, their number is that of the channels.
+    group. Where they are per channel, there are as many as channels.
     """
     weight, groups, channels = read_weight(node, 1, params), integer_of(node, "num_groups", 0), affine.channels
     if affine.axis is None or groups == channels or weight.shape != (groups,):

@@ -1,4 +1,4 @@
-"""Rules for Gathers of single indices behind a Transpose: they index the data before it."""
+"""Rules for Gathers of single indices after a Transpose: they index the data before it."""
 
 from __future__ import annotations
 

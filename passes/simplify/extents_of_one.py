@@ -73,7 +73,7 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank and extents"""
     producer = node.operand().node
     if producer is None or {node.op, producer.op} != {"squeeze", "expand_dims"}:
-        return rewriter.decline("it is no Squeeze behind an Unsqueeze, nor the reverse")
+        return rewriter.decline("it is no Squeeze after an Unsqueeze, nor the reverse")
     # Both lists count axes of the longer shape: of the data of the Squeeze, of the result of the Unsqueeze.
     longer = producer.operand() if producer.op == "squeeze" else producer.output
     inner, outer = (listed(each, 1, evaluator) for each in (producer, node))

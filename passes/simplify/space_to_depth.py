@@ -79,7 +79,7 @@ def _offsets(slices: Mapping[int, slice] | None, shape: tuple[Dim, ...], size: i
     for axis, part in slices.items():
         extent = shape[axis]
         if part.step != size or not 0 <= part.start < size:
-            raise Declined("a part starts behind the first rows or columns, or has another step")
+            raise Declined("a part starts after the first rows or columns, or has another step")
         if part.stop < (extent if isinstance(extent, int) else limit) or (isinstance(extent, int) and extent % size):
             raise Declined("a part may end before the last row or column")
     return slices[2].start, slices[3].start
