@@ -246,13 +246,6 @@ class Rewriter:
         self._erase(node, heir, MERGED if heir else "")
         self.changed = True
 
-    def sweep(self, values: Sequence[Value | None], *, heir: Node | None = None) -> None:
-        """Erase the pure nodes that define `values` without users, and their operands likewise. O(erased).
-
-        `heir`, if there is one, inherits their origins.
-        """
-        self._erase_unread(values, heir, MERGED if heir else "")
-
     def erase_function(self, key: FunctionKey) -> None:
         """Erase a function that is never called."""
         for node in self.module.functions.pop(key).graph.walk():
