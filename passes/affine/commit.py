@@ -7,17 +7,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, payload_of
 from ...ir.ops import has_trait, parameter_axis
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
-from ...ir.tensor import Array, ArrayTensor, round_to
+from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import DType, dtype_of
 from .algebra import Affine
 from .fold_records import FoldedAffine, Layer, fold_records
-from .layers import Fold
+from .layers import Fold, Rescale
 from .plan import Change, Plan
 from .statistics import statistic_refs
+from .transfer import Transfer
 
 
 class Committer:
@@ -52,7 +53,7 @@ class Committer:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
                     recorded.update(change.fold.affine.origins)
                 if change.transfer is not None:
-                    self._transfer(change)
+                    self._transfer(change, change.transfer)
         return recorded
 
     def rename(self, value: Value) -> None:
@@ -61,9 +62,8 @@ class Committer:
         if value.node is not None and not value.is_returned:
             value.rename(self.module.fresh_name(f"{value.name}.scaled"))
 
-    def _transfer(self, change: Change) -> None:
-        node, transfer = change.node, change.transfer
-        assert transfer is not None
+    def _transfer(self, change: Change, transfer: Transfer) -> None:
+        node = change.node
         if transfer.constants:
             self._constants(node, transfer.constants)
         for name, attribute in transfer.attrs:
@@ -97,13 +97,13 @@ class Committer:
     def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
         layer = self._layer(fold)
         if fold.factor is not None:
-            self._weight(fold)
+            self._weight(fold, fold.factor)
             if layer is not None:
                 layer.factor = fold.factor if layer.factor is None else layer.factor * fold.factor
         if fold.rescale is not None:
-            self._rescale(fold)
+            self._rescale(fold.rescale)
         if fold.bias is not None:
-            self._bias(fold, first)
+            self._bias(fold, fold.bias, first)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
         if fold.node.op == "nn.batch_norm_to_affine":
@@ -114,21 +114,20 @@ class Committer:
                 layer.output_names.append(change.value.name)
                 layer.output_names.extend(between if change.path is None else ())
         if fold.shift is not None:
-            self._shift(change, fold, layer)
+            self._shift(change, fold, fold.shift, layer)
         elif change.direction == "backward" or change.lacks is not None:
             self.rename(change.value)
         return layer is not None
 
-    def _weight(self, fold: Fold) -> None:
+    def _weight(self, fold: Fold, factor: Array) -> None:
         """Replace the weight by its product with the factor, which FoldConstant computes and rounds once."""
-        node, weight, factor = fold.node, fold.weight, fold.factor
-        assert factor is not None
-        base, origins = weight, weight.node
-        if origins is not None and "folded" in origins.attrs and weight.sole_user() is node:
-            base, old = origins.inputs  # type: ignore[assignment]
-            assert old is not None and old.node is not None
+        node, weight = fold.node, fold.weight
+        base, product = weight, weight.node
+        if product is not None and "folded" in product.attrs and weight.sole_user() is node:
+            base, old = product.operand(0), payload_of(product.operand(1))
+            assert isinstance(old, Tensor)
             with np.errstate(all="ignore"):
-                factor = old.node.attrs["value"].numpy() * factor  # type: ignore[union-attr]
+                factor = old.numpy() * factor
         stem = base.name
         scale = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(factor)), before=node, hint=f"{stem}.scale")
         product = self.rewriter.make(
@@ -138,34 +137,28 @@ class Committer:
         inputs[fold.index] = product.output
         self.rewriter.set_inputs(node, inputs)
 
-    def _rescale(self, fold: Fold) -> None:
-        rescale = fold.rescale
-        assert rescale is not None
-        node = rescale.node
+    def _rescale(self, rescale: Rescale) -> None:
+        node, scale = rescale.node, rescale.node.operand(1)
         inputs = list(node.inputs)
-        scale = inputs[1]
-        assert scale is not None
         inputs[1] = self.constant(rescale.scale, dtype_of(scale.type), node, scale.name)
         if rescale.zero_point is not None:
-            zero_point = inputs[2]
-            assert zero_point is not None
+            zero_point = node.operand(2)
             tensor = ArrayTensor(rescale.zero_point, dtype_of(zero_point.type))
             inputs[2] = self.rewriter.constant(tensor, before=node, hint=zero_point.name)
         self.rewriter.set_inputs(node, inputs)
         self.rewriter.set_attr(node, "axis", rescale.axis)
 
-    def _bias(self, fold: Fold, first: Node) -> None:
+    def _bias(self, fold: Fold, bias: Array, first: Node) -> None:
         node, index = fold.node, fold.bias_index
-        assert fold.bias is not None
         old = node.input(index)
         if old is None and first.op == "nn.bias_add":
             old = first.inputs[1]
         hint = bias_name(node) if old is None else old.name
         narrow = None if has_trait(node, Trait.BIASED) else fold.dtype
         constant = (
-            self.rewriter.constant(ArrayTensor(np.ascontiguousarray(fold.bias)), before=node, hint=hint)
+            self.rewriter.constant(ArrayTensor(np.ascontiguousarray(bias)), before=node, hint=hint)
             if narrow is None
-            else self.constant(fold.bias, narrow, node, hint)
+            else self.constant(bias, narrow, node, hint)
         )
         inputs = [*node.inputs, *[None] * (index + 1 - len(node.inputs))]
         inputs[index] = constant
@@ -188,8 +181,7 @@ class Committer:
 
     def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
         """Give the padding of a convolution to an explicit Pad with another value."""
-        data, rank = node.inputs[0], len(pads) // 2
-        assert data is not None
+        data, rank = node.operand(), len(pads) // 2
         whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
         dtype, inputs = dtype_of(node.output.type), [data]
         tensor = ArrayTensor(np.array(whole, np.int64))
@@ -201,10 +193,9 @@ class Committer:
             self.rewriter.drop_attr(node, "auto_pad")
         self.rewriter.set_attr(node, "pads", (0,) * len(pads))
 
-    def _shift(self, change: Change, fold: Fold, layer: Layer | None) -> None:
+    def _shift(self, change: Change, fold: Fold, shift: Array, layer: Layer | None) -> None:
         """Add the shift that a layer without a bias cannot take after it, under the name that its result had."""
-        node, value, shift = change.node, change.value, fold.shift
-        assert shift is not None and node.graph is not None
+        node, value = change.node, change.value
         following = node.next
         assert following is not None
         vector = shift.ndim == 1

@@ -23,7 +23,7 @@ from ..affine.algebra import CANCELLATION
 from ..affine.recognise import AffineOp, made_of_little, recognise
 from ..affine.units import unit_of
 from .extents import ShapeEvaluator
-from .rules import MAX_BYTES, become_constant, broadcasts_into, check_keeps_shape, substitute
+from .rules import MAX_BYTES, become_constant, broadcasts_into, check_dense_takes_bias, check_keeps_shape, substitute
 
 
 @rule(affine="merges")
@@ -246,12 +246,10 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     affine = _one_affine(node, evaluator)
     if affine.axis is None or affine.has_scale:
         return rewriter.decline("it does not add one constant per row or column")
-    matmul, dtype = result_of(affine.data, "matmul", only_for=node), known_dtype(node.output)
+    matmul = result_of(affine.data, "matmul", only_for=node)
     if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
         return rewriter.decline("an operand of the MatMul is not a matrix")
-    form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
-    if not dtype.is_float or not is_legal("nn.dense", form, node):
-        return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
+    check_dense_takes_bias(node)
     bias, shift = affine.parameter, affine.shift if affine.axis == 1 else affine.shift[:, np.newaxis]
     assert bias is not None
     if shape_of(bias.type) != shift.shape or (shift != evaluator.array(bias)).any():

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import is_only_reader
-from ...ir.ops import is_legal
-from ...ir.ops.row import NUMPY_BROADCAST
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.types import dtype_of, shape_of
+from ...ir.types import shape_of
 from .extents import ShapeEvaluator
-from .rules import broadcasts_into, substitute
+from .rules import broadcasts_into, check_dense_takes_bias, substitute
 
 
 @rule(affine="merges")
 def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is computed, one number, or a matrix"""
-    dtype = dtype_of(node.output.type)
-    form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
-    if dtype is None or not dtype.is_float or not is_legal("nn.dense", form, node) or "axis" in node.attrs:
-        return rewriter.decline("its elements are not floats, or Gemm of this opset cannot add the bias")
+    if "axis" in node.attrs:
+        return rewriter.decline("its operands are aligned at an axis")
     for product, bias in (node.inputs, node.inputs[::-1]):
         matmul = producer_of(product, "matmul")
         if matmul is None or not is_only_reader(product, node):
             continue
+        check_dense_takes_bias(node)
         if all(evaluator.is_constant(value) for value in matmul.inputs):
             return rewriter.decline("the product is a constant expression, which FoldConstant computes")
         if all(_is_matrix(value) for value in matmul.inputs) and _is_bias(bias, matmul.output):

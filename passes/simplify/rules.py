@@ -8,8 +8,9 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
-from ...ir.ops.row import Trait
+from ...ir.matching import known_dtype
+from ...ir.ops import has_trait, is_legal
+from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor
@@ -46,6 +47,14 @@ def become_constant(node: Node, rewriter: Rewriter, array: Array) -> bool:
     constant = rewriter.constant(tensor, before=node, hint=node.output.name)
     rewriter.replace(node.output, constant, take_name=True)
     return True
+
+
+def check_dense_takes_bias(node: Node) -> None:
+    """Decline unless a Gemm of the types and the opset of `node` adds a bias that is broadcast."""
+    dtype = known_dtype(node.output)
+    form = "bf16" if str(dtype) == "bf16" else NUMPY_BROADCAST
+    if not dtype.is_float or not is_legal("nn.dense", form, node):
+        raise Declined("its elements are not floats, or Gemm of this opset cannot add the bias")
 
 
 def int_vector(items: Sequence[int], node: Node, rewriter: Rewriter, hint: str) -> Value:

@@ -72,7 +72,7 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
     # A copied extent may be 0 at run time, so 0 and an unknown extent do not go together.
     rank = 0 if allowzero else len(shape_of(data.type) or ())
     found = [
-        piece if isinstance(piece, int) else 0 if piece is not None and i < rank and piece_of(data, i) == piece else -1
+        piece if isinstance(piece, int) else 0 if _stands_at(piece, i, data, rank) else -1
         for i, piece in enumerate(wanted)
     ]
     copies = found.count(0)
@@ -80,6 +80,11 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
     if 0 in wanted or min(found, default=0) < -1 or found.count(-1) > 1 or (inferred and copies):
         raise Declined("no constant target shape can replace it")
     return found
+
+
+def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
+    """Return whether `piece` is the extent of `data`, whose rank is `rank`, along `axis`."""
+    return piece is not None and axis < rank and piece_of(data, axis) == piece
 
 
 def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
@@ -90,21 +95,17 @@ def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> l
     if wanted.count(-1) != 1 or dims is None or 0 in wanted or 0 in dims:
         return list(wanted)
     left = [piece_of(data, i) for i in range(len(dims))]
-    taken = [piece for piece in wanted if piece != -1]
-    for piece in [piece for piece in taken if not isinstance(piece, int)]:
-        here = wanted.index(piece)
-        if (
-            piece is None
-            or piece not in left
-            or not (allowzero or (here < len(dims) and piece_of(data, here) == piece))
-        ):
+    taken = 1
+    for piece in wanted:
+        if isinstance(piece, int):
+            taken *= piece
+        elif piece in left and (allowzero or _stands_at(piece, wanted.index(piece), data, len(dims))):
+            left.remove(piece)
+        else:
             return list(wanted)
-        left.remove(piece)
-        taken.remove(piece)
-    if not all(isinstance(piece, int) for piece in left):
-        return list(wanted)
-    count, rest = (prod(piece for piece in pieces if isinstance(piece, int)) for pieces in (left, taken))
-    if rest <= 0 or count % rest:
+    numbers = [piece for piece in left if isinstance(piece, int)]
+    count, rest = prod(numbers), -taken  # the product has the factor -1
+    if len(numbers) != len(left) or rest <= 0 or count % rest:
         return list(wanted)
     return [count // rest if piece == -1 else piece for piece in wanted]
 
