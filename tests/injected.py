@@ -76,20 +76,20 @@ def wrong_axis(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
-    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=np.moveaxis(f.factor, 0, 1))))
+    patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, np.moveaxis(factor, 0, 1)))
 
 
 def dropped_bias(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.commit import Committer
 
-    patch.setattr(Committer, "_bias", lambda self, fold, first: None)
+    patch.setattr(Committer, "_bias", lambda self, fold, bias, first: None)
 
 
 def reversed_channels(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
-    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=f.factor[::-1])))
+    patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, factor[::-1]))
 
 
 def shift_across_padding(patch: pytest.MonkeyPatch) -> None:

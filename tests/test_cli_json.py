@@ -101,7 +101,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folds forget the bias."""
     from irc.passes.affine.commit import Committer
 
-    monkeypatch.setattr(Committer, "_bias", lambda self, fold, first: None)
+    monkeypatch.setattr(Committer, "_bias", lambda self, fold, bias, first: None)
 
 
 @pytest.mark.usefixtures("fault")

@@ -578,7 +578,7 @@ def negated_weights(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.commit import Committer
 
     weight = Committer._weight
-    patch.setattr(Committer, "_weight", lambda self, f: weight(self, replace(f, factor=-f.factor)))
+    patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, -factor))
 
 
 def half_network() -> ModelProto:
