@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node
-from ...ir.ops import AFFINE_KINDS, OPS
+from ...ir.ops import op_info
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, finfo
 from ...ir.types import DType, dtype_of
@@ -43,14 +43,14 @@ def _leaves_whole_numbers(constant: Array, dtype: DType | None) -> bool:
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
     """Return the constant that a sum adds to its data in float64, None where it is no sum of data and a constant."""
-    if AFFINE_KINDS.get(node.op) not in SUMS or len(node.inputs) != 2:
+    info = op_info(node.op)
+    form = None if info is None else info.affine
+    if form is None or form.kind not in SUMS or len(node.inputs) != 2:
         return None
-    left, right = (evaluator.array(value) for value in node.inputs)
-    form = OPS[node.op].affine
-    if form is None or (left is None) is (right is None):
+    arrays = [evaluator.array(value) for value in node.inputs]
+    pairs = zip((form.first, form.second), arrays, strict=True)
+    found = [make(array.astype(np.float64)) for make, array in pairs if make is not None and array is not None]
+    if len(found) != 1:
         return None
-    make, constant = (form.second, right) if left is None else (form.first, left)
-    if make is None or constant is None:
-        return None
-    scale, shift = make(constant.astype(np.float64))
+    scale, shift = found[0]
     return shift if (scale == 1).all() else None
