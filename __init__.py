@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .frontends import load
     from .ir.module import Module
     from .ir.text.parser import parse
+    from .quantization.static import Quantized, quantize
     from .support.errors import (
         EmitError,
         FoldMapError,
@@ -45,6 +46,7 @@ __all__ = [
     "Outcome",
     "ParseError",
     "PassError",
+    "Quantized",
     "Result",
     "UsageError",
     "VerifyError",
@@ -55,6 +57,7 @@ __all__ = [
     "load",
     "parse",
     "passes",
+    "quantize",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -68,6 +71,7 @@ __getattr__, __dir__ = lazy_exports(
         "frontends": ("load",),
         "ir.module": ("Module",),
         "ir.text": ("parse",),
+        "quantization.static": ("Quantized", "quantize"),
         "support.errors": (
             "EmitError",
             "FoldMapError",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
             """Run the subcommand and return the exit status."""
 
 
-COMMANDS = ("compile", "report", "dump", "diff", "align", "bisect", "foldmap", "unfold", "passes")
+COMMANDS = ("compile", "report", "dump", "diff", "align", "bisect", "quantize", "foldmap", "unfold", "passes")
 """Names of the subcommands, in the order of the help text."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_limits, limits_of, map_files, naming, warn, write_json
+from .options import Subparsers, add_limits, add_ranges, limits_of, map_files, naming, ranges_of, warn, write_json
 
 FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
 
@@ -36,11 +36,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("map", metavar="MAP.json")
     export.add_argument("--to", required=True, choices=FORMS, help="the format")
     export.add_argument("-o", "--output", metavar="OUT.json", required=True, help="the output; - is standard output")
-    for name, text in (("--input-range", "range of a graph input"), ("--range", "range of any other tensor")):
-        export.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=text)
-    export.add_argument(
-        "--sigmas", type=float, default=6.0, metavar="N", help="standard deviations that a range covers (default: 6)"
-    )
+    add_ranges(export)
     for action in (show, check, export):
         add_limits(action)
 
@@ -86,7 +82,7 @@ def _export(options: argparse.Namespace) -> int:
     from ..frontends.onnx import read_model
     from ..support.output_paths import check_apart
 
-    inputs, ranges = (dict(map(read_range, texts)) for texts in (options.input_range, options.range))
+    inputs, ranges = ranges_of(options)
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     reads = [options.model, *map_files(options.map), *external_files(model, base_dir)]
@@ -98,15 +94,3 @@ def _export(options: argparse.Namespace) -> int:
     if missing:
         warn([f"nothing is written for {', '.join(missing)}"])
     return 0
-
-
-def read_range(text: str) -> tuple[str, tuple[float, float]]:
-    """Parse NAME=LOW:HIGH. Raises UsageError."""
-    from ..support.errors import UsageError
-
-    name, _, numbers = text.rpartition("=")
-    low, _, high = numbers.partition(":")
-    try:
-        return name, (float(low), float(high))
-    except ValueError:
-        raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..backends.quantizers.ranges import Range
     from ..ir.module import Module
     from ..support.limits import Limits
 
@@ -101,6 +102,32 @@ def name_of(model: str) -> str:
     from ..support.output_paths import path_to_text
 
     return "standard input" if model == "-" else path_to_text(Path(model).name)
+
+
+def add_ranges(command: argparse.ArgumentParser) -> None:
+    """Add --input-range, --range and --sigmas."""
+    for name, text in (("--input-range", "range of a graph input"), ("--range", "range of any other tensor")):
+        command.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=text)
+    command.add_argument(
+        "--sigmas", type=float, default=6.0, metavar="N", help="standard deviations that a range covers (default: 6)"
+    )
+
+
+def ranges_of(options: argparse.Namespace) -> tuple[dict[str, Range], dict[str, Range]]:
+    """Return the ranges of graph inputs and of other tensors that the options of `add_ranges` give."""
+    return dict(map(_read_range, options.input_range)), dict(map(_read_range, options.range))
+
+
+def _read_range(text: str) -> tuple[str, Range]:
+    """Parse NAME=LOW:HIGH. Raises UsageError."""
+    from ..support.errors import UsageError
+
+    name, _, numbers = text.rpartition("=")
+    low, _, high = numbers.partition(":")
+    try:
+        return name, (float(low), float(high))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None
 
 
 def add_inputs(command: argparse.ArgumentParser) -> None:

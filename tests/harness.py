@@ -16,7 +16,19 @@ from onnx import ModelProto, TensorProto
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("backends", "codec", "commands", "frontends", "ir", "parallel", "passes", "report", "support", "verify")
+FOLDERS = (
+    "backends",
+    "codec",
+    "commands",
+    "frontends",
+    "ir",
+    "parallel",
+    "passes",
+    "quantization",
+    "report",
+    "support",
+    "verify",
+)
 """The folders of the package: each is `irc.<folder>`."""
 SHARED = ROOT.parent / "shared" / "models"
 ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"

@@ -26,6 +26,7 @@ LAYERS = (
     "backends.compiler",
     "backends.quantizers",
     "verify",
+    "quantization",
     "report",
     "parallel",
     "commands",

@@ -19,7 +19,7 @@ from onnx import ModelProto
 
 from ...support.files import replacing
 from ..foldmap import FoldMap
-from .ranges import SIGMAS, Range, activations
+from .ranges import SIGMAS, Activations, Range, activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,11 @@ def to_calibration_cache(
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
+    return cache_of(found)
+
+
+def cache_of(found: Activations) -> CalibrationCache:
+    """Return the calibration cache of all ranges that are known."""
     data = {name: _tensor_data(*known.range) for name, known in found.known.items()}
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     document = {"CLS": "TensorsData", "data": data, "calibration_method": method, "smooth_quant": False}
@@ -81,10 +86,11 @@ def to_tensor_quant_overrides(
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
-    return Overrides({name: [_override(*known.range)] for name, known in found.known.items()}, found.missing)
+    return Overrides({name: [override(*known.range)] for name, known in found.known.items()}, found.missing)
 
 
-def _override(low: float, high: float) -> dict[str, np.float32]:
+def override(low: float, high: float) -> dict[str, np.float32]:
+    """Return the entry of a range in `TensorQuantOverrides`."""
     return {"rmin": np.float32(low), "rmax": np.float32(high)}
 
 
@@ -97,9 +103,13 @@ def _tensor_data(low: float, high: float) -> dict[str, object]:
 
 def _quantized_values(model: ModelProto, op_types: Collection[str] | None) -> set[str]:
     """Return the values that operators to be quantized read or write."""
-    if not op_types:
-        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
-
-        op_types = {*QDQRegistry, *QLinearOpsRegistry}
+    op_types = op_types or quantizable_types()
     nodes = [node for node in model.graph.node if node.op_type in op_types]
     return {name for node in nodes for name in (*node.input, *node.output)}
+
+
+def quantizable_types() -> frozenset[str]:
+    """Return the operators that `quantize_static` quantizes by default."""
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    return frozenset([*QDQRegistry, *QLinearOpsRegistry])

@@ -1,0 +1,380 @@
+"""int8 models by onnxruntime's `quantize_static`: `irc.quantize`."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto
+from onnx.external_data_helper import load_external_data_for_model
+
+from ..backends.compiler import compile as compile_model
+from ..backends.foldmap import FoldMap
+from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
+from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
+from ..backends.result import copied
+from ..frontends.onnx import from_model, read_model
+from ..ir.tensor import Array
+from ..passes.infra import PassContext
+from ..support.errors import EmitError, SourceError, UsageError
+from ..support.files import FileTransaction, replacing, writing
+from ..support.limits import DEFAULT_LIMITS, Limits
+from ..verify.difference import json_value
+from ..verify.inputs import Feeds, overridable_inputs
+from ..verify.runner import Runner, first_line
+from .coverage import NO_RANGE, Coverage, Reason, coverage
+from .fidelity import Fidelity, measure
+from .samples import generate_samples, read_samples
+
+PASSES = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection{{per_channel={}}},FoldConstant"
+"""Passes that prepare a model, with the granularity of its weights' scales."""
+MAX_BYTES = 2**31 - 1
+"""Bytes of a protobuf message."""
+VERSION = (1, 27)
+"""The oldest onnxruntime whose quantizer takes ranges without data."""
+LISTED = 8
+"""Most names that the report lists in one place."""
+HINT = "pre-processing"
+"""The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantized:
+    """A quantized model in QDQ form, and all that is known about it."""
+
+    model: ModelProto
+    prepared: ModelProto
+    """The float model that was quantized: folded and equalized, with the names of `model`."""
+    coverage: tuple[Coverage, ...]
+    """One for every operator of `prepared` with a floating-point result."""
+    ranges: Mapping[str, str]
+    """The origin of the range of each activation by its name: `given`, `statistic` or `propagated`; empty with data."""
+    fidelity: tuple[Fidelity, ...]
+    measured_on: str
+    """The samples behind `fidelity`, in words."""
+    warnings: tuple[str, ...]
+
+    def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
+        """Write the model, and to `prepared` the float model, together or not at all. Raises EmitError."""
+        with FileTransaction(path, prepared) as files:
+            for target, model in ((prepared, self.prepared), (path, self.model)):
+                if target is not None:
+                    temporary = files.enter_context(replacing(Path(target)))
+                    with writing(target):
+                        temporary.write_bytes(model.SerializeToString(deterministic=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `irc quantize --json`."""
+        return {
+            "operators": [
+                {"node": one.node, "op_type": one.op_type, "quantized": one.quantized, "reason": str(one.reason or "")}
+                for one in self.coverage
+            ],
+            "ranges": dict(self.ranges),
+            "fidelity": [{key: json_value(value) for key, value in asdict(one).items()} for one in self.fidelity],
+            "measured_on": self.measured_on,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines of text."""
+        layers = [one for one in self.coverage if one.is_layer]
+        others = [one for one in self.coverage if not one.is_layer]
+        done = [sum(one.quantized for one in group) for group in (layers, others)]
+        yield f"quantized: {done[0]} of {len(layers)} layers, {done[1]} of {len(others)} other operators"
+        left = [one for one in layers if not one.quantized]
+        for one in left[:LISTED]:
+            yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
+        if len(left) > LISTED:
+            yield f"left float: {len(left) - LISTED} more layers (--json has all)"
+        for text, count in Counter(one.reason.text for one in others if one.reason is not None).items():
+            yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
+        lacking = {one.reason.tensor: None for one in self.coverage if one.reason and one.reason.text == NO_RANGE}
+        if lacking:
+            yield f"give ranges to quantize more: {_listed(f'--range {name}=LOW:HIGH' for name in lacking)}"
+        if self.ranges:
+            counts = Counter(self.ranges.values())
+            yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
+        for result in self.fidelity:
+            agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
+            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
+        if not self.fidelity:
+            yield f"not compared with the float model: {self.measured_on}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return the first LISTED texts in a row, and the number of others."""
+    found = list(texts)
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return ", ".join(found[:LISTED]) + more
+
+
+def quantize(
+    model: str | Path | ModelProto,
+    *,
+    data: str | Path | Mapping[str, Array] | None = None,
+    test_data: str | Path | Mapping[str, Array] | None = None,
+    input_ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    sigmas: float = SIGMAS,
+    per_channel: bool = False,
+    exclude: Collection[str] = (),
+    passes: str | None = None,
+    base_dir: str | Path = ".",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Quantized:
+    """Fold and equalize a model, and quantize it by onnxruntime: weights int8, symmetric; activations uint8.
+
+    The ranges of activations come from `data`, or without it from the statistics of BatchNormalization, as in
+    `irc.backends.quantizers.ranges.activations`; `input_ranges` are then needed for floating-point graph inputs.
+    `ranges` override the range of any tensor of the folded model.
+
+    - `data`, `test_data`: a folder, an `.npz` file or arrays by the names of the inputs, with samples along the first
+      axis. Both models are compared on `test_data`, else on `data`, else on generated inputs.
+    - `per_channel`: one scale for each output channel of a weight.
+    - `exclude`: names of operators, or of their results, that stay float.
+    - `passes`: the passes that prepare the model, by default PASSES.
+    - `base_dir`: the folder of the external data of a ModelProto.
+
+    An operator for which a range is missing stays float. Initializers that are graph inputs become constants.
+
+    Raises UsageError for invalid arguments, if the range of an input is missing, and if onnxruntime has no quantizer;
+    ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data do not fit or the model does not run.
+    """
+    check_engine()
+    source, folder = (model, Path(base_dir)) if isinstance(model, ModelProto) else read_model(model)
+    ctx = PassContext()
+    text = PASSES.format(str(per_channel).lower()) if passes is None else passes
+    result = compile_model(from_model(source, folder, limits), text, freeze_initializers=True, context=ctx)
+    folded = copied(result.model)
+    load_external_data_for_model(folded, str(folder))
+    prepared = _named(folded)
+    if prepared.ByteSize() > MAX_BYTES:
+        raise EmitError("the model is too large to be quantized: onnxruntime's quantizer takes less than 2 GiB")
+    _check_names(source, folded, ranges or {})
+    known = activations(folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
+    calibration = None if data is None else read_samples(data, prepared)
+    tests = None if test_data is None else read_samples(test_data, prepared)
+    reasons = _excluded(prepared, exclude)
+    if calibration is None:
+        _check_inputs(prepared, known)
+        reasons = {**_without_range(prepared, known), **reasons}
+    given = {**(input_ranges or {}), **(ranges or {})}
+    quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
+    covered = coverage(prepared, quantized, frozenset(known.shapes), quantizable_types(), reasons)
+    fidelity, measured_on = _compare(source, folder, quantized, tests, calibration, known)
+    warnings = [*ctx.warnings, *_beyond(tests, known), *warnings]
+    names = [info.name for info in overridable_inputs(source)]
+    if names:
+        warnings.append(f"callers can no longer override the initializers {_listed(map(repr, names))}")
+    origins = {} if calibration is not None else _origins(known, result.fold_map, given)
+    return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
+
+
+def check_engine() -> None:
+    """Raise UsageError unless onnxruntime has a quantizer that takes ranges."""
+    advice = f"install onnxruntime {VERSION[0]}.{VERSION[1]} or newer"
+    version = onnxruntime.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < VERSION:
+        raise UsageError(f"irc quantize needs a newer onnxruntime than {version}: {advice}")
+    try:
+        import_module("onnxruntime.quantization")
+    except ImportError as error:
+        raise UsageError(f"irc quantize needs onnxruntime.quantization ({error}): {advice}") from None
+
+
+def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Range]) -> None:
+    """Raise UsageError if a value of the source has a range, but is not in the folded model."""
+    before, after = ({name for node in model.graph.node for name in node.output} for model in (source, folded))
+    gone = next((name for name in ranges if name in before - after), None)
+    if gone is not None:
+        raise UsageError(
+            f"the passes replaced {gone!r} by a value of another range: name a value of the model that --float writes, "
+            "or equalize nothing (--passes default)"
+        )
+
+
+def _named(model: ModelProto) -> ModelProto:
+    """Return a copy in which every node of the main graph has a name of its own: by default its result's."""
+    model = copied(model)
+    taken = {node.name for node in model.graph.node}
+    seen: set[str] = set()
+    for node in model.graph.node:
+        if not node.name or node.name in seen:
+            name = stem = next(filter(None, node.output), node.op_type)
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            taken.add(name)
+            node.name = name
+        seen.add(node.name)
+    return model
+
+
+def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
+    """Return the reason of the nodes that the user excludes. Raises UsageError for a name that no node has."""
+    owners = {name: node.name for node in model.graph.node for name in (*node.output, node.name) if name}
+    for name in exclude:
+        if name not in owners:
+            near = get_close_matches(name, owners, 1)
+            hint = f"; the nearest is {near[0]!r}" if near else ""
+            raise UsageError(f"no operator of the folded model has the name or the result {name!r}{hint}")
+    return {owners[name]: Reason("--exclude") for name in exclude}
+
+
+def _check_inputs(model: ModelProto, known: Activations) -> None:
+    """Raise UsageError if a range is missing for a graph input on which the range of a quantized tensor depends."""
+    missing, types = set(known.missing), quantizable_types()
+    inputs = [info.name for info in model.graph.input if info.name in missing]
+    behind: dict[str, set[str]] = {name: {name} for name in inputs}
+    needed: set[str] = set()
+    for node in model.graph.node:
+        names = {origin for name in node.input for origin in behind.get(name, ())}
+        behind.update((name, names) for name in node.output if name in missing)
+        if node.op_type in types and not missing.isdisjoint([*node.input, *node.output]):
+            needed |= names
+    if needed:
+        listed = ", ".join(repr(name) for name in inputs if name in needed)
+        raise UsageError(
+            f"nothing is known of the range of {listed}: give --input-range NAME=LOW:HIGH, or --data with samples"
+        )
+
+
+def _without_range(model: ModelProto, known: Activations) -> dict[str, Reason]:
+    """Return the reason of the nodes that read or write a tensor without a range."""
+    missing, types = set(known.missing), quantizable_types()
+    found: dict[str, Reason] = {}
+    for node in model.graph.node:
+        name = next((name for name in (*node.output, *node.input) if name in missing), None)
+        if node.op_type in types and name is not None:
+            found[node.name] = Reason(NO_RANGE, name)
+    return found
+
+
+def _origins(known: Activations, fold_map: FoldMap, given: Mapping[str, Range]) -> dict[str, str]:
+    return {
+        name: "given" if name in given else "statistic" if fold_map.statistic(name) else "propagated"
+        for name in known.known
+    }
+
+
+def _run_engine(
+    model: ModelProto,
+    calibration: Sequence[Feeds] | None,
+    known: Activations,
+    given: Mapping[str, Range],
+    per_channel: bool,
+    exclude: list[str],
+) -> tuple[ModelProto, list[str]]:
+    """Return the quantized model and the engine's warnings. Raises EmitError if it fails."""
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    with tempfile.TemporaryDirectory(prefix="irc-") as folder, _collecting_warnings() as warnings:
+        target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
+        overrides = {name: [override(*ends)] for name, ends in given.items()}
+        if calibration is None:
+            cache_of(known).save(cache)
+        try:
+            quantize_static(
+                copied(model),  # it moves its tensors away
+                target,
+                None if calibration is None else _reader(calibration),
+                quant_format=QuantFormat.QDQ,
+                per_channel=per_channel,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=exclude,
+                calibration_cache_path=cache if calibration is None else None,
+                extra_options={} if calibration is None else {"TensorQuantOverrides": overrides},
+            )
+            return onnx.load(target), warnings
+        except Exception as error:  # the quantizer raises errors of every kind
+            raise EmitError(f"onnxruntime's quantizer fails: {type(error).__name__}: {first_line(error)}") from None
+
+
+def _reader(batches: Sequence[Feeds]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """A reader of batches."""
+
+        def __init__(self) -> None:
+            self._batches = iter(batches)
+
+        def get_next(self) -> Feeds | None:
+            """Return the next batch, or None after the last."""
+            return next(self._batches, None)
+
+    return Reader()
+
+
+@contextmanager
+def _collecting_warnings() -> Iterator[list[str]]:
+    """Collect what the quantizer logs as a warning, and keep it off standard error."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        """A handler that keeps each message once."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            """Keep a message."""
+            text = f"onnxruntime's quantizer: {record.getMessage()}"
+            if HINT not in text and text not in found:
+                found.append(text)
+
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, [Collector(logging.WARNING)]
+    try:
+        yield found
+    finally:
+        root.handlers = handlers
+
+
+def _compare(
+    source: ModelProto,
+    base_dir: Path,
+    quantized: ModelProto,
+    tests: Sequence[Feeds] | None,
+    calibration: Sequence[Feeds] | None,
+    known: Activations,
+) -> tuple[list[Fidelity], str]:
+    """Return the fidelity of all results, and the samples that it was measured on, in words."""
+    runners = Runner(source, base_dir), Runner(quantized, base_dir)
+    if tests is not None:
+        return measure(*runners, tests), f"{_count(tests)} of the test data"
+    if calibration is not None:
+        return measure(*runners, calibration), f"{_count(calibration)}, those of the calibration"
+    limits = {info.name: known.known[info.name].range for info in source.graph.input if info.name in known.known}
+    try:
+        batches = generate_samples(runners[0], limits)
+    except SourceError as error:
+        runners[1].check_loads()
+        return [], str(error)
+    return measure(*runners, batches), f"{_count(batches)}, generated within the ranges"
+
+
+def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
+    """Yield a warning for each graph input whose test data leave the range that it was quantized with."""
+    for name in (tests or [{}])[0]:
+        if name in known.known:
+            low, high = known.known[name].range
+            least, most = (float(end([end(feeds[name]) for feeds in tests or ()])) for end in (np.min, np.max))
+            if least < low or most > high:
+                yield f"the test data of {name!r} range from {least:.4g} to {most:.4g}, beyond {low:.4g} to {high:.4g}"
+
+
+def _count(batches: Sequence[Feeds]) -> str:
+    sizes = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches]
+    return "1 sample" if sum(sizes) == 1 else f"{sum(sizes)} samples"

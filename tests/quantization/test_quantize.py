@@ -1,0 +1,385 @@
+"""`irc quantize` and `irc.quantize`, from outside: the files, the numbers in them, the report and the refusals."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import harness
+import irc
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from graphs import Array, Graph, batch_norm, is_valid
+from irc.cli import main
+from onnx import ModelProto, NodeProto, numpy_helper
+from quantizers.nets import Chain
+
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
+    reason="quantize_static takes no ranges before onnxruntime 1.27",
+)
+
+RANGE = ["--input-range", "x=-4:4"]
+
+
+@pytest.fixture(scope="module")
+def chain() -> Chain:
+    """Three layers with the statistics of their own data, normal numbers."""
+    found = Chain()
+    found.layer("a", 8, kernel=3, pad=1)
+    found.layer("b", 8, kernel=3, pad=1, group=8)
+    found.layer("c", 6)
+    return found
+
+
+@pytest.fixture
+def path(chain: Chain, tmp_path: Path) -> Path:
+    onnx.save(chain.model(), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def made_by(model: ModelProto) -> dict[str, NodeProto]:
+    return {name: node for node in model.graph.node for name in node.output}
+
+
+def constants(model: ModelProto) -> dict[str, Array]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def operand(model: ModelProto, layer: str, index: int) -> NodeProto | None:
+    """The DequantizeLinear that gives an operand of a layer, None where the operand is float."""
+    node = next(node for node in model.graph.node if node.name == layer)
+    made = made_by(model).get(node.input[index])
+    return made if made is not None and made.op_type == "DequantizeLinear" else None
+
+
+def grid(model: ModelProto, tensor: str) -> tuple[float, float]:
+    """The ends of the grid onto which the model rounds a tensor."""
+    quantize = next(n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
+    scale, zero = (constants(model)[name] for name in quantize.input[1:])
+    assert zero.dtype == np.uint8
+    return float(scale) * (0 - int(zero)), float(scale) * (255 - int(zero))
+
+
+def sqnr(expected: Array, found: Array) -> float:
+    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
+
+
+def run(model: ModelProto | Path, inputs: Array) -> Array:
+    loaded = onnx.load(model) if isinstance(model, Path) else model
+    return next(iter(harness.run(loaded, {"x": inputs}).values())).astype(np.float64)
+
+
+def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+    output = path.with_name("int8.onnx")
+    assert main(["quantize", str(path), "-o", str(output), *RANGE]) == 0
+    model = onnx.load(output)
+    assert is_valid(model) is None
+    for layer in "abc":
+        for index, dtype in ((0, np.uint8), (1, np.int8)):
+            found = operand(model, layer, index)
+            assert found is not None
+            assert constants(model)[found.input[2]].dtype == dtype
+    assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 20
+    text = capsys.readouterr().err
+    assert "quantized: 3 of 3 layers, 3 of 3 other operators\n" in text
+    assert "generated within the ranges" in text
+
+
+def test_the_report_measures_the_files(path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+    output, samples = path.with_name("int8.onnx"), path.with_name("test.npz")
+    np.savez(samples, x=chain.inputs[:21])
+    command = ["quantize", str(path), "-o", str(output), "--test-data", str(samples), "--json", "-", *RANGE]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    (found,) = json.loads(out)["fidelity"]
+    expected = sqnr(run(path, chain.inputs[:21]), run(output, chain.inputs[:21]))
+    assert found["sqnr"] == pytest.approx(expected, abs=0.05)  # batches of eight sum in another order
+    assert f"SQNR {found['sqnr']:.1f} dB, on 21 samples of the test data" in err
+
+
+def test_agreement_is_the_share_of_equal_winners(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.input("x", ["n", 6])
+    graph.node("MatMul", ["x", graph.initializer(graph.random(6, 5))], "y", "dense")
+    graph.output("y", ["n", 5])
+    inputs = np.random.default_rng(3).uniform(-1, 1, (300, 6)).astype(np.float32)
+    model = graph.model()
+    found = irc.quantize(model, input_ranges={"x": (-1, 1)}, ranges={"y": (-6, 6)}, test_data={"x": inputs})
+    equal = run(model, inputs).argmax(1) == run(found.model, inputs).argmax(1)
+    assert 0 < equal.mean() < 1
+    assert found.fidelity[0].agreement == pytest.approx(equal.mean())
+
+
+def test_data_in_place_of_the_map(path: Path, chain: Chain) -> None:
+    folder, output = path.with_name("data"), path.with_name("int8.onnx")
+    folder.mkdir()
+    np.save(folder / "first.npy", chain.inputs[:40])
+    np.savez(folder / "second.npz", x=chain.inputs[40:])
+    assert main(["quantize", str(path), "-o", str(output), "--data", str(folder), "-q"]) == 0
+    low, high = grid(onnx.load(output), "x")
+    assert (low, high) == pytest.approx((chain.inputs.min(), chain.inputs.max()), abs=(high - low) / 255)
+    whole = irc.quantize(path, data={"x": chain.inputs})
+    assert whole.model.graph == onnx.load(output).graph
+    assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 25
+
+
+@pytest.mark.parametrize("option", ["--range", "--input-range"])
+@pytest.mark.parametrize("with_data", [True, False])
+def test_a_given_range_is_the_grid(option: str, with_data: bool, path: Path, chain: Chain) -> None:
+    output, samples = path.with_name("int8.onnx"), path.with_name("data.npz")
+    np.savez(samples, x=chain.inputs)
+    data = ["--data", str(samples)] if with_data else []
+    name = "b.relu.out" if option == "--range" else "x"
+    base = [] if with_data or name == "x" else RANGE
+    command = ["quantize", str(path), "-o", str(output), "--passes", "default", *data, *base, option, f"{name}=0:51"]
+    assert main([*command, "-q"]) == 0
+    assert grid(onnx.load(output), name) == pytest.approx((0, 51), rel=1e-6)
+
+
+def test_per_channel(path: Path) -> None:
+    output = path.with_name("int8.onnx")
+    assert main(["quantize", str(path), "-o", str(output), "--per-channel", *RANGE, "-q"]) == 0
+    model = onnx.load(output)
+    assert is_valid(model) is None
+    for layer, channels in (("a", 8), ("b", 8), ("c", 6)):
+        found = operand(model, layer, 1)
+        assert found is not None
+        assert constants(model)[found.input[1]].shape == (channels,)
+
+
+def test_equalization_and_its_float_model(path: Path, chain: Chain) -> None:
+    output, prepared = path.with_name("int8.onnx"), path.with_name("float.onnx")
+    model = chain.model()
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    factors = 2.0 ** np.arange(-4, 4).astype(np.float32)
+    for name, numbers in (("a.bn.gamma", factors), ("a.bn.beta", factors), ("b.weight", 1 / factors)):
+        array = numpy_helper.to_array(tensors[name])
+        scaled = array * numbers.reshape([-1, *[1] * (array.ndim - 1)])
+        tensors[name].CopyFrom(numpy_helper.from_array(scaled, name))
+    onnx.save(model, path)
+    assert main(["quantize", str(path), "-o", str(output), "--float", str(prepared), *RANGE, "-q"]) == 0
+    equalized = sqnr(run(path, chain.inputs), run(output, chain.inputs))
+    assert main(["quantize", str(path), "-o", str(output), "--passes", "default", *RANGE, "-q"]) == 0
+    plain = sqnr(run(path, chain.inputs), run(output, chain.inputs))
+    assert equalized > plain + 6
+    assert harness.batch_norms(onnx.load(prepared)) == 0
+    assert sqnr(run(path, chain.inputs), run(prepared, chain.inputs)) > 30  # bias correction is meant for int8
+
+
+@pytest.mark.parametrize(("layer", "name"), [("b", "b"), ("c", "c.bn.out")])
+def test_an_excluded_layer_stays_float(layer: str, name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = path.with_name("int8.onnx")
+    assert main(["quantize", str(path), "-o", str(output), "--exclude", name, *RANGE]) == 0
+    model = onnx.load(output)
+    assert [other for other in "abc" if operand(model, other, 1) is None] == [layer]
+    text = capsys.readouterr().err
+    assert "quantized: 2 of 3 layers" in text
+    assert f"left float: Conv '{layer}': --exclude\n" in text
+
+
+def unknown_range() -> ModelProto:
+    """x -> Conv, BatchNormalization -> Det (of which nothing is known) times the result -> y."""
+    graph = Graph()
+    graph.input("x", [1, 3, 4, 4])
+    hidden = graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "known")
+    graph.batch_norm(hidden, batch_norm(4), "k", "bn")
+    graph.node("Det", ["k"], "d", "det")
+    shape = graph.initializer(np.array([1, 4, 1, 1]))
+    graph.node("Reshape", ["d", shape], "r", "reshape")
+    graph.node("Conv", ["r", graph.initializer(graph.random(2, 4, 1, 1))], "y", "unknown")
+    graph.output("y", [1, 2, 1, 1])
+    return graph.model()
+
+
+def test_a_layer_of_unknown_range_stays_float_until_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(unknown_range(), tmp_path / "model.onnx")
+    command = ["quantize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "int8.onnx"), *RANGE]
+    assert main(command) == 0
+    model = onnx.load(tmp_path / "int8.onnx")
+    assert operand(model, "known", 1) is not None
+    assert operand(model, "unknown", 1) is None
+    text = capsys.readouterr().err
+    assert "left float: Conv 'unknown': no range is known for " in text
+    assert "--range r=LOW:HIGH" in text
+    given = [option for name in "dry" for option in ("--range", f"{name}=-9:9")]
+    assert main([*command, *given]) == 0
+    assert operand(onnx.load(tmp_path / "int8.onnx"), "unknown", 1) is not None
+
+
+def test_nodes_without_names_and_with_one_name(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.input("x", [1, 3, 4, 4])
+    value = "x"
+    for name in ("", "same", "same", "t_1"):
+        value = graph.node("Conv", [value, graph.initializer(graph.random(3, 3, 1, 1))], name=name)
+        value = graph.node("Relu", [value])
+    graph.output(value)
+    ranges = {node.output[0]: (-40.0, 40.0) for node in graph.nodes}
+    found = irc.quantize(graph.model(), input_ranges={"x": (-1, 1)}, ranges=ranges, exclude=["same"], passes="default")
+    names = [node.name for node in found.prepared.graph.node]
+    assert len(set(names)) == len(names)
+    assert [one.quantized for one in found.coverage if one.is_layer] == [True, False, True, True]
+    assert is_valid(found.model) is None
+
+
+def test_initializers_that_callers_may_override_become_constants(path: Path, chain: Chain) -> None:
+    model = chain.model()
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "b.weight")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("b.weight", weight.data_type, weight.dims))
+    found = irc.quantize(model, input_ranges={"x": (-4, 4)})
+    assert [info.name for info in found.model.graph.input] == ["x"]
+    assert "callers can no longer override the initializers 'b.weight'" in found.warnings
+    assert sum(one.is_layer and one.quantized for one in found.coverage) == 3
+
+
+def test_external_data(path: Path, chain: Chain) -> None:
+    stored = path.with_name("stored.onnx")
+    onnx.save(chain.model(), stored, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert main(["quantize", str(stored), "-o", str(path.with_name("int8.onnx")), *RANGE, "-q"]) == 0
+    expected = irc.quantize(path, input_ranges={"x": (-4, 4)})
+    assert onnx.load(path.with_name("int8.onnx")).graph == expected.model.graph
+    command = ["quantize", str(stored), "-o", str(path.with_name("weights.bin")), *RANGE, "-q"]
+    before = path.with_name("weights.bin").read_bytes()
+    assert main(command) == 2
+    assert path.with_name("weights.bin").read_bytes() == before
+
+
+def test_equal_calls_give_equal_bytes(path: Path) -> None:
+    files = [path.with_name(f"{i}.onnx") for i in range(2)]
+    for file in files:
+        done = subprocess.run([sys.executable, "-m", "irc", "quantize", path, "-o", file, *RANGE, "-q"], check=False)
+        assert done.returncode == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        ([], 2, "{model}: nothing is known of the range of 'x': give --input-range NAME=LOW:HIGH, or --data"),
+        ([*RANGE, "--exclude", "bb"], 2, "no operator of the folded model has the name or the result 'bb'"),
+        ([*RANGE, "--range", "nowhere=0:1"], 2, "'nowhere' is not a floating-point value"),
+        ([*RANGE, "--range", "a.relu.out=0:1"], 2, "the passes replaced 'a.relu.out' by a value of another range"),
+        (["--input-range", "x=1"], 2, "'x=1' is not a range: write NAME=LOW:HIGH"),
+        (["--data", "missing.npz"], 1, "missing.npz: no inputs can be read from it"),
+        (["--data", "{model}"], 1, "{model}: give an .npz file, or a folder with .npz, .npy or .pb files"),
+        (["--data", "{empty}"], 1, "{empty}: this folder has no .npz, .npy or .pb file"),
+        (["--data", "{other}"], 1, "the input 'x' is missing"),
+        (["--data", "{wide}"], 1, "the input 'x' is float64, but the model takes float32"),
+        ([*RANGE, "--float", "{output}"], 2, "two outputs cannot be one file"),
+        ([*RANGE, "--passes", "Nothing"], 2, "Nothing"),
+        ([*RANGE, "--json", "{empty}/none/x.json"], 1, "cannot be written"),
+    ],
+)
+def test_one_sentence_and_no_file(
+    options: list[str], status: int, message: str, path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {key: str(path.with_name(f"{key}.npz")) for key in ("other", "wide")}
+    names |= {"model": str(path), "output": str(path.with_name("int8.onnx")), "empty": str(path.with_name("empty"))}
+    Path(names["empty"]).mkdir()
+    np.savez(names["other"], z=chain.inputs)
+    np.savez(names["wide"], x=chain.inputs.astype(np.float64))
+    before = sorted(path.parent.rglob("*"))
+    command = ["quantize", str(path), "-o", names["output"], *(option.format(**names) for option in options)]
+    assert main(command) == status
+    text = capsys.readouterr().err
+    assert message.format(**names) in text
+    assert text.count("\n") == 1
+    assert sorted(path.parent.rglob("*")) == before
+
+
+def test_an_onnxruntime_without_the_quantizer(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["quantize", str(path), "-o", str(path.with_name("int8.onnx")), *RANGE]
+    with monkeypatch.context() as patch:
+        patch.setattr(onnxruntime, "__version__", "1.26.2")
+        assert main(command) == 2
+    assert capsys.readouterr().err == (
+        "irc: irc quantize needs a newer onnxruntime than 1.26.2: install onnxruntime 1.27 or newer\n"
+    )
+    monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
+    assert main(command) == 2
+    assert "irc quantize needs onnxruntime.quantization" in capsys.readouterr().err
+
+
+def test_the_quantizer_is_imported_when_it_is_used() -> None:
+    code = "import sys, irc; irc.quantize; sys.exit('onnxruntime.quantization' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_loggers_are_as_before(path: Path) -> None:
+    root = logging.getLogger()
+    before = list(root.handlers)
+    irc.quantize(path, input_ranges={"x": (-4, 4)})
+    assert root.handlers == before
+
+
+@pytest.mark.parametrize(
+    ("shapes", "arrays", "extents"),
+    [
+        ({"x": ["n", 3]}, {"x": 20}, [{"x": 7}, {"x": 7}, {"x": 6}]),
+        ({"x": [1, 3]}, {"x": 3}, [{"x": 1}] * 3),
+        ({"x": [2, 3], "z": [2, 3]}, {"x": 4, "z": 4}, [{"x": 2, "z": 2}] * 2),
+        ({"x": [1, 3], "z": [5, 3]}, {"x": 2, "z": 5}, [{"x": 1, "z": 5}] * 2),
+        ({"x": ["n", 3], "z": [1, 3]}, {"x": 16, "z": 1}, [{"x": 8, "z": 1}] * 2),
+        ({"x": [2, 3]}, {"x": 3}, None),
+        ({"x": [1, 3], "z": [1, 3]}, {"x": 2, "z": 3}, None),
+        ({"x": ["n", 3], "z": ["n", 3]}, {"x": 2, "z": 3}, None),
+    ],
+)
+def test_samples_become_batches(
+    shapes: dict[str, Any], arrays: dict[str, int], extents: list[dict[str, int]] | None
+) -> None:
+    from irc.quantization.samples import read_samples
+
+    graph = Graph()
+    for name, shape in shapes.items():
+        graph.input(name, shape)
+    graph.output(graph.node("Sum", list(shapes)), None)
+    data = {name: np.arange(3 * size, dtype=np.float32).reshape(size, 3) for name, size in arrays.items()}
+    if extents is None:
+        with pytest.raises(irc.VerifyError, match="the numbers of samples do not fit each other or the model"):
+            read_samples(data, graph.model())
+        return
+    batches = read_samples(data, graph.model())
+    assert [{name: len(array) for name, array in batch.items()} for batch in batches] == extents
+    if "z" not in arrays:
+        assert np.array_equal(np.concatenate([batch["x"] for batch in batches]), data["x"])
+
+
+def test_the_shared_digits(tmp_path: Path, record_property: Any) -> None:
+    folder = harness.SHARED / "digits"
+    if not folder.is_dir():
+        pytest.skip("the folder of shared models is not beside the checkout")
+    with np.load(folder / "data.npz") as data:
+        images, labels = data["test_images"], data["test_labels"]
+    found = irc.quantize(folder / "relu_imbalanced.onnx", input_ranges={"x": (-1, 2.2)}, test_data={"x": images})
+    accuracy = float((run(found.model, images).argmax(1) == labels).mean())
+    record_property(
+        "compared", f"irc quantize, digits relu_imbalanced: {accuracy:.4f}, {found.fidelity[0].sqnr:.1f} dB"
+    )
+    assert all(one.quantized for one in found.coverage if one.is_layer)
+    assert accuracy > 0.98
+    assert found.fidelity[0].sqnr > 25
+
+
+def test_a_shared_detector(tmp_path: Path) -> None:
+    path = harness.SHARED / "real" / "ZenDNN-onnxruntime__Detection_model.onnx"
+    if not path.exists():
+        pytest.skip("the folder of shared models is not beside the checkout")
+    name = next(harness.required_inputs(onnx.load(path))).name
+    output = tmp_path / "int8.onnx"
+    assert main(["quantize", str(path), "-o", str(output), "--input-range", f"{name}=-3:3", "-q"]) == 0
+    model = onnx.load(output)
+    inputs = harness.random_inputs(onnx.load(path))
+    assert harness.run(model, inputs).keys() == harness.run(onnx.load(path), inputs).keys()
+    assert sum(node.op_type == "Conv" for node in model.graph.node) >= 50
