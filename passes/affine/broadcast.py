@@ -158,6 +158,23 @@ def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters
     return _everywhere(node, affine, params)
 
 
+def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
+    """Max, Min: with a constant y, max(s x + t, y) = s max(x, (y - t) / s) + t for s > 0."""
+    if len(given) > 1:
+        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+    moved = _pushed(node, given)
+    check_scale_sign(node, moved)
+    check_no_zero_scale(node, moved)
+    dynamic, constants = _parts(node, moved, params)
+    if len(dynamic) > 1:
+        raise Refused("activation_between", f"{node.description}: an affine passes it only beside constants")
+    takes = _shift_of_constant(moved, negated=True)
+    new = [(i, array, takes.apply_along(array)) for i, array in constants]
+    if any((np.isfinite(after) != np.isfinite(before)).any() for _, before, after in new):
+        raise Refused("nonfinite", f"{node.description}: a constant divided by the scale is not finite")
+    return Transfer(results=((0, moved),), constants=tuple((i, after) for i, _, after in new))
+
+
 def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Where: both branches take the affine; the condition does not."""
     return _everywhere(node, affine, params, first=1)

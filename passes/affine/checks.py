@@ -92,7 +92,8 @@ def check_constants(node: Node, transfer: Transfer) -> None:
     A number that is lost to zero beside others is lost in a sum anyway, but not in a product.
     """
     dtype = dtype_of(node.output.type)
-    for _, array in transfer.constants:
+    limits = [limit for limit in transfer.limits if limit is not None]
+    for array in (*(array for _, array in transfer.constants), *limits):
         rounded = array if dtype is None else to_float64(round_to(array, dtype))
         if (np.isnan(rounded) | (np.isinf(rounded) & np.isfinite(array))).any():
             raise Refused("overflow", f"{node.description}: a constant would exceed {dtype}")

@@ -22,12 +22,16 @@ from .transfer import Transfer
 
 
 class Committer:
-    """Writes plans with a Rewriter, and records which affines went into which layer."""
+    """Writes plans with a Rewriter, and records which affines went into which layer.
+
+    `limited` has the results that a Max or Min limits per channel, and the last of these for each.
+    """
 
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
         self.module = rewriter.module
         self.records = fold_records(self.module)
+        self.limited: dict[Value, Value] = {}
         self._crossed: dict[Node, tuple[str, ...]] = {}
         self._carried: Mapping[int, Sequence[int]] = {}
 
@@ -71,6 +75,24 @@ class Committer:
         outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in transfer.results]
         for value in outputs:
             self.rename(value)
+        for op, limit in zip(("maximum", "minimum"), transfer.limits, strict=True):
+            if limit is not None:
+                self._limit(node.output, op, limit)
+
+    def _limit(self, value: Value, op: str, limit: Array) -> None:
+        """Let all readers of the result `value` of an operator read the maximum or minimum of it and a constant.
+
+        The result keeps its name, and the unlimited one gets another.
+        """
+        last = self.limited.get(value, value)
+        assert last.node is not None and last.node.next is not None
+        following = last.node.next
+        constant = self.constant(limit, dtype_of(value.type), following, f"{last.name}.{op}")
+        node = self.rewriter.make(
+            op, [last, constant], before=following, hint=f"{last.name}.unlimited", type_=value.type
+        )
+        self.rewriter.interpose(node)
+        self.limited[value] = node.output
 
     def _constants(self, node: Node, constants: Iterable[tuple[int, Array]]) -> None:
         """Replace operands by constants, rounded once to the dtype of the result."""

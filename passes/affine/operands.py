@@ -22,13 +22,16 @@ class Parameters:
 
     With `quantized`, weights that are dequantized at run time count as constant. `border` is the treatment of a shift
     before a layer that pads with zeros: `keep`, `pad` or `map` as in FoldScaleAxis, or `ignore` for the result as if
-    nothing were padded.
+    nothing were padded. With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
     """
 
-    def __init__(self, evaluator: ConstantEvaluator, *, quantized: bool = False, border: str = "keep") -> None:
+    def __init__(
+        self, evaluator: ConstantEvaluator, *, quantized: bool = False, border: str = "keep", limits: bool = False
+    ) -> None:
         self.evaluator = evaluator
         self.quantized = quantized
         self.border = border
+        self.limits = limits
         self._largest: dict[tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array] = {}
 
     def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:

@@ -59,9 +59,15 @@ class Plan:
 
     @property
     def added(self) -> int:
-        """Operators that the plan adds: an `add` for a shift that a layer cannot take, a Pad for its padding."""
+        """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its padding."""
         folds = [change.fold for change in self.changes if change.fold is not None]
-        return sum((fold.shift is not None) + (fold.padding is not None) for fold in folds)
+        return self.limits + sum((fold.shift is not None) + (fold.padding is not None) for fold in folds)
+
+    @property
+    def limits(self) -> int:
+        """Number of Max and Min that limit results per channel."""
+        transfers = [change.transfer for change in self.changes if change.transfer is not None]
+        return sum(limit is not None for transfer in transfers for limit in transfer.limits)
 
     def growth(self) -> int:
         """Return the bytes of constants that the plan adds: copies of shared weights, and larger constants."""
@@ -90,6 +96,8 @@ def _growth(change: Change) -> int:
             value = change.node.input(index)
             total += array.size * (32 if dtype is None else dtype.bits) // 8
             total -= (None if value is None else _stored_bytes(value, change.node)) or 0
+        limits = [limit for limit in change.transfer.limits if limit is not None]
+        total += sum(limit.size for limit in limits) * (32 if dtype is None else dtype.bits) // 8
     return total
 
 

@@ -85,8 +85,8 @@ AFFINE_RULES: dict[str, AffineRule] = {
     "multiply": AffineRule(broadcast.backward_product, broadcast.forward_product),
     "divide": AffineRule(broadcast.backward_quotient, broadcast.forward_quotient),
     "mean_n": AffineRule(broadcast.backward_mean),
-    "maximum": AffineRule(broadcast.backward_extremum),
-    "minimum": AffineRule(broadcast.backward_extremum),
+    "maximum": AffineRule(broadcast.backward_extremum, broadcast.forward_extremum),
+    "minimum": AffineRule(broadcast.backward_extremum, broadcast.forward_extremum),
     "where": AffineRule(broadcast.backward_where),
     "concatenate": AffineRule(concatenation.concatenate_backward, concatenation.concatenate_forward),
 }

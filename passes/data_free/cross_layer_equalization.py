@@ -11,7 +11,7 @@ differs in every channel and so names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,9 +36,13 @@ from ..infra import Pass, PassContext
 from .layer_pair import LayerPair, LayerPairs
 
 THROUGH = ("any", "activation")
+CLIPS = ("exact", "keep")
 BETWEEN = ("nn.relu", "nn.prelu")
 NEGLIGIBLE = 1e-6
 """Largest |log s| of a rescaling that is left out, because the ranges are nearly equal already."""
+
+LEAST_GAIN = 0.05
+"""Least gain in precision for which a Max or Min is added after a Clip."""
 
 STEP = 2.0**-20
 """The scale of channel i in a probe is 1 + (i + 1) STEP.
@@ -55,9 +59,9 @@ class CrossLayerEqualization(Pass):
        them are rescaled by s = r1 / sqrt(r1 r2). The first gets W1 / s and b1 / s, and the weight of the second is
        multiplied by s on the channels of its data. r [C] is the greatest |W| of each channel. Where s is zero, infinite
        or not a number, it is 1.
-    2. The operators between the layers have to let positive scales pass by the rules of FoldScaleAxis. So a Clip with
-       two bounds, a reader that is not a layer, a result of the graph and a normalization stop the rescaling. Several
-       layers may read the channels, or be added up to them; then r is the greatest over all of them.
+    2. The operators between the layers have to let positive scales pass by the rules of FoldScaleAxis. So a reader that
+       is not a layer, a result of the graph and a normalization stop the rescaling. Several layers may read the
+       channels, or be added up to them; then r is the greatest over all of them.
     3. A depthwise convolution between two layers is equalized with both at once: with r = (r0 r1 r2)^(1/3), s is r0 / r
        before it and r / r2 after it.
     4. Pairs are taken in the order of the graph, each with the weights left by the previous pair, `iterations` times.
@@ -65,8 +69,12 @@ class CrossLayerEqualization(Pass):
        equalized, as in the paper.
     6. With `power_of_two` every s is the nearest power of two, so that nothing is rounded.
     7. A pair stays if a weight would have to be copied, or would leave the range of its dtype.
+    8. A Clip between the layers with bounds a <= b other than zero gets one for each channel:
+       s clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left out if all its
+       elements are equal. The precision of the weights (see `gain`) has to grow by LEAST_GAIN for that. With
+       `clip=keep` only a Clip with bounds of zero and infinity passes a scale.
 
-    Every element of a weight and bias is rounded to its dtype once, so the result is off by no more than one rounding
+    Every weight, bias and bound is rounded to its dtype once, so the result is off by no more than one rounding
     of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). The statistics of values
     between the layers (mean and deviation) are divided by s, too.
     """
@@ -75,11 +83,13 @@ class CrossLayerEqualization(Pass):
     iterations: int = 1
     through: str = "any"
     power_of_two: bool = False
+    clip: str = "exact"
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
-        if self.through not in THROUGH:
-            raise UsageError(f"{self.name}: option through has to be one of {', '.join(THROUGH)}")
+        for option, known in (("through", THROUGH), ("clip", CLIPS)):
+            if getattr(self, option) not in known:
+                raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         equalizer = _Equalizer(self, module)
@@ -112,7 +122,7 @@ class _Equalizer:
 
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
-        self.pairs = LayerPairs(module)
+        self.pairs = LayerPairs(module, limits=options.clip == "exact")
         self.applied = LayerEdits(str(options))
         self.done: set[Node] = set()
 
@@ -139,20 +149,25 @@ class _Equalizer:
         order = channel_order(probed.consumers[0]) if len(probed.consumers) == 1 and is_depthwise(middle) else None
         second = None if order is None else self.probe(middle.output)
         if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
-            return self.write(probed, pair_scale(probed.first, probed.second))
-        scale, second_scale = triple_scales(probed.first[order], probed.second[order], second.second)
+            scale = pair_scale(probed.first, probed.second)
+            gained = gain((probed.first, probed.second), (probed.first / scale, probed.second * scale))
+            return self.write(probed, scale, gained)
+        before = (probed.first[order], probed.second[order], second.second)
+        scale, second_scale = triple_scales(*before)
+        gained = gain(before, (before[0] / scale, before[1] * scale / second_scale, before[2] * second_scale))
         self.done.add(middle)
         first_scale = np.ones(len(order))
         first_scale[order] = scale
         # Each write plans anew, so the second reads the weights as the first leaves them.
-        moved = self.write(probed, first_scale)
-        return self.write(second, second_scale) or moved
+        moved = self.write(probed, first_scale, gained)
+        return self.write(second, second_scale, gained) or moved
 
     def probe(self, value: Value) -> _Probed | None:
         """Return the pair at `value` along the axis of its channels, None where there is none."""
         shape, dtype = shape_of(value.type), dtype_of(value.type)
         if shape is None or dtype is None or not dtype.is_float:
             return None
+        reason = ""
         for axis in dict.fromkeys((1, len(shape) - 1)):
             channels = shape[axis] if 0 <= axis < len(shape) else None
             if not isinstance(channels, int) or not 0 < channels < 1 / STEP:
@@ -163,6 +178,8 @@ class _Equalizer:
                 evaluator = self.pairs.params.evaluator
                 first, second = (ranges(plan, channels, evaluator) for plan in (pair.backward, pair.forward))
                 return _Probed(pair, axis, first, second)
+            reason = reason or self.pairs.rewriter.take_reason()
+        self.pairs.rewriter.decline(reason)
         return None
 
     def is_wanted(self, pair: LayerPair) -> bool:
@@ -174,8 +191,11 @@ class _Equalizer:
         plain = all(node.op in BETWEEN for node in between) and len(ends) == 2
         return plain and all(is_whole(fold.node) for _, fold in ends)
 
-    def write(self, probed: _Probed, scale: Array) -> bool:
-        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the range of its dtype."""
+    def write(self, probed: _Probed, scale: Array, gained: float) -> bool:
+        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the range of its dtype.
+
+        Where that adds operators, it has to pay: `gained` is the relative gain in precision.
+        """
         if self.options.power_of_two:
             scale = 2.0 ** np.rint(np.log2(scale))
         if (np.abs(np.log(scale)) < NEGLIGIBLE).all():
@@ -185,8 +205,12 @@ class _Equalizer:
         pair = self.pairs.find(probed.pair.value, backward, forward)
         if pair is None:
             return False
-        if any(self.loses_digits(fold) for _, fold in pair.folds()):
-            return self.pairs.rewriter.decline("a weight would become subnormal")
+        if any(self.loses_digits(fold) for _, fold in pair.folds()) or has_subnormal_limit(pair):
+            return self.pairs.rewriter.decline("a weight or bound would become subnormal")
+        if pair.limits and not gained >= LEAST_GAIN:
+            return self.pairs.rewriter.decline(
+                f"the precision of the weights would rise by {gained:.2g} only, and {pair.limits} operators be added"
+            )
         for side, fold in pair.folds():
             record = self.applied.layers.setdefault(fold.node, {})
             factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
@@ -201,6 +225,26 @@ class _Equalizer:
             return False
         least = smallest_normal(fold.dtype)
         return bool(((np.abs(weight) >= least) & (np.abs(weight * fold.factor) < least)).any())
+
+
+def has_subnormal_limit(pair: LayerPair) -> bool:
+    """Return whether a bound per channel would become subnormal, where the error of rounding is no longer relative."""
+    for change in (*pair.backward.changes, *pair.forward.changes):
+        dtype = dtype_of(change.node.output.type)
+        for limit in () if change.transfer is None or dtype is None else change.transfer.limits:
+            if limit is not None and ((limit != 0) & (np.abs(limit) < smallest_normal(dtype))).any():
+                return True
+    return False
+
+
+def gain(before: Sequence[Array], after: Sequence[Array]) -> float:
+    """Return by how much the precision of weights with the ranges r [C] grows, as a share of the precision `before`.
+
+    The precision of channel i of a tensor with one scale is r_i / max r, and that of the layers that share the channel
+    the product of theirs (Nagel et al. 2019, equation 9). Equalization keeps the product of all r_i.
+    """
+    first, second = (float(np.prod([ranges.max() for ranges in each])) for each in (before, after))
+    return first / second - 1 if second > 0 else 0.0
 
 
 def pair_scale(first: Array, second: Array) -> Array:

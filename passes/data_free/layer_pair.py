@@ -1,8 +1,8 @@
 """Pairs of layers: an affine that the layers before a value apply, and the layers after it undo.
 
 A pair is a backward plan and a forward plan from one value. Both follow the rules of FoldScaleAxis, so an operator that
-stops an affine there stops a pair here. No operator is added, no weight is copied, and both ends of a pair are layers
-with constant weights.
+stops an affine there stops a pair here. No operator is added but a Max or Min after a Clip that gets bounds per channel
+(`limits`), no weight is copied, and both ends of a pair are layers with constant weights.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ class LayerPair:
     forward_affine: Affine
     forward: Plan
 
+    @property
+    def limits(self) -> int:
+        """Number of Max and Min that the pair adds."""
+        return self.backward.limits + self.forward.limits
+
     def folds(self) -> Iterator[tuple[str, Fold]]:
         """Yield the folds into layers: `out` where the result of the layer changes, `in` where its data change."""
         for side, plan in (("out", self.backward), ("in", self.forward)):
@@ -66,12 +71,12 @@ class LayerPair:
 
 
 class LayerPairs:
-    """Finds layer pairs in a module and rewrites them; `border` is the option of `Parameters`."""
+    """Finds layer pairs in a module and rewrites them; `border` and `limits` are options of `Parameters`."""
 
-    def __init__(self, module: Module, *, border: str = "keep") -> None:
+    def __init__(self, module: Module, *, border: str = "keep", limits: bool = False) -> None:
         self.module = module
         self.rewriter = Rewriter(module)
-        self.params = Parameters(module.constants, border=border)
+        self.params = Parameters(module.constants, border=border, limits=limits)
         self.planner = Planner(self.params)
         self.committer = Committer(self.rewriter)
         self.statistics = statistic_refs(module)
@@ -114,7 +119,7 @@ class LayerPairs:
         for value, statistic in known.items():
             moved = applied(statistic, changed[value])
             if moved is not None:
-                self.statistics[value] = moved
+                self.statistics[self.committer.limited.get(value, value)] = moved
 
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
@@ -136,7 +141,7 @@ def _check(pair: LayerPair) -> None:
     label = repr(pair.value.source_name)
     if not both.is_sound:
         raise Refused("multi_consumer", f"{label}: an operator would change twice, on two paths that meet")
-    if both.added:
+    if both.added > both.limits:
         raise Refused("bias_slot", f"{label}: a layer to be shifted has no place for a bias")
     ends = {"out": 0, "in": 0}
     for side, fold in pair.folds():

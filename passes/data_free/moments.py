@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Value, is_constant
 from ...ir.module import Module
 from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
@@ -26,6 +26,7 @@ from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ..affine.clipping import LIMITS, limit_of
 from ..affine.derived_rules import channel_sources
 from ..affine.operands import Parameters
 from ..affine.recognise import AffineOp, find_affine
@@ -143,6 +144,8 @@ class _Propagator:
             return self.product(node)
         if node.op == "concatenate":
             return self.concatenated(node)
+        if node.op in LIMITS:
+            return self.limited(node)
         return self.activation(node) or self.layer(node)
 
     def get(self, node: Node, index: int = 0) -> Moments | None:
@@ -314,6 +317,36 @@ class _Propagator:
             return x.through(lambda v: np.where(v < 0, column * v, v), leaky(x.mean, x.std, slope))
         function = function_of(node)
         return None if function is None else x.through(function, transformed(x.mean, x.std, function))
+
+    def limited(self, node: Node) -> Moments | None:
+        """Return the moments of the Max or Min of a constant and a value, or of a Relu or Clip of the value.
+
+        A Clip and the Max and Min after it are one function of its data.
+        """
+        low, high, x = np.array(-np.inf), np.array(np.inf), None
+        value: Value | None = node.output
+        for _ in range(MAX_CHAIN):
+            inner = None if value is None else value.node
+            operands = [] if inner is None else list(inner.inputs)
+            known = [one for one in operands if one in self.found and not is_constant(one)]
+            bounds = self.limits(inner, self.found[known[0]]) if inner is not None and known else None
+            if bounds is None:
+                break
+            value, x = known[0], self.found[known[0]]
+            low, high = np.clip(bounds[0], low, high), np.clip(bounds[1], low, high)
+        if x is None:
+            return None
+        columns = [np.broadcast_to(bound, x.mean.shape)[:, None] for bound in (low, high)]
+        return x.through(lambda v: np.clip(v, *columns), clipped(x.mean, x.std, low, high))
+
+    def limits(self, node: Node, x: Moments) -> tuple[Array, Array] | None:
+        """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value with the moments `x`."""
+        limit = limit_of(node, x.axis, self.params)
+        if limit is not None:
+            free = np.array(np.inf)
+            return (limit, free) if node.op == "maximum" else (-free, limit)
+        bounds = self.bounds(node) if node.op in ("nn.relu", "clip") else None
+        return None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
 
     def slope(self, node: Node, x: Moments) -> Array | None:
         """Return the slope below zero, [] or [C], of a function that is the identity above."""

@@ -102,7 +102,7 @@ HIDE = op("Hide", domain="opaque")
 """An operator that nothing is known of, so that the rank of its result is unknown."""
 ROWS_BACK: list[Row] = [
     back("Clip reversed", "cannot be scaled", op("Clip", 1.0, -1.0), mul(c=2.0)),
-    back("Clip zero", "cannot be scaled", op("Clip", -1.0, 1.0), mul(c=0.0)),
+    back("Clip zero", "cannot be scaled by zero", op("Clip", -1.0, 1.0), mul(c=0.0)),
     back(
         "Clip attributes",
         "bounds are attributes",

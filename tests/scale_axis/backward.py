@@ -132,6 +132,15 @@ CLIP = [
     case("3.2 Clip", "positive scale", *behind(clip(0, 6), POSITIVE), left="Mul"),
     case("3.2 Clip", "BatchNormalization", *behind(clip(0, 6), bn(4, "+")), left=BN),
     case("3.2 Clip", "BatchNormalization, always", *behind(clip(0, 6), bn(4, "+")), left=BN, options=ALWAYS),
+    case("3.2 Clip, Min", "the Min is further", *behind(clip(0, 6), binary("Min", *C), POSITIVE), has="Clip Min"),
+    case("3.2 Clip, Min", "a Max, too, and a shift", *behind(
+        clip(-1, 6), binary("Max", *C, c=[-0.5, 0.25, -1, 0.75]), binary("Min", *C, c=[1, 2, 0.25, 3]), SHIFTED)),
+    case("3.2 Clip, Min", "the Max is not further", *behind(
+        clip(-1, 6), binary("Max", *C, c=[-0.5, 0.25, -2, 0.75]), binary("Min", *C), POSITIVE), left="Mul"),
+    case("3.2 Clip, Min", "the Min is not further", *behind(clip(0, 1), binary("Min", *C), POSITIVE), left="Mul"),
+    case("3.2 Clip, Min", "a lower bound", *behind(clip(-1, 6), binary("Min", *C), POSITIVE), left="Mul"),
+    case("3.2 Clip, Min", "per element", *behind(clip(0, 6), binary("Min", 4, 6, 5), POSITIVE), left="Mul"),
+    case("3.2 Clip, Min", "NaN", *behind(clip(0, 6), binary("Min", *C, c=[1, 2, np.nan, 1]), POSITIVE), left="Mul"),
     case("3.2 Clip", "dynamic bound", *behind(dynamic_clip, mul(c=2.0)), left="Mul"),
 ]  # fmt: skip
 

@@ -324,6 +324,26 @@ JOINS = [
     case("3.3 Mul dynamic", "BatchNormalization", branches("Mul", bn(3), INPUT), PLAIN, left=f"Mul {BN}", static=True),
     case("3.3 Mul dynamic", "squared", SCALE, branches("Mul", same, same), PLAIN, left="Mul Mul"),
     case("3.3 Add constant", "after the scale", SCALE, add(3, 6, 5), PLAIN, left="Add"),
+    *(
+        row
+        for kind in ("Max", "Min")
+        for row in (
+            case(f"3.3 {kind} constant", "positive", bn(3, "+"), binary(kind, *C), PLAIN),
+            case(f"3.3 {kind} constant", "on the left", mul_add(*C, sign="+"), binary(kind, *C, left=True), PLAIN),
+            case(f"3.3 {kind} constant", "per element", bn(3, "+"), binary(kind, 3, 6, 5), PLAIN),
+            case(f"3.3 {kind} constant", "infinite", bn(3, "+"), binary(kind, *C, c=[0.5, np.inf, -np.inf]), PLAIN),
+            case(f"3.3 {kind} constant", "mixed", bn(3), binary(kind, *C), PLAIN, left=BN),
+            case(f"3.3 {kind} constant", "zero", mul(*C, c=[0, 1, 2]), binary(kind, *C), PLAIN, left="Mul"),
+            case(f"3.3 {kind} constant", "opset 7", mul(*C, sign="+"), binary(kind, 2, 3, 6, 5), PLAIN, opset=7),
+            case(f"3.3 {kind} dynamic", "positive", branches(kind, bn(3, "+"), INPUT), PLAIN, left=BN, static=True),
+            case(f"3.3 {kind} dynamic", "on both", bn(3, "+"), branches(kind, same, op("Relu")), PLAIN, left=BN),
+        )
+    ),
+    case("3.3 Clip, Min", "the Min is further", mul(*C, sign="+"), op("Clip", 0.0, 6.0), binary("Min", *C), PLAIN),
+    case("3.3 Clip, Min", "the Clip is further", mul(*C, sign="+"), op("Clip", 0.0, 1.0), binary("Min", *C), PLAIN,
+         left="Mul"),
+    case("3.3 Clip, Min", "the Min is read elsewhere, too", mul(*C, sign="+"), op("Clip", 0.0, 6.0), also(op("Tanh")),
+         binary("Min", *C), PLAIN, left="Mul"),
     case("3.3 Mul constant", "per plane", bn(3, t=0), mul(6, 5), PLAIN, left="Mul"),
 ]  # fmt: skip
 

@@ -65,7 +65,29 @@ def gated(op: str) -> Build:
     return lambda graph, h: graph.node("Mul", [graph.node(op, [h]), h])
 
 
+def limited(*steps: tuple[str, object], first: str = "") -> Build:
+    """Max and Min with constants, after an activation if there is one."""
+
+    def build(graph: Graph, h: str) -> str:
+        h = graph.node(first, [h]) if first else h
+        for op, bound in steps:
+            h = graph.node(op, [h, graph.initializer(np.array(bound, F64))])
+        return h
+
+    return build
+
+
+def columns(*numbers: float) -> list[list[list[float]]]:
+    """One number for each channel."""
+    return [[[number]] for number in numbers]
+
+
 ACTIVATIONS: dict[str, Build] = {
+    "Clip: Relu, Min": limited(("Min", columns(0.5, 1, 2, 0.1)), first="Relu"),
+    "Clip: Relu, Max, Min": limited(("Max", columns(0, 0.5, 0, 1)), ("Min", columns(1, 0.25, 2, 3)), first="Relu"),
+    "Clip: Max": limited(("Max", columns(-0.5, 0.5, 0, 1))),
+    "Clip: Min": limited(("Min", 0.25)),
+    "Clip: Min on the left": lambda g, h: g.node("Min", [g.initializer(np.array(columns(0, 1, -1, 0.5))), h]),
     "Relu": one("Relu"),
     "Relu6": clip(0.0, 6.0),
     "a narrow Clip": clip(-0.3, 0.4),
@@ -103,6 +125,25 @@ def test_an_activation_of_a_normal_variable(name: str) -> None:
     np.testing.assert_allclose(found.std, std, atol=2 * tolerance)
     assert (found.low <= y.min(axis=(0, 2, 3)) + 1e-3).all()
     assert (found.high >= y.max(axis=(0, 2, 3)) - 1e-3).all()
+
+
+LIMITS: dict[str, Build] = {
+    "per element": limited(("Min", np.ones((4, 1, 2)))),
+    "a NaN": limited(("Min", columns(1, 2, np.nan, 1))),
+    "a value": lambda g, h: g.node("Min", [h, g.input("z", [20000, 4, 1, 1])]),
+    "three operands": lambda g, h: g.node("Min", [h, g.initializer(1.0), g.initializer(2.0)]),
+    "one channel made many": lambda g, h: g.node("Min", [g.node("ReduceMean", [h, ints(g, 1)]), g.initializer(C4)]),
+}
+C4 = np.array(columns(0, 1, -1, 0.5))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_nothing_is_known_after_other_limits(name: str) -> None:
+    graph = Graph(dtype=F64)
+    h = graph.batch_norm(graph.input("x", [2, 4, 3, 2]), batch_norm(4, dtype=F64))
+    graph.output(LIMITS[name](graph, h), None)
+    found = {value.name for value in propagate(from_model(graph.model()))}
+    assert graph.outputs[0].name not in found
 
 
 def test_ranges_are_sigmas_wide_and_clipped_by_the_activation() -> None:
