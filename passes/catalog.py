@@ -32,7 +32,7 @@ CATALOG: dict[str, str] = {
 DEFAULT = (
     "(InlineFunctions{calls=folding},SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
     "(SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,"
-    "EliminateCommonSubexpr{constants=keep},DeadCodeElimination,InferTypes)*"
+    "EliminateCommonSubexpr{constants=keep},DeadCodeElimination,InlineFunctions{calls=folding},InferTypes)*"
 )
 """The default pipeline. What opens a fold comes before it, what a fold opens after it, and all of it again while that
 opens more.

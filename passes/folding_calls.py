@@ -54,8 +54,8 @@ class _Body:
 
     An operand is constant in the body itself, or because the call gives a constant. `holds_back` tells whether an
     affine would meet a layer, of which one is what it is only with the operands of the call: constants, or data whose
-    rank says where the channels of a MatMul are. `bytes` is the size of the
-    constants that a copy of the body would have.
+    rank says where the channels of a MatMul are. `bytes` is the size of the constants that a copy of the body would
+    have, without parameters and biases: a fold in the body takes away some of these.
     """
 
     def __init__(self, module: Module, call: Node) -> None:
@@ -94,7 +94,8 @@ class _Body:
             if node.op == "constant":
                 own.update(node.outputs)
                 payload = payload_of(node.output)
-                self.bytes += payload.nbytes if isinstance(payload, Tensor) else 0
+                if isinstance(payload, Tensor) and not _is_parameter(node.output, payload):
+                    self.bytes += payload.nbytes
             inside = [value in own for value in node.inputs]
             known = [value in own or value in constants for value in node.inputs]
             if node.inputs and all(known):
@@ -114,6 +115,14 @@ class _Body:
         elif has_trait(node, Trait.ABSORBS) and any(known[1:]):
             learns_rank = self._given_ranks and node.op == "matmul" and shape_of(node.output.type) is None
             self._layers.add(any(inside[1:]) and not learns_rank)
+
+
+def _is_parameter(value: Value, payload: Tensor) -> bool:
+    """Return whether a constant has at most one extent above 1, and affines and biases are all that it is for."""
+    return sum(extent > 1 for extent in payload.shape) <= 1 and all(
+        _is_norm(reader) or reader.op in AFFINE_KINDS or (has_trait(reader, Trait.BIASED) and reader.input(2) is value)
+        for reader in value.users
+    )
 
 
 def _is_norm(node: Node) -> bool:

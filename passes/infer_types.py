@@ -59,7 +59,8 @@ def complete_types(module: Module) -> bool:
     inferred = infer_shapes(model, isolate=module.limits.isolate)
     if inferred is None:
         return False
-    types = {info.name: import_type(info.type) for graph in all_graphs(inferred) for info in graph.value_info}
+    infos = (info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output))
+    types = {info.name: import_type(info.type) for info in infos}
     # Inference numbers the symbols that it makes anew, so only those of the inputs mean the same in both.
     symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
     changed = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+import numpy as np
+
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import has_trait
@@ -90,8 +92,13 @@ def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
         return 0
     if node.op in ("expand_dims", "squeeze") and len(node.inputs) == 2:
         axes = evaluator.array(node.input(1))
-        if axes is not None:
-            return axes.size if node.op == "expand_dims" else -axes.size
+        if axes is None:
+            return None
+        if node.op == "expand_dims":
+            return axes.size
+        # A Squeeze may list an axis twice, also once from either end. Which axes are the same depends on the rank.
+        if np.unique(axes).size == axes.size and ((axes >= 0).all() or (axes < 0).all()):
+            return -axes.size
     return None
 
 

@@ -54,6 +54,10 @@ def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     if pad.value != _least(known_dtype(node.output)):
         return rewriter.decline("the padding is not the least number, which is -inf for floats")
     _check_windows(node, pad, evaluator)
+    # onnxruntime pads data without elements, but does not pool them. An AveragePool takes over its Pad there, too.
+    sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
+    if any((begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes):
+        return rewriter.decline("a padded extent may be 0, and runtimes pool no data without elements")
     return _grow_pads(node, rewriter, pad)
 
 

@@ -130,6 +130,21 @@ def test_other_calls_stay() -> None:
     assert operators(compiled(called("Sigmoid")).model)[:2] == ["Conv", "F"]
 
 
+def test_the_type_of_a_result_that_became_known_opens_rewrites() -> None:
+    """The rank is known once the Reshape is gone, to the call and, by onnx's inference of the whole, after it."""
+    graph = Graph(dtype=F32, opset=17, domains={"com.acme": 1})
+    body = [helper.make_node("Sigmoid", ["a"], ["b"])]
+    graph.functions.append(helper.make_function("com.acme", "F", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    data = graph.node("Abs", [graph.input("x", ["N", "T", 4])])
+    data = graph.node("F", [graph.node("Reshape", [data, graph.node("Shape", [data])])], domain="com.acme")
+    data = graph.node("Neg", [graph.node("Add", [data, graph.input("g", [4])])])
+    graph.node("Mul", [data, graph.initializer(np.array(3.0, F32))], "y")
+    graph.output("y", None)
+    result = irc.compile(graph.model()).model
+    assert operators(result) == ["Abs", "F", "Add", "Mul"]
+    assert irc.compile(result).model == result
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_compiling_the_result_again_changes_nothing(block: int) -> None:
     for seed in range(block, 200, 4):

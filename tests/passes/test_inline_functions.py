@@ -171,3 +171,44 @@ def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, extent)[-(rank or 3) :]).astype(np.float32)}
     wanted, found = (evaluate(each, inputs)["y"] for each in (model, result))
     assert np.allclose(wanted, found, rtol=1e-5, atol=1e-6)
+
+
+def product_in_function(graph: Graph, *, extent: int, factors: bool = False) -> None:
+    """Add the function own::F, which computes a W; with `factors` times a factor for each column."""
+    arrays = {"w": graph.random(extent, extent)} | ({"c": graph.random(extent)} if factors else {})
+    body = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
+        for name, array in arrays.items()
+    ]
+    body.append(helper.make_node("MatMul", ["a", "w"], ["m" if factors else "b"]))
+    if factors:
+        body.append(helper.make_node("Mul", ["m", "c"], ["b"]))
+    graph.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)]))
+
+
+def test_a_call_beside_which_a_fold_moves_an_affine_is_inlined_in_the_same_compile() -> None:
+    """The shift passes the first product, and stands before the second call: inlined when compiled again only."""
+    graph = Graph(opset=21, domains={"own": 1})
+    product_in_function(graph, extent=4)
+    value = graph.input("x", ["N", "M", 4])
+    for _ in range(2):
+        value = graph.node("Add", [value, graph.initializer(graph.random(4))])
+    graph.node("F", [graph.node("F", [value], domain="own")], "y", domain="own")
+    graph.output("y", None)
+    result = irc.compile(graph.model()).model
+    assert operators(result) == ["MatMul", "Add", "MatMul"]
+    assert irc.compile(result).model == result
+
+
+def test_parameters_that_a_fold_takes_away_do_not_keep_a_body_from_being_copied() -> None:
+    """1,024 bytes of weights and 64 of factors in the body, which vanish: inlined when compiled again only."""
+    graph = Graph(opset=21, domains={"own": 1})
+    product_in_function(graph, extent=16, factors=True)
+    value = graph.input("x", ["N", 16])
+    for i in range(2):
+        value = graph.node("Relu", [graph.node("F", [value], domain="own")], "y" if i else "")
+    graph.output("y", None)
+    result = irc.compile(graph.model())
+    assert operators(result.model) == ["MatMul", "Relu", "MatMul", "Relu"]
+    assert [source["status"] for source in result.fold_map.sources] == ["folded", "folded"]
+    assert irc.compile(result.model).model == result.model
