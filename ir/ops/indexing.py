@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
 from ..types import TensorType, shape_of
+from .bounds import joined
 from .channel_map import MAX_EXTENT, ChannelAxis, ChannelMap, Limit, block_channels, unknown_shape
 from .evaluation import NotEvaluable, check_size, listed_operand, operand
 from .inference import (
@@ -21,6 +24,7 @@ from .inference import (
     listed,
     number_of,
 )
+from .interval import ZERO, Interval
 from .row import MANY, Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers, number, text_of
 from .views import pads_of, resized_extent, scales_of, sliced_axes, slices_of
 
@@ -375,6 +379,14 @@ def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> boo
 _MOVES = frozenset({Trait.MOVES})
 _AVERAGES = frozenset({Trait.AVERAGES})
 
+
+def _padded(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound Pad: elements of the data, and the padding."""
+    if text_of(node, "mode", "constant") != "constant":
+        return [x[0].whole]
+    return [x[0].whole.hull(x[2].whole if node.input(2) is not None else ZERO)]
+
+
 ROWS = (
     OpInfo(
         "take",
@@ -394,6 +406,7 @@ ROWS = (
         onnx="Concat",
         attrs={"axis": integer},
         traits=frozenset({Trait.EXACT_AT_RUNTIME}),
+        bounds=joined,
     ),
     OpInfo(
         "strided_slice",
@@ -426,6 +439,7 @@ ROWS = (
         parameters={"pads": Parameter(1, 11, first="paddings"), "value": Parameter(2, 11)},
         attrs={"paddings": integers, "pads": integers, "value": number},
         channels=padded_channels,
+        bounds=_padded,
     ),
     OpInfo(
         "image.resize",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from ..graph import Node
 from ..tensor import Array
 from ..types import BOOL, TensorType
+from .bounds import always
 from .evaluation import NotEvaluable, binary, check_size, operand, unary
 from .inference import Types, broadcast_of_inputs, input_dtype, same
+from .interval import Interval
 from .numeric import LIMITED_BROADCAST, has_numpy_broadcast
 from .row import Condition, Constants, Evaluate, Inputs, OpInfo, Trait
 
@@ -35,11 +38,21 @@ def evaluate_where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 _BROADCASTS = frozenset({Trait.BROADCASTS})
+_COMPARISON = _BROADCASTS | {Trait.DECIDES}
 _WHERE = _BROADCASTS | {Trait.COMBINES, Trait.EXACT_AT_RUNTIME}
 
 
+def _branches(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [x[1].hull(x[2])]
+
+
 def _row(
-    name: str, onnx: str, evaluate: Evaluate, when: Condition | None = has_numpy_broadcast, since: int = 1
+    name: str,
+    onnx: str,
+    evaluate: Evaluate,
+    when: Condition | None = has_numpy_broadcast,
+    since: int = 1,
+    traits: frozenset[Trait] = _BROADCASTS,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -50,19 +63,28 @@ def _row(
         since=since,
         when=when,
         attrs=LIMITED_BROADCAST if since == 1 else {},
-        traits=_BROADCASTS,
+        traits=traits,
+        bounds=always(0, 1),
     )
 
 
 ROWS = (
-    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", since=9, traits=_WHERE),
-    _row("equal", "Equal", binary(np.equal)),
-    _row("less", "Less", binary(np.less)),
-    _row("less_equal", "LessOrEqual", binary(np.less_equal), None, since=12),
-    _row("greater", "Greater", binary(np.greater)),
-    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None, since=12),
+    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", since=9, traits=_WHERE, bounds=_branches),
+    _row("equal", "Equal", binary(np.equal), traits=_COMPARISON),
+    _row("less", "Less", binary(np.less), traits=_COMPARISON),
+    _row("less_equal", "LessOrEqual", binary(np.less_equal), None, since=12, traits=_COMPARISON),
+    _row("greater", "Greater", binary(np.greater), traits=_COMPARISON),
+    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None, since=12, traits=_COMPARISON),
     _row("logical_and", "And", binary(np.logical_and)),
     _row("logical_or", "Or", binary(np.logical_or)),
     _row("logical_xor", "Xor", binary(np.logical_xor)),
-    OpInfo("logical_not", (1, 1), same, unary(np.logical_not), onnx="Not", traits=frozenset({Trait.ELEMENTWISE})),
+    OpInfo(
+        "logical_not",
+        (1, 1),
+        same,
+        unary(np.logical_not),
+        onnx="Not",
+        traits=frozenset({Trait.ELEMENTWISE}),
+        bounds=always(0, 1),
+    ),
 )

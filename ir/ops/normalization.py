@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf, sqrt
+
 import numpy as np
 
 from ...support.errors import ModelError
@@ -9,9 +12,11 @@ from ..graph import Node, Value, payload_of, producer_of
 from ..provenance import Refusal, Refused
 from ..tensor import Array, Tensor, to_float64
 from ..types import F64, TensorType, shape_of
+from .bounds import extents_product
 from .channel_map import ChannelAxis, ChannelMap, same_channels
 from .evaluation import NotEvaluable, identity, operand
-from .inference import Types, input_shape, same
+from .inference import Types, input_shape, integer_of, same
+from .interval import ZERO, Interval, added, inverted, multiplied, negated
 from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, real
 
 DEFAULT_EPSILON = float(np.float32(1e-5))
@@ -107,6 +112,53 @@ def is_inference_dropout(node: NodeView) -> Refusal | None:
         return training
 
 
+def normalized_count(node: Node) -> float:
+    """Return how many elements a normalization takes mean and deviation of, infinity where it is not known."""
+    shape = input_shape(node)
+    if shape is None:
+        return inf
+    if node.op in ("nn.instance_norm", "nn.group_norm"):
+        groups = integer_of(node, "num_groups", 1)
+        channels = extents_product(node, (1,)) / groups if node.op == "nn.group_norm" and groups > 0 else 1.0
+        return channels * extents_product(node, range(2, len(shape)))
+    axis = integer_of(node, "axis", -1)
+    return extents_product(node, range(axis % max(len(shape), 1), len(shape)))
+
+
+def normalized_parameters(node: Node, x: Sequence[Interval]) -> tuple[Interval, Interval]:
+    """Return the intervals of scale and shift of a normalization, which broadcast against its data."""
+    scale, shift = x[1], x[2] if node.input(2) is not None else ZERO
+    shape = input_shape(node)
+    if node.op in ("nn.layer_norm", "nn.rms_norm"):
+        return scale, shift
+    fits = shape is not None and len(shape) > 1 and all(each.low.size in (1, shape[1]) for each in (scale, shift))
+    if shape is None or not fits:
+        return scale.whole, shift.whole
+    view = (-1, *(1,) * (len(shape) - 2))
+    return tuple([each.map(lambda v: v.reshape(view)) for each in (scale, shift)])  # type: ignore[return-value]
+
+
+def _normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound a normalization: of n numbers with mean 0 and deviation 1 none is above sqrt(n - 1), of n whose squares
+    have the mean 1 none is above sqrt(n).
+    """
+    count = normalized_count(node) - (node.op != "nn.rms_norm")
+    scale, shift = normalized_parameters(node, x)
+    most = scale.magnitude * sqrt(max(count, 0))
+    most = np.where(scale.magnitude == 0, 0.0, most)
+    return [added(Interval(-most, most), shift)]
+
+
+def _batch_normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound BatchNormalization: gamma (x - mean) / sqrt(var + epsilon) + beta, with parameters per channel."""
+    shape, epsilon = input_shape(node), node.attrs.get("epsilon", DEFAULT_EPSILON)
+    assert isinstance(epsilon, float)
+    view = (-1, *(1,) * (len(shape) - 2)) if shape is not None and len(shape) > 1 else None
+    gamma, beta, mean, var = [each.whole if view is None else each.map(lambda v: v.reshape(view)) for each in x[1:5]]
+    wide = var.map(lambda v: np.sqrt(np.maximum(v + epsilon, 0)))
+    return [added(multiplied(multiplied(added(x[0], negated(mean)), inverted(wide)), gamma), beta)]
+
+
 _LAYER = frozenset({Trait.ABSORBS})
 
 
@@ -125,6 +177,7 @@ ROWS = (
         onnx="BatchNormalization",
         when=is_inference_batch_norm,
         attrs={"epsilon": real, "is_test": integer, "spatial": integer, "training_mode": integer},
+        bounds=_batch_normalized,
     ),
     OpInfo(
         "nn.batch_norm_to_affine",
@@ -147,7 +200,15 @@ ROWS = (
         traits=frozenset({Trait.ELEMENTWISE, Trait.MOVES, Trait.SEVERAL_AXES}),
         channels=dropout_channels,
     ),
-    OpInfo("nn.instance_norm", (3, 3), same, onnx="InstanceNormalization", attrs={"epsilon": real}, traits=_LAYER),
+    OpInfo(
+        "nn.instance_norm",
+        (3, 3),
+        same,
+        onnx="InstanceNormalization",
+        attrs={"epsilon": real},
+        traits=_LAYER,
+        bounds=_normalized,
+    ),
     OpInfo(
         "nn.group_norm",
         (3, 3),
@@ -156,6 +217,7 @@ ROWS = (
         since=18,
         attrs={"epsilon": real, "num_groups": integer, "stash_type": integer},
         traits=_LAYER,
+        bounds=_normalized,
     ),
     OpInfo(
         "nn.layer_norm",
@@ -165,6 +227,7 @@ ROWS = (
         since=17,
         attrs={"axis": integer, "epsilon": real, "stash_type": integer},
         traits=_LAYER,
+        bounds=_normalized,
     ),
     OpInfo(
         "nn.rms_norm",
@@ -174,6 +237,7 @@ ROWS = (
         since=23,
         attrs={"axis": integer, "epsilon": real, "stash_type": integer},
         traits=_LAYER,
+        bounds=_normalized,
     ),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 
@@ -11,10 +11,24 @@ import numpy as np
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array
+from .bounds import falling, rising
 from .channel_map import ChannelAxis, ChannelMap
 from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
 from .inference import broadcast, elementwise, same
-from .row import MANY, NUMPY_BROADCAST, AffineForm, Constants, Evaluate, Inputs, NodeView, OpInfo, Trait, integer
+from .interval import UNBOUNDED, Interval, added, enclosing, inverted, multiplied, negated
+from .row import (
+    MANY,
+    NUMPY_BROADCAST,
+    AffineForm,
+    Bounds,
+    Constants,
+    Evaluate,
+    Inputs,
+    NodeView,
+    OpInfo,
+    Trait,
+    integer,
+)
 
 LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 """Attributes that operators with two operands have before opset 7."""
@@ -91,7 +105,13 @@ _BROADCAST_8 = {NUMPY_BROADCAST: 8}
 
 
 def _arithmetic(
-    name: str, onnx: str, evaluate: Evaluate, affine: AffineForm, *traits: Trait, wide: int | None = None
+    name: str,
+    onnx: str,
+    evaluate: Evaluate,
+    affine: AffineForm,
+    bounds: Bounds,
+    *traits: Trait,
+    wide: int | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -103,6 +123,7 @@ def _arithmetic(
         forms={NUMPY_BROADCAST: 7},
         attrs=LIMITED_BROADCAST,
         wide=wide,
+        bounds=bounds,
         affine=affine,
         traits=frozenset({Trait.ALIGNED, Trait.BROADCASTS, *traits}),
     )
@@ -145,15 +166,78 @@ def negated_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chann
     return ChannelMap(at.axis, factor=-1.0)
 
 
+def _sum(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [added(*x)]
+
+
+def _difference(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [added(x[0], negated(x[1]))]
+
+
+def _average(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [added(*x).map(lambda v: v / len(x))]
+
+
+def _product(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound Mul; a square is never negative."""
+    if node.inputs[0] is node.inputs[1]:
+        return [_powered(x[0], 2.0)]
+    return [multiplied(*x)]
+
+
+def _quotient(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [multiplied(x[0], inverted(x[1]))]
+
+
+def _powered(x: Interval, exponent: float) -> Interval:
+    """Return the interval of x^exponent; a fractional power has no value below zero."""
+    if exponent < 0:
+        return inverted(_powered(x, -exponent))
+    if exponent != round(exponent):
+        x = x.clipped(0, np.inf)
+    zero = np.clip(0.0, x.low, x.high)
+    return enclosing([np.power(point, exponent) for point in (*x.corners, zero)])
+
+
+def _power(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound Pow with one constant exponent, or of positive numbers."""
+    exponents = constants.array(node.input(1))
+    if exponents is not None and exponents.size == 1:
+        return [_powered(x[0], float(exponents.ravel()[0]))]
+    if (x[0].low <= 0).any():
+        return [UNBOUNDED]
+    return [enclosing([np.power(a, b) for a in x[0].corners for b in x[1].corners])]
+
+
+def _remainder(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    most = x[1].magnitude
+    return [Interval(-most, most)]
+
+
+def _endwise(function: Callable[[Array, Array], Array]) -> Bounds:
+    """Make the bounds of a function of all operands that never falls with any of them."""
+    return lambda node, x, constants: [
+        Interval(reduce(function, [each.low for each in x]), reduce(function, [each.high for each in x]))
+    ]
+
+
 _ADDED = AffineForm("add", addend, addend)
 
 ROWS = (
     _arithmetic(
-        "multiply", "Mul", binary(np.multiply, wide=True), AffineForm("mul", _factor, _factor), *_EXACT, wide=1
+        "multiply",
+        "Mul",
+        binary(np.multiply, wide=True),
+        AffineForm("mul", _factor, _factor),
+        _product,
+        *_EXACT,
+        wide=1,
     ),
-    _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, *_EXACT, *_SUM, wide=1),
-    _arithmetic("subtract", "Sub", binary(np.subtract), AffineForm("sub", _subtrahend, _minuend), *_EXACT, *_SUM),
-    _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor)),
+    _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, _sum, *_EXACT, *_SUM, wide=1),
+    _arithmetic(
+        "subtract", "Sub", binary(np.subtract), AffineForm("sub", _subtrahend, _minuend), _difference, *_EXACT, *_SUM
+    ),
+    _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor), _quotient),
     OpInfo(
         "negative",
         (1, 1),
@@ -163,11 +247,20 @@ ROWS = (
         affine=AffineForm("neg"),
         traits=_ELEMENTWISE,
         channels=negated_channels,
+        bounds=falling(np.negative),
     ),
-    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt", traits=_ELEMENTWISE),
-    OpInfo("reciprocal", (1, 1), same, unary(_reciprocal), onnx="Reciprocal", traits=_ELEMENTWISE),
-    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor", traits=_ELEMENTWISE),
-    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil", traits=_ELEMENTWISE),
+    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt", traits=_ELEMENTWISE, bounds=rising(np.sqrt, 0)),
+    OpInfo(
+        "reciprocal",
+        (1, 1),
+        same,
+        unary(_reciprocal),
+        onnx="Reciprocal",
+        traits=_ELEMENTWISE,
+        bounds=lambda node, x, constants: [inverted(x[0])],
+    ),
+    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor", traits=_ELEMENTWISE, bounds=rising(np.floor)),
+    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil", traits=_ELEMENTWISE, bounds=rising(np.ceil)),
     OpInfo(
         "power",
         (2, 2),
@@ -177,6 +270,7 @@ ROWS = (
         when=has_numpy_broadcast,
         attrs=LIMITED_BROADCAST,
         traits=_BROADCASTS | {Trait.EVALUATED_FOR_INTEGERS},
+        bounds=_power,
     ),
     OpInfo(
         "mod",
@@ -187,9 +281,28 @@ ROWS = (
         since=10,
         attrs={"fmod": integer},
         traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
+        bounds=_remainder,
     ),
-    OpInfo("maximum", (1, MANY), broadcast, _variadic(np.maximum), onnx="Max", traits=_EXTREMUM, forms=_BROADCAST_8),
-    OpInfo("minimum", (1, MANY), broadcast, _variadic(np.minimum), onnx="Min", traits=_EXTREMUM, forms=_BROADCAST_8),
+    OpInfo(
+        "maximum",
+        (1, MANY),
+        broadcast,
+        _variadic(np.maximum),
+        onnx="Max",
+        traits=_EXTREMUM,
+        forms=_BROADCAST_8,
+        bounds=_endwise(np.maximum),
+    ),
+    OpInfo(
+        "minimum",
+        (1, MANY),
+        broadcast,
+        _variadic(np.minimum),
+        onnx="Min",
+        traits=_EXTREMUM,
+        forms=_BROADCAST_8,
+        bounds=_endwise(np.minimum),
+    ),
     OpInfo(
         "add_n",
         (1, MANY),
@@ -198,6 +311,7 @@ ROWS = (
         affine=AffineForm("sum", addend, addend),
         traits=_BROADCASTS | _SUM,
         forms=_BROADCAST_8,
+        bounds=_sum,
     ),
     OpInfo(
         "mean_n",
@@ -207,5 +321,6 @@ ROWS = (
         affine=AffineForm("mean", _averaged, _averaged),
         traits=_BROADCASTS | {Trait.COMBINES},
         forms=_BROADCAST_8,
+        bounds=_average,
     ),
 )

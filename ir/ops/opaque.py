@@ -6,16 +6,19 @@ operators without a row, and count as readers of their data; DeadCodeElimination
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
 from ..graph import Node
 from ..tensor import Array
 from ..types import BOOL, I64, TensorType
+from .bounds import always, dtype_bounds, of_operands, up_to_extent
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
-from .row import MANY, Constants, Infer, Inputs, OpInfo, Trait, integer
+from .interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, negated
+from .row import MANY, Bounds, Constants, Infer, Inputs, OpInfo, Trait, integer, text_of
 
 
 def _row(
@@ -28,6 +31,7 @@ def _row(
     integers: tuple[str, ...] = (),
     forms: Mapping[str, int] | None = None,
     infer: Infer = unknown,
+    bounds: Bounds | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -38,6 +42,7 @@ def _row(
         max_results=max_results,
         forms=forms or {},
         attrs=dict.fromkeys(integers, integer),
+        bounds=bounds,
         traits=frozenset({Trait.KEPT_UNREAD, *traits}),
     )
 
@@ -87,12 +92,63 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.array(np.nonzero(data), np.int64),)
 
 
+def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages of them with the first state.
+
+    The cell of an LSTM grows by less than 1 with each element of the sequence.
+    """
+    names = node.attrs.get("activations", ())
+    if not isinstance(names, tuple) or any(_text(name) not in ("sigmoid", "tanh") for name in names):
+        return [UNBOUNDED]
+    data = input_shape(node)
+    steps = data[1 if node.attrs.get("layout", 0) else 0] if data is not None and len(data) == 3 else None
+    state = interval(-1, 1)
+    if node.op == "gru" and node.input(5) is not None:
+        state = state.hull(x[5].whole)
+    length = float(steps) if isinstance(steps, int) else inf
+    cell = interval(-length, length)
+    if node.input(6) is not None:
+        cell = added(cell, x[6].whole.hull(ZERO))
+    return [state, state, cell]
+
+
+def _text(name: object) -> str:
+    return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).lower()
+
+
+def _unscaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [dtype_bounds(node, 0)]
+
+
+def _rescaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound DequantizeLinear: (q - zero_point) * scale."""
+    zero = x[2].whole if node.input(2) is not None else ZERO
+    return [multiplied(added(x[0].whole, negated(zero)), x[1].whole)]
+
+
+def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Sequence[Interval]:
+    """Bound ScatterND and ScatterElements: elements of data and updates, unless they are added or multiplied."""
+    if text_of(node, "reduction", "none") in ("none", "max", "min"):
+        return of_operands(0, 2)(node, x, constants)
+    return [UNBOUNDED]
+
+
+_ARG = ("axis", "keepdims", "select_last_index")
+
 ROWS = (
-    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent),
-    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent),
-    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent),
+    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent),
+    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent),
+    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent, bounds=_recurrent),
     _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
-    _row("quantize", "QuantizeLinear", (2, 3), since=10, integers=("axis", "block_size"), infer=infer_shape_only),
+    _row(
+        "quantize",
+        "QuantizeLinear",
+        (2, 3),
+        since=10,
+        integers=("axis", "block_size"),
+        infer=infer_shape_only,
+        bounds=_unscaled,
+    ),
     _row(
         "dequantize",
         "DequantizeLinear",
@@ -102,16 +158,33 @@ ROWS = (
         integers=("axis", "block_size"),
         forms={"axis": 13},
         infer=infer_shape_only,
+        bounds=_rescaled,
     ),
-    _row("topk", "TopK", (1, 2), max_results=2, integers=("axis", "largest", "sorted")),
-    _row("argmax", "ArgMax", (1, 1), integers=("axis", "keepdims", "select_last_index")),
-    _row("argmin", "ArgMin", (1, 1), integers=("axis", "keepdims", "select_last_index")),
-    _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",)),
-    _row("gather", "GatherElements", (2, 2), since=11, integers=("axis",), infer=infer_gather_elements),
-    _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",)),
-    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",), infer=same),
-    _row("scatter_nd", "ScatterND", (3, 3), since=11, infer=same),
-    _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test),
-    _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test),
+    _row(
+        "topk",
+        "TopK",
+        (1, 2),
+        Trait.DECIDES,
+        max_results=2,
+        integers=("axis", "largest", "sorted"),
+        bounds=lambda node, x, constants: [x[0].whole, *up_to_extent(node, x, constants)],
+    ),
+    _row("argmax", "ArgMax", (1, 1), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
+    _row("argmin", "ArgMin", (1, 1), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
+    _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",), bounds=of_operands(2)),
+    _row(
+        "gather",
+        "GatherElements",
+        (2, 2),
+        since=11,
+        integers=("axis",),
+        infer=infer_gather_elements,
+        bounds=of_operands(0),
+    ),
+    _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",), bounds=of_operands(0)),
+    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",), infer=same, bounds=_scattered),
+    _row("scatter_nd", "ScatterND", (3, 3), since=11, infer=same, bounds=_scattered),
+    _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test, bounds=always(0, 1)),
+    _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test, bounds=always(0, 1)),
     OpInfo("nonzero", (1, 1), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),
 )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf, prod
+
+import numpy as np
+
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..types import Dim, TensorType
+from .bounds import extents_product
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .inference import Types, input_dtype, input_shape, list_attribute
+from .interval import ZERO, Interval
 from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
 from .views import may_read_padding, window_of
 
@@ -86,6 +93,27 @@ def averages_data_only(node: Node) -> bool:
     return not may_read_padding(node, window) and not node.attrs.get("ceil_mode", 0)  # type: ignore[arg-type]
 
 
+def _of_channels(x: Interval) -> Interval:
+    """Return the interval of an operand, with one number for each channel at most."""
+    return x if all(extent == 1 for extent in x.low.shape[2:]) else x.whole
+
+
+def _average_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound AveragePool where zeros in the padding count."""
+    return [_of_channels(x[0]).hull(ZERO)]
+
+
+def _norm_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound LpPool and GlobalLpPool: a norm of n numbers is at most n^(1 / p) times the greatest."""
+    kernel, p = list_attribute(node, "kernel_shape"), node.attrs.get("p", 2)
+    shape = input_shape(node)
+    axes = range(2, len(shape)) if shape is not None else None
+    count = float(prod(kernel)) if kernel else extents_product(node, axes)
+    magnitude = _of_channels(x[0]).magnitude
+    most = magnitude * (count ** (1.0 / p) if isinstance(p, int) and p > 0 else inf)
+    return [Interval(np.zeros_like(most), np.where(magnitude == 0, 0.0, most))]
+
+
 _AVERAGE = frozenset({Trait.AVERAGES})
 _EXTREMUM = frozenset({Trait.EXTREMUM})
 
@@ -100,11 +128,18 @@ ROWS = (
         onnx="AveragePool",
         forms={"count_include_pad": 7},
         attrs={**_WINDOW, "count_include_pad": integer},
+        bounds=_average_bounds,
         traits=_AVERAGE,
         channels=average_pool_channels,
     ),
     OpInfo(
-        "nn.lp_pool", (1, 1), infer_pool, onnx="LpPool", attrs={**_WINDOW, "p": integer}, channels=norm_pool_channels
+        "nn.lp_pool",
+        (1, 1),
+        infer_pool,
+        onnx="LpPool",
+        attrs={**_WINDOW, "p": integer},
+        channels=norm_pool_channels,
+        bounds=_norm_bounds,
     ),
     OpInfo(
         "nn.global_max_pool",
@@ -129,5 +164,6 @@ ROWS = (
         onnx="GlobalLpPool",
         attrs={"p": integer},
         channels=norm_pool_channels,
+        bounds=_norm_bounds,
     ),
 )

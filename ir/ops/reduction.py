@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, round_to
 from ..types import ELEMENT_COUNT_LIMIT, TensorType, element_count, static_dims
+from .bounds import extents_product
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, integers_of, listed, normal_axes
-from .row import Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, integer, integers
+from .interval import Interval, repeated
+from .row import Bounds, Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, integer, integers
 
 
 def infer_reduction(node: Node, constants: Constants) -> Types:
@@ -70,6 +72,7 @@ def _row(
     *traits: Trait,
     of_integers: bool = False,
     since: int = 18,
+    bounds: Bounds | None = None,
 ) -> OpInfo:
     """Make the row of a reduction whose axes are an operand from opset `since` on."""
     evaluate = _reduction(function, of_integers=of_integers)
@@ -83,6 +86,7 @@ def _row(
         parameters={"axes": Parameter(1, since)},
         attrs=attrs,
         channels=channels,
+        bounds=bounds,
         traits=frozenset({Trait.REDUCES, *traits}),
     )
 
@@ -146,11 +150,44 @@ def norm_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelM
     return _reduced(node, at, constants, NO_NEGATIVE_SCALE, NO_SHIFT)
 
 
+def _reduced_bounds(node: Node, x: Interval, constants: Constants, power: float = 1.0) -> Interval:
+    """Return the interval of a sum over the axes, for terms in x; the number of terms counts to a power."""
+    try:
+        axes, rank = reduced_axes(node, constants)
+    except Refused:
+        axes, rank, x = None, 0, x.whole
+    if axes is None or x.low.ndim != rank:
+        x = x.whole
+        return repeated(x, extents_product(node, axes) ** power)
+    once = [axis for axis in axes if x.low.shape[axis] == 1]
+    along = tuple(axis for axis in axes if x.low.shape[axis] > 1)
+    keep = bool(node.attrs.get("keepdims", 1))
+    total = x.map(lambda v: v.sum(axis=along, keepdims=True)) if power == 1 or not along else x.whole
+    if power != 1 and along:
+        return repeated(total, extents_product(node, axes) ** power)
+    total = repeated(total, extents_product(node, once) ** power)
+    return total if keep else total.map(lambda v: v.reshape([n for i, n in enumerate(v.shape) if i not in axes]))
+
+
+def _sum_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    return [_reduced_bounds(node, x[0], constants)]
+
+
+def _norm_bounds(order: int) -> Bounds:
+    """Make the bounds of a norm: at most n^(1 / order) times the greatest magnitude."""
+
+    def bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+        most = Interval(np.zeros_like(x[0].magnitude), x[0].magnitude)
+        return [_reduced_bounds(node, most, constants, 1.0 / order)]
+
+    return bounds
+
+
 ROWS = (
     _row("max", "ReduceMax", np.max, extremum_channels, Trait.EXTREMUM, of_integers=True),
     _row("min", "ReduceMin", np.min, extremum_channels, Trait.EXTREMUM, of_integers=True),
     _row("mean", "ReduceMean", np.mean, mean_channels, Trait.AVERAGES),
-    _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True, since=13),
-    _row("reduce_l1", "ReduceL1", _norm(1), norm_channels),
-    _row("reduce_l2", "ReduceL2", _norm(2), norm_channels),
+    _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True, since=13, bounds=_sum_bounds),
+    _row("reduce_l1", "ReduceL1", _norm(1), norm_channels, bounds=_norm_bounds(1)),
+    _row("reduce_l2", "ReduceL2", _norm(2), norm_channels, bounds=_norm_bounds(2)),
 )

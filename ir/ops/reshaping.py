@@ -21,6 +21,7 @@ from ..types import (
     shape_of,
     static_shape_of,
 )
+from .bounds import cast_bounds
 from .channel_map import ChannelAxis, ChannelMap, is_extent, same_channels, unknown_shape
 from .evaluation import NotEvaluable, identity, listed_operand, operand
 from .inference import (
@@ -317,7 +318,16 @@ ROWS = (
         traits=_EXACT_MOVE | _ELEMENTWISE | _SEVERAL_AXES,
         channels=same_channels,
     ),
-    OpInfo("cast", (1, 1), infer_cast, evaluate_cast, onnx="Cast", when=has_numeric_target, traits=_ELEMENTWISE),
+    OpInfo(
+        "cast",
+        (1, 1),
+        infer_cast,
+        evaluate_cast,
+        onnx="Cast",
+        when=has_numeric_target,
+        traits=_ELEMENTWISE,
+        bounds=cast_bounds,
+    ),
     OpInfo(
         "cast_like",
         (2, 2),
@@ -327,6 +337,7 @@ ROWS = (
         since=15,
         by_type=frozenset({1}),
         traits=_ELEMENTWISE,
+        bounds=cast_bounds,
     ),
     OpInfo(
         "reshape",

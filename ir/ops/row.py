@@ -15,6 +15,7 @@ from ..provenance import Refusal
 from ..tensor import Array
 from ..types import Type
 from .channel_map import ChannelAxis, ChannelMap
+from .interval import Interval
 
 
 class Constants(Protocol):
@@ -46,6 +47,11 @@ Function = Callable[[Array], Array]
 
 MakeFunction = Callable[[Node], Function]
 """Return the function that a node computes on each element, up to rounding."""
+
+Bounds = Callable[[Node, Sequence[Interval], Constants], Sequence[Interval]]
+"""Return bounds of a node's results, the first ones at least, for bounds of its operands. An absent operand is
+unbounded.
+"""
 
 Condition = Callable[[NodeView], Refusal | None]
 """Return why an ONNX node is not the in-house operator, None where it is."""
@@ -82,6 +88,8 @@ class Trait(Enum):
     RESHAPES = "it keeps all elements in their order"
     AVERAGES = "each element of its result is a weighted mean of elements of its data"
     EXTREMUM = "each element of its result is the greatest or least of some elements of its data"
+
+    DECIDES = "its result is a choice or a share, which depends on the order of its data or on their differences"
 
     SEVERAL_AXES = "the channels of its data may lie on several axes"
 
@@ -148,6 +156,7 @@ class OpInfo:
     - `by_type` lists the inputs that are needed by type only.
     - `wide` is the input that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
+    - `bounds` bounds the results by bounds of the operands, where traits and channels do not say them.
     - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add, sub, div, ...
     - A `pure` operator may be erased where nobody reads its results.
     - `channels` states how channels pass from the first operand to the results.
@@ -168,6 +177,7 @@ class OpInfo:
     max_results: int = 1
     wide: int | None = None
     function: MakeFunction | None = None
+    bounds: Bounds | None = None
     affine: AffineForm | None = None
     pure: bool = True
     traits: frozenset[Trait] = frozenset()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..attributes import SparseTensor
@@ -10,6 +13,7 @@ from ..tensor import Array, Tensor
 from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, dtype_only, input_shape, listed
+from .interval import Interval, interval
 from .row import Constants, Inputs, OpInfo, Trait, integer
 
 _FIRST = frozenset({0})
@@ -101,10 +105,21 @@ def evaluate_ndarray_size(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.array(count, np.int64),)
 
 
+def _filled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    value = node.attrs.get("value")
+    fill = float(value.numpy().ravel()[0]) if isinstance(value, Tensor) else 0.0
+    return [interval(fill, fill)]
+
+
+def _shape_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    dims = static_dims(_extents(node, ()))
+    return [interval(0, math.inf) if not dims else interval(min(dims), max(dims))]
+
+
 ROWS = (
     OpInfo("constant", (0, 0), infer_constant, evaluate_constant, traits=frozenset({Trait.ATOMIC})),
     OpInfo("variable", (0, 0), infer_constant, pure=False),
-    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape", since=9),
+    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape", since=9, bounds=_filled),
     OpInfo(
         "arange",
         (3, 3),
@@ -113,6 +128,7 @@ ROWS = (
         onnx="Range",
         since=11,
         traits=frozenset({Trait.EVALUATED_FOR_INTEGERS}),
+        bounds=lambda node, x, constants: [x[0].whole.hull(x[1].whole)],
     ),
     OpInfo(
         "shape_of",
@@ -122,6 +138,7 @@ ROWS = (
         onnx="Shape",
         attrs={"end": integer, "start": integer},
         by_type=_FIRST,
+        bounds=_shape_bounds,
     ),
     OpInfo("ndarray_size", (1, 1), infer_ndarray_size, evaluate_ndarray_size, onnx="Size", by_type=_FIRST),
 )

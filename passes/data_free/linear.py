@@ -47,7 +47,7 @@ class Linear:
             return shape[1 if self.node.attrs.get("transB", 0) else 0]
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
 
-    def accepts(self, axis: int, vector: Array) -> bool:
+    def accepts(self, axis: int | None, vector: Array) -> bool:
         """Return whether `vector` [C] has one number for each channel of the data, and these lie on `axis`."""
         return axis == self.data_axis and vector.size == self.channels
 

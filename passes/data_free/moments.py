@@ -22,7 +22,6 @@ from ...ir.module import Module
 from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Function, Trait, text_of
-from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
@@ -32,14 +31,12 @@ from ..affine.operands import Parameters
 from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
+from .elementwise_functions import ElementwiseFunctions
 from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import read_linear
 
 GRID = 257
 """Points of a range, in addition to 0, at which a function is sampled for its least and greatest value."""
-
-MAX_CHAIN = 16
-"""Most elementwise operators in a row that are composed to one function."""
 
 MAX_CONTRIBUTORS = 256
 """Most values that are searched for one on which both operands of a product depend."""
@@ -52,10 +49,12 @@ KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
 class Moments:
     """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of it.
 
+    Without an axis there is one channel, the whole value.
+
     All are float64 vectors [C]. `mean` and `std` are NaN where only the range is known, as after a MaxPool.
     """
 
-    axis: int
+    axis: int | None
     mean: Array
     std: Array
     low: Array
@@ -71,9 +70,23 @@ class Moments:
         """The range of all channels together."""
         return float(self.low.min()), float(self.high.max())
 
-    def map(self, axis: int, function: Callable[[Array], Array]) -> Moments:
+    def map(self, axis: int | None, function: Callable[[Array], Array]) -> Moments:
         """Return the moments along `axis`, with `function` applied to every vector."""
         return Moments(axis, *(function(array) for array in (self.mean, self.std, self.low, self.high)))
+
+    def along(self, axis: int | None, count: int) -> Moments:
+        """Return the moments of `count` channels along `axis`; those of the whole value where it has other channels."""
+        if self.axis == axis and len(self.mean) == count:
+            return self
+        mean = self.mean.mean()
+        spread = np.sqrt(np.mean(self.std**2 + (self.mean - mean) ** 2))
+        pooled = (mean, spread, self.low.min(), self.high.max())
+        return Moments(axis, *(np.full(count, number) for number in pooled))
+
+    @property
+    def whole(self) -> Moments:
+        """The moments of all channels together."""
+        return self.along(None, 1)
 
     def affine(self, scale: Array, shift: Array) -> Moments:
         """Return the moments of scale * x + shift."""
@@ -104,7 +117,7 @@ def propagate(
     the layers whose results are not known).
     """
     known = known_statistics(module) if known is None else known
-    propagator = _Propagator(module.constants, sigmas)
+    propagator = Propagator(module.constants, sigmas)
     for value, statistic in known.items():
         propagator.found[value] = normal(statistic.axis, statistic.mean, statistic.std, sigmas)
     for graph in module.graphs():
@@ -113,10 +126,13 @@ def propagate(
     return propagator.found
 
 
-class _Propagator:
+class Propagator:
+    """The walk that finds the moments of each value from those of the operands of its node."""
+
     def __init__(self, evaluator: ConstantEvaluator, sigmas: float) -> None:
         self.sigmas = sigmas
         self.params = Parameters(evaluator)
+        self.functions = ElementwiseFunctions(evaluator)
         self.found: dict[Value, Moments] = {}
 
     def visit(self, node: Node) -> None:
@@ -152,26 +168,29 @@ class _Propagator:
         value = node.input(index)
         return None if value is None else self.found.get(value)
 
+    def along(self, value: Value, axis: int | None, count: int) -> Moments | None:
+        """Return the moments of a value if they are those of `count` channels along `axis`."""
+        found = self.found.get(value)
+        return found if found is not None and found.axis == axis and len(found.mean) == count else None
+
     def affine(self, op: AffineOp) -> Moments | None:
         """Return the moments of an affine per channel, such as a BatchNormalization."""
-        data = self.found.get(op.data)
-        if data is None or op.axis not in (None, data.axis):
-            return None
-        return data.affine(op.scale, op.shift)
+        data = self.found.get(op.data) if op.axis is None else self.along(op.data, op.axis, len(op.scale))
+        return None if data is None else data.affine(op.scale, op.shift)
 
     def channelwise(self, node: Node) -> list[tuple[Value, Moments]]:
         """Return the moments of results whose elements come from one channel of the data each."""
         data = self.get(node)
         overshoots = has_trait(node, Trait.AVERAGES) and text_of(node, "mode", "nearest") == "cubic"
-        if data is None or overshoots:
+        if data is None or data.axis is None or overshoots:
             return []
         try:
             found = channel_sources(node, data.axis, len(data.mean), self.params)
         except Refused:
             return []
         if has_trait(node, Trait.EXTREMUM):
-            unknown = np.full_like(data.mean, np.nan)
-            data = replace(data, mean=unknown, std=unknown)
+            data = self.extremum(data)
+        assert data.axis is not None
         results = []
         for index, (axis, channels) in found.items():
             value = node.outputs[index]
@@ -184,6 +203,11 @@ class _Propagator:
                 channels = np.broadcast_to(channels, (extent,))
             results.append((value, data.map(axis, lambda array, channels=channels: array[channels])))  # type: ignore[misc]
         return results
+
+    def extremum(self, data: Moments) -> Moments:
+        """Return the moments of the greatest or least of some elements: only their range is known."""
+        unknown = np.full_like(data.mean, np.nan)
+        return replace(data, mean=unknown, std=unknown)
 
     def concatenated(self, node: Node) -> Moments | None:
         """Return the moments of a Concat along the channels."""
@@ -229,9 +253,9 @@ class _Propagator:
         first, second = node.input(0), node.input(1)
         if first is None or second is None or len(node.inputs) != 2:
             return None
-        for root in self.elementwise_sources(first):
+        for root in self.functions.sources(first):
             x = self.found.get(root)
-            f, g = (None if x is None else self.function_of(value, root) for value in (first, second))
+            f, g = (None if x is None else self.functions.between(value, root) for value in (first, second))
             if x is not None and x.has_mean and f is not None and g is not None:
                 both = _product(f, g)
                 return x.through(both, transformed(x.mean, x.std, both))
@@ -248,56 +272,6 @@ class _Propagator:
         std = np.sqrt(x.std**2 * y.std**2 + x.std**2 * y.mean**2 + y.std**2 * x.mean**2)
         return self.bounded(Moments(x.axis, x.mean * y.mean, std, low, high))
 
-    def elementwise_sources(self, value: Value) -> list[Value]:
-        """Return the value and the values that it is an elementwise function of, nearest first."""
-        found = [value]
-        while len(found) < MAX_CHAIN:
-            source = self.element(found[-1])
-            if source is None:
-                break
-            found.append(source[0])
-        return found
-
-    def function_of(self, value: Value, root: Value) -> Function | None:
-        """Return the function that maps elements of `root` to those of `value`, on arrays [C, n], None without one."""
-        functions: list[Function] = []
-        while value is not root:
-            source = self.element(value)
-            if source is None or len(functions) == MAX_CHAIN:
-                return None
-            value = source[0]
-            functions.append(source[1])
-
-        def composed(v: Array) -> Array:
-            for function in reversed(functions):
-                v = function(v)
-            return v
-
-        return composed
-
-    def element(self, value: Value) -> tuple[Value, Function] | None:
-        """Return the only operand of which a value is an elementwise function, and the function."""
-        node = value.node
-        if node is None or value.index:
-            return None
-        op = find_affine(node, self.params.evaluator)
-        if op is not None:
-            scale, shift = (array if array.ndim == 0 else array[:, None] for array in (op.scale, op.shift))
-            return op.data, lambda v: v * scale + shift
-        data = node.input(0)
-        if data is None:
-            return None
-        if node.op in ("nn.relu", "clip"):
-            bounds = self.bounds(node)
-            return None if bounds is None else (data, lambda v: np.clip(v, *bounds))
-        function = function_of(node)
-        return None if function is None else (data, function)
-
-    def bounds(self, node: Node) -> tuple[float, float] | None:
-        """Return the bounds of a Relu or Clip, None where they are unknown."""
-        bounds = clip_bounds(node, self.params.evaluator)
-        return None if bounds is None or not bounds.is_ordered else bounds.ends
-
     def bounded(self, found: Moments) -> Moments:
         """Limit the range to `sigmas` deviations, where these are known."""
         reach = self.sigmas * found.std
@@ -309,9 +283,9 @@ class _Propagator:
         if x is None:
             return None
         if node.op in ("nn.relu", "clip"):
-            bounds = self.bounds(node)
+            bounds = self.functions.bounds(node)
             return None if bounds is None else x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
-        slope = self.slope(node, x)
+        slope = self.functions.slope(node, x.axis, len(x.mean))
         if slope is not None:
             column = slope if slope.ndim == 0 else slope[:, None]
             return x.through(lambda v: np.where(v < 0, column * v, v), leaky(x.mean, x.std, slope))
@@ -345,34 +319,17 @@ class _Propagator:
         if limit is not None:
             free = np.array(np.inf)
             return (limit, free) if node.op == "maximum" else (-free, limit)
-        bounds = self.bounds(node) if node.op in ("nn.relu", "clip") else None
+        bounds = self.functions.bounds(node) if node.op in ("nn.relu", "clip") else None
         return None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
-
-    def slope(self, node: Node, x: Moments) -> Array | None:
-        """Return the slope below zero, [] or [C], of a function that is the identity above."""
-        if node.op == "abs":
-            return np.array(-1.0)
-        if node.op == "nn.leaky_relu":
-            alpha = node.attrs.get("alpha", float(np.float32(0.01)))
-            return np.array(float(alpha)) if isinstance(alpha, float | int) else None
-        array = self.params.evaluator.exact(node.inputs[1]) if node.op == "nn.prelu" else None
-        shape = shape_of(node.output.type)
-        if array is None or shape is None or array.ndim > len(shape):
-            return None
-        if array.size == 1:
-            return array.astype(np.float64).reshape(())
-        padded = (1,) * (len(shape) - array.ndim) + array.shape
-        single = array.size == padded[x.axis] == len(x.mean)
-        return array.astype(np.float64).reshape(-1) if single else None
 
     def layer(self, node: Node) -> Moments | None:
         """Return the moments of W x + b for independent x, over all kinds of positions together."""
         linear = read_linear(node, self.params)
-        data = None if linear is None else self.found.get(linear.data)
+        data = None if linear is None else self.along(linear.data, linear.data_axis, linear.channels)
         bias = None if linear is None else linear.bias(self.params)
         if linear is None or data is None or bias is None:
             return None
-        if not data.has_mean or not linear.accepts(data.axis, data.mean):
+        if not data.has_mean:
             return None
         phases = linear.phases(data.mean, data.std**2)
         parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]
