@@ -14,6 +14,7 @@ from ...ir.tensor import Array
 from ...ir.types import Shape, TensorType
 from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments, propagate
+from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .folded import check_belongs
@@ -29,7 +30,8 @@ SIGMAS = 6.0
 class Activation:
     """The range of a value, and its mean per channel along `mean_axis` if that is known.
 
-    `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None.
+    `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None. `origin` is where the
+    range comes from: given, statistic, propagated or bound (`value_ranges.Origin`).
     """
 
     low: Array
@@ -37,6 +39,7 @@ class Activation:
     axis: int | None = None
     mean: Array | None = None
     mean_axis: int | None = None
+    origin: str = Origin.GIVEN.value
 
     @property
     def range(self) -> Range:
@@ -91,20 +94,24 @@ def activations(
         **_checked(ranges, values, "floating-point value"),
     }
     stored = ((value, fold_map.statistic(name)) for name, value in values.items())
-    moments = propagate(module, {value: known for value, known in stored if known is not None}, sigmas=sigmas)
-    found = {name: _activation(given.get(name), moments.get(value)) for name, value in values.items()}
+    statistics = {value: known for value, known in stored if known is not None}
+    means = propagate(module, statistics, sigmas=sigmas)
+    by_value = {values[name]: known for name, known in given.items()}
+    ranges_by_value = value_ranges(module, statistics, by_value, sigmas=sigmas)
+    found = {name: _activation(ranges_by_value.get(value), means.get(value)) for name, value in values.items()}
     known = {name: activation for name, activation in found.items() if activation is not None}
     shapes = {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)}
     return Activations(known, tuple(name for name in found if name not in known), shapes)
 
 
-def _activation(given: Range | None, moments: Moments | None) -> Activation | None:
-    mean, axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
-    if given is not None:
-        return Activation(np.array(given[0]), np.array(given[1]), None, mean, axis)
-    if moments is None or not (np.isfinite(moments.low).all() and np.isfinite(moments.high).all()):
+def _activation(found: ValueRange | None, moments: Moments | None) -> Activation | None:
+    if found is None:
         return None
-    return Activation(moments.low, moments.high, moments.axis, mean, axis)
+    mean, mean_axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
+    low, high, axis = found.moments.low, found.moments.high, found.moments.axis
+    if axis is None or found.origin is Origin.GIVEN:
+        low, high, axis = np.asarray(low.min()), np.asarray(high.max()), None
+    return Activation(low, high, axis, mean, mean_axis, found.origin.value)
 
 
 def _is_activation(value: Value) -> bool:

@@ -112,6 +112,10 @@ def is_inference_dropout(node: NodeView) -> Refusal | None:
         return training
 
 
+NORMALIZATIONS = ("nn.group_norm", "nn.instance_norm", "nn.layer_norm", "nn.rms_norm")
+"""Operators whose results have the mean 0 and the deviation 1, or squares with the mean 1, before scale and shift."""
+
+
 def normalized_count(node: Node) -> float:
     """Return how many elements a normalization takes mean and deviation of, infinity where it is not known."""
     shape = input_shape(node)

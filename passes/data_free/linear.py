@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -11,7 +11,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
 from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Trait
-from ...ir.ops.views import window_of
+from ...ir.ops.views import may_read_padding, window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
 from ..affine.algebra import Affine
@@ -76,12 +76,38 @@ class Linear:
         return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
 
     @property
+    def fan_in(self) -> float:
+        """Number of products that an element of the result sums up."""
+        if self.node.op == "nn.conv_transpose":
+            taps = prod(self.weight.shape[2:]) / prod(self.strides)
+            return float(taps * self.weight.shape[0] / integer_of(self.node, "group", 1))
+        return float(self.weight.size / self.weight.shape[self.weight_axis])
+
+    def bounds(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Return the least and the greatest result [M] without the bias, for data between `low` and `high`, both [C].
+
+        Taps may lie outside the data, where it is 0.
+        """
+        if self.node.op == "nn.conv_transpose" or may_read_padding(self.node, self.weight.shape[2:]):
+            low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+        positive, negative = (replace(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum))
+        ends = []
+        for with_positive, with_negative in ((low, high), (high, low)):
+            parts = (
+                positive.phases(with_positive, np.zeros_like(low), padding="ignore"),
+                negative.phases(with_negative, np.zeros_like(low), padding="ignore"),
+            )
+            ends.append([a[0] + b[0] for a, b in zip(*parts, strict=True)])
+        every = np.array(ends)
+        return every.min(axis=(0, 1)), every.max(axis=(0, 1))
+
+    @property
     def strides(self) -> tuple[int, ...]:
         rank = self.weight.ndim - 2
         window = window_of(self.node, rank)
         return (1,) * rank if window is None else window.strides
 
-    def phases(self, vector: Array, variance: Array) -> list[tuple[Array, Array]]:
+    def phases(self, vector: Array, variance: Array, *, padding: str = "exact") -> list[tuple[Array, Array]]:
         """Return mean and variance [M] of the result without its bias, for independent data of mean and variance [C].
 
         There is one pair for each kind of position. A transposed convolution has prod(strides) kinds, each reached by
@@ -98,7 +124,8 @@ class Linear:
             kinds = prod(strides)
             # apply() takes the mean over all kinds, to which the taps of the others add 0 here. The variance of
             # alpha * x takes alpha^2, of which apply() has one factor.
-            found.append((self.apply(weight, vector) * kinds, self.apply(weight**2, variance) * kinds * float(slope)))
+            mean, square = self.apply(weight, vector, padding=padding), self.apply(weight**2, variance, padding=padding)
+            found.append((mean * kinds, square * kinds * float(slope)))
         return found
 
     def bias(self, params: Parameters) -> Array | None:

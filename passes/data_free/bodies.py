@@ -1,0 +1,81 @@
+"""Ranges through the bodies of If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.interval import UNBOUNDED, Interval
+from ...ir.types import shape_of
+from .intervals import Ends, ends_of
+
+ROUNDS = 4
+"""Most times that the body of a loop is visited until the ranges of its states stand still."""
+
+
+class Walk(Protocol):
+    """The walk over a graph that bodies are visited by."""
+
+    def enter(self, value: Value, ends: Ends | None) -> None:
+        """Record the range of an input of a body, none where it is unbounded."""
+
+    def visit_graph(self, graph: Graph) -> None:
+        """Record the ranges of all values of a body."""
+
+    def interval(self, value: Value | None) -> Interval:
+        """Return the range of a value, unbounded where it has none."""
+
+
+def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
+    """Return the intervals of the results of a node with bodies, None where it has none.
+
+    - If: the hull of both branches.
+    - Loop, Scan: the states start with their first range, which is widened by what the body makes of them until it
+      stands still; a state that does not is unbounded.
+    """
+    if not node.regions:
+        return None
+    kind = node.op.rpartition("::")[2]
+    if kind == "If":
+        for region in node.regions:
+            walk.visit_graph(region)
+        branches = [[walk.interval(value).whole for value in region.outputs] for region in node.regions]
+        return [ends[0].hull(*ends[1:]) for ends in zip(*branches, strict=True)]
+    if kind not in ("Loop", "Scan") or len(node.regions) != 1:
+        return [UNBOUNDED] * len(node.outputs)
+    return _looped(walk, node, node.regions[0], kind)
+
+
+def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
+    scanned = node.attrs.get("num_scan_inputs", 0) if kind == "Scan" else 0
+    assert isinstance(scanned, int)
+    before = 2 if kind == "Loop" else 0  # the iteration and the condition
+    operands = [walk.interval(value).whole for value in node.inputs][before:]
+    states = len(operands) - scanned
+    ranges = operands[:states]
+    outputs = body.outputs[1 if kind == "Loop" else 0 :]
+    for last in (*(False,) * ROUNDS, True):
+        _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])
+        walk.visit_graph(body)
+        results = [walk.interval(value).whole for value in outputs]
+        wider = [known.hull(result) for known, result in zip(ranges, results, strict=False)]
+        still = [_equal(known, wide) for known, wide in zip(ranges, wider, strict=True)]
+        if all(still):
+            break
+        ranges = [wide if same or not last else UNBOUNDED for wide, same in zip(wider, still, strict=True)]
+    else:
+        ranges = [UNBOUNDED] * states
+        _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])
+        walk.visit_graph(body)
+        results = [walk.interval(value).whole for value in outputs]
+    return [*ranges, *results[states:]]
+
+
+def _enter(walk: Walk, inputs: Sequence[Value], ranges: list[Interval]) -> None:
+    for value, known in zip(inputs, ranges, strict=False):
+        walk.enter(value, ends_of(known, shape_of(value.type), None))
+
+
+def _equal(a: Interval, b: Interval) -> bool:
+    return bool(a.low == b.low and a.high == b.high)
