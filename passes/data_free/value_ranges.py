@@ -71,8 +71,8 @@ def value_ranges(
     - A value with a statistic has the range mean +- `sigmas` deviations.
     - The interval of any other value follows from the ranges of its operands. It is cut to `sigmas` likely deviations
       around the likely mean, unless the value decides (`decisive`) or nothing but an interval is known of its data. A
-      layer with constant weights is then cut to sqrt(n) deviations for n inputs: by Cauchy-Schwarz, data that are not
-      larger than usual cannot pass them.
+      sum of n products is then cut to sqrt(n) deviations: by Cauchy-Schwarz, operands whose norm is the usual one cannot
+      pass them. If it decides and nothing but an interval is known of its data, it is not cut.
     """
     walk = RangeWalk(module, known, given, sigmas)
     with np.errstate(all="ignore"):
@@ -178,15 +178,17 @@ class RangeWalk:
     def reach(self, node: Node, value: Value, likely: Moments, low: Array, high: Array) -> float:
         """Return how many likely deviations from its mean a value may be, infinity where its interval is the limit."""
         linear = has_trait(node, Trait.LINEAR) or node.op == "einsum"
-        free = value in self.decisive or (linear and any(operand in self.rough for operand in node.inputs))
+        decisive, rough = value in self.decisive, any(operand in self.rough for operand in node.inputs)
+        if linear and decisive and rough:
+            return math.inf
         if linear:
-            terms = self.terms(node)
-            return max(self.sigmas, math.sqrt(terms)) if free and math.isfinite(terms) else self.sigmas
+            terms = self.terms(node) if decisive or rough else 0.0
+            return max(self.sigmas, math.sqrt(terms) if math.isfinite(terms) else 0.0)
         usual = 2 * self.sigmas * likely.std.max() + abs(likely.mean).max()
         if (high.max() - low.min()) > ASTRONOMICAL * usual:
             return self.sigmas
         cuts = has_trait(node, Trait.SUM) or node.op == "multiply" or has_trait(node, Trait.ABSORBS)
-        return math.inf if free or not cuts else self.sigmas
+        return math.inf if decisive or rough or not cuts else self.sigmas
 
     def terms(self, node: Node) -> float:
         linear = read_linear(node, self.likely.params)
