@@ -30,6 +30,14 @@ ASTRONOMICAL = 2.0**10
 """How many times wider than its likely range an interval may be: an interval beyond is of no use."""
 
 
+GROWTH = 1.08
+"""Factor of the deviation of a layer's result where that of its data is itself a guess.
+
+Activations depend on each other, so that guesses for independent ones fall behind with each layer. With 1.08, two nets
+of 52 and 49 layers have the accuracy without a single statistic that they have with those of all layers; with 1.03 and
+1.2 one of them has not.
+"""
+
 SMALLEST_DIVISOR = 2.0**-4
 """The least divisor that is likely, in usual magnitudes."""
 
@@ -101,6 +109,8 @@ class RangeWalk:
         self.decisive = decisive_values(module, self.evaluator)
         self.rough: set[Value] = set()
         """Values of which only the interval is known, and those that follow from them without a layer between."""
+        self.guessed: set[Value] = set()
+        """Values whose moments follow from those of the result of a layer, which are guesses."""
         self.later: dict[Value, Moments] = {}
         for value in module.graph.inputs:
             self.enter(value, None)
@@ -144,6 +154,7 @@ class RangeWalk:
         self.likely.found.pop(value, None)
         self.origins.pop(value, None)
         self.rough.discard(value)
+        self.guessed.discard(value)
 
     def settle(self, node: Node, index: int, value: Value, interval: Interval, likely: Moments | None) -> None:
         """Record the range of a result: the part of its interval that is likely, or safe where the value decides."""
@@ -162,7 +173,13 @@ class RangeWalk:
             likely, rough = self.likely.guess(node, index, low, high, axis)
         else:
             likely = likely.along(axis, len(low))
-        rough = rough or self.inherits_roughness(node)
+        rough = rough or self.inherits(node, self.rough)
+        if has_trait(node, Trait.LINEAR):
+            if any(operand in self.guessed for operand in node.inputs):
+                likely = replace(likely, std=likely.std * GROWTH)
+            self.guessed.add(value)
+        elif any(operand in self.guessed for operand in node.inputs) and not has_trait(node, Trait.ABSORBS):
+            self.guessed.add(value)
         if not (np.isfinite(likely.mean).all() and np.isfinite(likely.std).all()):
             return
         reach = self.reach(node, value, likely, low, high) * likely.std
@@ -194,12 +211,12 @@ class RangeWalk:
         linear = read_linear(node, self.likely.params)
         return contracted(node) if linear is None else linear.fan_in
 
-    def inherits_roughness(self, node: Node) -> bool:
-        """Return whether all data of an operator other than a layer are rough."""
+    def inherits(self, node: Node, marked: set[Value]) -> bool:
+        """Return whether all data of an operator other than a layer are marked."""
         if has_trait(node, Trait.LINEAR) or has_trait(node, Trait.ABSORBS):
             return False
         data = [value for value in node.inputs if value is not None and not self.evaluator.is_constant(value)]
-        return bool(data) and all(value in self.rough for value in data)
+        return bool(data) and all(value in marked for value in data)
 
     def axis_of(self, node: Node) -> int | None:
         """Return the axis of the channels of the first operand that has some."""
