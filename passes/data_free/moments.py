@@ -31,7 +31,7 @@ from ..affine.operands import Parameters
 from ..affine.recognise import AffineOp, find_affine
 from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
-from .elementwise_functions import ElementwiseFunctions
+from .elementwise_functions import MAX_CHAIN, ElementwiseFunctions
 from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import read_linear
 
@@ -315,7 +315,7 @@ class Propagator:
 
     def limits(self, node: Node, x: Moments) -> tuple[Array, Array] | None:
         """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value with the moments `x`."""
-        limit = limit_of(node, x.axis, self.params)
+        limit = None if x.axis is None else limit_of(node, x.axis, self.params)
         if limit is not None:
             free = np.array(np.inf)
             return (limit, free) if node.op == "maximum" else (-free, limit)

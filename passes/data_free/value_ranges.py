@@ -79,8 +79,8 @@ def value_ranges(
     - A value with a statistic has the range mean +- `sigmas` deviations.
     - The interval of any other value follows from the ranges of its operands. It is cut to `sigmas` likely deviations
       around the likely mean, unless the value decides (`decisive`) or nothing but an interval is known of its data. A
-      sum of n products is then cut to sqrt(n) deviations: by Cauchy-Schwarz, operands whose norm is the usual one cannot
-      pass them. If it decides and nothing but an interval is known of its data, it is not cut.
+      sum of n products is then cut to sqrt(n) deviations: by Cauchy-Schwarz, operands with the usual norm do not pass
+      them. If it decides and nothing but an interval is known of its data, it is not cut.
     """
     walk = RangeWalk(module, known, given, sigmas)
     with np.errstate(all="ignore"):
@@ -232,7 +232,7 @@ class RangeWalk:
         if statistic is not None:
             found, origin, rough = statistic, Origin.STATISTIC, False
         if value in self.given:
-            low, high = self.given[value]
+            low, high = map(float, self.given[value])
             if found is None or not found.has_mean:
                 found, rough = evenly(None, np.array([low]), np.array([high])), True
             ends = (np.full(len(found.mean), end) for end in (low, high))
