@@ -31,7 +31,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "align",
         help="compare two models tensor by tensor",
         description="Run A and B on the same inputs, and compare every tensor of A with its counterpart in B, found by "
-        "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains.",
+        "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains. A "
+        "quantized B is judged by the signal-to-noise ratio (SQNR) of its layers instead, and the exit status is 0.",
     )
     command.add_argument("first", metavar="A", help=ONNX)
     command.add_argument("second", metavar="B", help="an ONNX file, for example the output of irc compile for A")
@@ -40,6 +41,17 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     add_inputs(command)
     add_thorough(command)
+    command.add_argument(
+        "--data",
+        metavar="FOLDER|NPZ",
+        help="samples to judge a quantized model B by: a folder or an .npz file, samples along the first axis",
+    )
+    command.add_argument(
+        "--by",
+        choices=("rounding", "sqnr"),
+        help="the judgement: whether rounding explains a difference, or the SQNR of each quantized layer (default: "
+        "sqnr if B is quantized and A is not)",
+    )
     command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
     command.add_argument(
@@ -71,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.comparison import Comparison
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
+    from .align_quantized import align_layers, judges_layers
 
     if options.html == "-":
         raise UsageError("--html needs a file, not standard output")
@@ -80,6 +93,10 @@ def run(options: argparse.Namespace) -> int:
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
     external = external_files(first, base_dir) | external_files(second, other_dir)
     check_apart([options.json, options.html], [*reads, *external])
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    if judges_layers(options, first, second):
+        with _blaming(options):
+            return align_layers(options, (first, base_dir), (second, other_dir), console)
     if options.dump:
         check_dump(Path(options.dump))
     fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
@@ -105,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dump:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":
-        print_alignment(found, Console() if sys.stdout.isatty() else Console(width=WIDE))
+        print_alignment(found, console)
         if comparison.left_out:
             sys.stdout.write(f"not run on: {', '.join(comparison.left_out)} (--thorough does)\n")
     return 1 if found.first_divergence is not None else 0

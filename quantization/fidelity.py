@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.tensor import Array
 from ..verify.inputs import Feeds
 from ..verify.runner import Runner
-from ..verify.tensor_blocks import is_tensor, widen
+from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,12 @@ class SquaredError:
 
     def add(self, expected: Array, found: Array) -> None:
         """Add one pair of tensors of one shape."""
-        wide, other = (widen(array).astype(np.float64, copy=False) for array in (expected, found))
+        a, b = channel_view(expected), channel_view(found)
         with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.where(wide == other, 0.0, other - wide)
-            self.signal += float(np.square(wide).sum())
-            self.noise += float(np.square(difference).sum())
+            for at in blocks(a.shape):
+                wide, other = a[at].astype(np.float64), b[at].astype(np.float64)
+                self.signal += float(np.square(wide).sum())
+                self.noise += float(np.square(np.where(wide == other, 0.0, other - wide)).sum())
 
     @property
     def sqnr(self) -> float:

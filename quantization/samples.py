@@ -129,6 +129,12 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
     ]
 
 
+def count_samples(batches: Sequence[Feeds]) -> str:
+    """Return the number of samples in words."""
+    sizes = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches]
+    return "1 sample" if sum(sizes) == 1 else f"{sum(sizes)} samples"
+
+
 def _cells(rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float], cell: int) -> Array:
     """Return uniform numbers between two ends, constant over cells along the axes after the second."""
     coarse = [-(-extent // cell) if axis > 1 else extent for axis, extent in enumerate(shape)]

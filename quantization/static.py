@@ -35,7 +35,7 @@ from ..verify.inputs import Feeds, overridable_inputs
 from ..verify.runner import Runner, first_line
 from .coverage import NO_RANGE, Coverage, Reason, coverage
 from .fidelity import Fidelity, measure
-from .samples import generate_samples, read_samples
+from .samples import count_samples, generate_samples, read_samples
 
 PASSES = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection{{per_channel={}}},FoldConstant"
 """Passes that prepare a model, with the granularity of its weights' scales."""
@@ -353,16 +353,16 @@ def _compare(
     """Return the fidelity of all results, and the samples that it was measured on, in words."""
     runners = Runner(source, base_dir), Runner(quantized, base_dir)
     if tests is not None:
-        return measure(*runners, tests), f"{_count(tests)} of the test data"
+        return measure(*runners, tests), f"{count_samples(tests)} of the test data"
     if calibration is not None:
-        return measure(*runners, calibration), f"{_count(calibration)}, those of the calibration"
+        return measure(*runners, calibration), f"{count_samples(calibration)}, those of the calibration"
     limits = {info.name: known.known[info.name].range for info in source.graph.input if info.name in known.known}
     try:
         batches = generate_samples(runners[0], limits)
     except SourceError as error:
         runners[1].check_loads()
         return [], str(error)
-    return measure(*runners, batches), f"{_count(batches)}, generated within the ranges"
+    return measure(*runners, batches), f"{count_samples(batches)}, generated within the ranges"
 
 
 def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
@@ -373,8 +373,3 @@ def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
             least, most = (float(end([end(feeds[name]) for feeds in tests or ()])) for end in (np.min, np.max))
             if least < low or most > high:
                 yield f"the test data of {name!r} range from {least:.4g} to {most:.4g}, beyond {low:.4g} to {high:.4g}"
-
-
-def _count(batches: Sequence[Feeds]) -> str:
-    sizes = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches]
-    return "1 sample" if sum(sizes) == 1 else f"{sum(sizes)} samples"

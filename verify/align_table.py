@@ -42,38 +42,44 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
     """Print a table with the worst difference of every tensor, and below it tensors that were not compared."""
     if alignment.differences:
         worst = alignment.worst
-        columns, left_out = fit_columns(make_columns(alignment, worst), console.width)
-        table = Table()
-        for column in columns:
-            table.add_column(column.heading, no_wrap=True)
-        for i, difference in enumerate(worst):
-            style = "bold red" if difference.deviates else ""
-            table.add_row(*(Text(column.texts[i]) for column in columns), style=style)
-        console.print(table)
-        if left_out:
-            _print_line(console, f"there is no room for {', '.join(left_out)}: --json has all columns")
+        styles = ["bold red" if difference.deviates else "" for difference in worst]
+        print_columns(console, make_columns(alignment, worst), styles)
     for name, note in alignment.alone:
-        _print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
+        print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
     undecided = undecided_tensors(alignment.differences)
     for name in undecided:
-        _print_line(
+        print_line(
             console, f"{name}: undecided, since it is not finite or its rounding bound is as large as its values"
         )
     first = alignment.first_divergence
     if first is None:
         share = undecided_share(alignment.differences)
         rest = f"; {share:.2g} of their elements are undecided" if share else ""
-        _print_line(
-            console, f"{len(alignment.worst) - len(undecided)} tensors agree within their rounding bounds{rest}"
-        )
+        print_line(console, f"{len(alignment.worst) - len(undecided)} tensors agree within their rounding bounds{rest}")
     else:
-        _print_line(
+        print_line(
             console,
             f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times its bound",
         )
 
 
-def _print_line(console: Console, text: str) -> None:
+def print_columns(
+    console: Console, columns: Sequence[Column], styles: Sequence[str], dispensable: Sequence[str] = DISPENSABLE
+) -> None:
+    """Print a table with a row for each style, as wide as the console; `dispensable` as for `fit_columns`."""
+    columns, left_out = fit_columns(columns, console.width, dispensable)
+    table = Table()
+    for column in columns:
+        table.add_column(column.heading, no_wrap=True)
+    for i, style in enumerate(styles):
+        table.add_row(*(Text(column.texts[i]) for column in columns), style=style)
+    console.print(table)
+    if left_out:
+        print_line(console, f"there is no room for {', '.join(left_out)}: --json has all columns")
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a line without markup."""
     console.print(visible(text), markup=False, highlight=False)
 
 
@@ -99,10 +105,15 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
     ]
 
 
-def fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
-    """Return the columns that fit into `width`, with names shortened, and the headings of those left out."""
+def fit_columns(
+    columns: Sequence[Column], width: int, dispensable: Sequence[str] = DISPENSABLE
+) -> tuple[list[Column], list[str]]:
+    """Return the columns that fit into `width`, with names shortened, and the headings of those left out.
+
+    `dispensable` are the headings of columns that may be left out, in this order.
+    """
     kept, left_out = list(columns), []
-    for heading in DISPENSABLE:
+    for heading in dispensable:
         if _name_room(kept, width) >= sum(min(name.width, MIN_NAME_WIDTH) for name in kept if name.is_name):
             break
         kept = [column for column in kept if column.heading != heading]
