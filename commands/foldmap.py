@@ -7,7 +7,7 @@ import sys
 
 from .options import Subparsers, add_limits, add_ranges, limits_of, map_files, naming, ranges_of, warn, write_json
 
-FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf")
+FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf", "ranges")
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -30,7 +30,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="write a fold map in the format of a quantizer",
         description="Write the content of MAP.json in the format of a quantizer.",
         epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; ort-calibration: the cache of "
-        "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor.",
+        "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor; ranges: ranges and "
+        "where they come from.",
     )
     export.add_argument("model", metavar="MODEL")
     export.add_argument("map", metavar="MAP.json")
@@ -89,8 +90,11 @@ def _export(options: argparse.Namespace) -> int:
     check_apart([options.output], reads)
     load_external_data_for_model(model, str(base_dir))
     with naming(options.model):
-        document, missing = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
-    write_json(options.output, document)
-    if missing:
-        warn([f"nothing is written for {', '.join(missing)}"])
+        found = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
+    write_json(options.output, found.document)
+    if found.missing:
+        warn([f"nothing is written for {', '.join(found.missing)}"])
+    if found.guessed:
+        names = ", ".join(found.guessed)
+        warn([f"{len(found.guessed)} ranges are guesses; if you know better, give --range NAME=LOW:HIGH: {names}"])
     return 0

@@ -121,7 +121,7 @@ def test_arguments_that_are_missing_are_usage(capsys: pytest.CaptureFixture[str]
 PASSES = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant"
 
 
-@pytest.mark.parametrize("form", ["aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf"])
+@pytest.mark.parametrize("form", ["aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf", "ranges"])
 def test_export_writes_what_a_quantizer_takes(
     form: str, compiled: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +138,22 @@ def test_export_says_what_is_missing(compiled: tuple[str, str], capsys: pytest.C
     assert "no range is known for 'image'" in capsys.readouterr().err
     assert main(["foldmap", "export", *compiled, "--to", "nncf", "-o", "-"]) == 0
     assert "warning: nothing is written for image" in capsys.readouterr().err
+
+
+def test_export_says_where_ranges_come_from_and_which_are_guesses(
+    compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["foldmap", "export", *compiled, "-o", "-", "--input-range", "image=0:1"]
+    assert main([*command, "--to", "ranges"]) == 0
+    written = capsys.readouterr()
+    document = json.loads(written.out)
+    guessed = [name for name, found in document.items() if found["origin"] == "propagated"]
+    assert {found["origin"] for found in document.values()} == {"given", "statistic", "propagated", "bound"}
+    assert "guesses; if you know better, give --range NAME=LOW:HIGH: " + ", ".join(guessed) in written.err
+    assert main([*command, "--to", "nncf", *[text for name in guessed for text in ("--range", f"{name}=-9:9")]]) == 0
+    written = capsys.readouterr()
+    assert "guess" not in written.err
+    assert {json.loads(written.out)[name]["origin"] for name in guessed} == {"given"}
 
 
 def test_a_range_that_is_none_is_usage(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:

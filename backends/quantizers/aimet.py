@@ -94,10 +94,14 @@ def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = T
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """AIMET's encodings, schema 1.0.0, and the activations without one (`missing`)."""
+    """AIMET's encodings, schema 1.0.0, and the activations without one (`missing`).
+
+    Those of `guessed` activations come from guesses: pass `ranges` where you know better.
+    """
 
     document: dict[str, object]
     missing: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
 
 
 def to_aimet_encodings(
@@ -119,8 +123,9 @@ def to_aimet_encodings(
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     wanted = set(found.shapes if tensors is None else tensors)
     entries = [_encoding(name, *known.range) for name, known in found.known.items() if name in wanted]
-    missing = tuple(name for name in found.missing if name in wanted)
-    return Encodings({"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}, missing)
+    missing, guessed = (tuple(name for name in names if name in wanted) for names in (found.missing, found.guessed))
+    document: dict[str, object] = {"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}
+    return Encodings(document, missing, guessed)
 
 
 def _encoding(name: str, low: float, high: float) -> dict[str, object]:

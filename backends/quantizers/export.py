@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from onnx import ModelProto
 
@@ -14,8 +15,17 @@ from .ranges import Range, activations
 
 Ranges = Mapping[str, Range]
 Document = Mapping[str, object]
-Exported = tuple[Document, tuple[str, ...]]
-"""A document, and the names of layers or tensors that it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A document, the names of layers or tensors that it lacks (`missing`), and those whose range is a guess."""
+
+    document: Document
+    missing: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
+
+
 Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
 """Takes a folded model, its map, ranges of graph inputs, ranges of other values, and the deviations of a range."""
 
@@ -26,19 +36,19 @@ def aimet(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, 
     document = {
         name: {"gamma": known.gamma.tolist(), "beta": known.beta.tolist()} for name, known in found.layers.items()
     }
-    return document, (*found.missing, *found.inexact)
+    return Exported(document, (*found.missing, *found.inexact))
 
 
 def aimet_encodings(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
     """Export encodings 1.0.0 of activations, for `load_encodings_to_sim`."""
     found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
-    return found.document, found.missing
+    return Exported(found.document, found.missing, found.guessed)
 
 
 def ort_calibration(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
     """Export the calibration cache of onnxruntime's `quantize_static`."""
     found = to_calibration_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
-    return found.document, found.missing
+    return Exported(found.document, found.missing, found.guessed)
 
 
 def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
@@ -48,11 +58,11 @@ def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: 
         name: [{key: float(value) for key, value in entry.items()} for entry in entries]
         for name, entries in found.tensors.items()
     }
-    return plain, found.missing
+    return Exported(plain, found.missing, found.guessed)
 
 
 def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Export minimum, maximum and mean per channel by tensor, for NNCF's MinMax- and MeanTensorStatistic."""
+    """Export minimum, maximum, mean and origin by tensor, for NNCF's MinMax- and MeanTensorStatistic."""
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {
         name: {
@@ -61,10 +71,21 @@ def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, s
             "axis": known.axis,
             "mean_values": _list(known.mean),
             "mean_axis": known.mean_axis,
+            "origin": known.origin,
         }
         for name, known in found.known.items()
     }
-    return document, found.missing
+    return Exported(document, found.missing, found.guessed)
+
+
+def ranges_by_name(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Export the range of every tensor and where it comes from."""
+    found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    document = {
+        name: {"low": known.range[0], "high": known.range[1], "origin": known.origin}
+        for name, known in found.known.items()
+    }
+    return Exported(document, found.missing, found.guessed)
 
 
 def _list(array: Array | None) -> list[float] | None:
@@ -77,5 +98,6 @@ EXPORTERS: dict[str, Exporter] = {
     "ort-calibration": ort_calibration,
     "ort-overrides": ort_overrides,
     "nncf": nncf,
+    "ranges": ranges_by_name,
 }
 """The exporters by their names on the command line."""

@@ -36,11 +36,13 @@ NAN = np.array(np.nan)
 class Filled:
     """Activations without a range (`missing`; NNCF asked for none of them), and nodes whose bias stays `uncorrected`.
 
-    A bias stays uncorrected if the mean of the node's data or of its result is not known.
+    A bias stays uncorrected if the mean of the node's data or of its result is not known. The ranges of `guessed`
+    activations are guesses: pass `ranges` where you know better.
     """
 
     missing: tuple[str, ...]
     uncorrected: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
 
 
 def fill_statistic_points(
@@ -79,7 +81,7 @@ def fill_statistic_points(
             averages = [None] * len(averages)
         for (_, collector), name, average in zip(asked, names, averages, strict=True):
             _observe(collector, _spread(NAN, None, _extents(found.shapes[name])) if average is None else average)
-    return Filled(found.missing, tuple(uncorrected))
+    return Filled(found.missing, tuple(uncorrected), found.guessed)
 
 
 def _sort_requests(points: Any) -> tuple[list[Request], list[Request], dict[str, list[Request]]]:

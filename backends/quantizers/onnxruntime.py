@@ -24,10 +24,14 @@ from .ranges import SIGMAS, Activations, Range, activations
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCache:
-    """A calibration cache (`document`), and the activations without a range (`missing`), which are not quantized."""
+    """A calibration cache (`document`), and the activations without a range (`missing`), which are not quantized.
+
+    The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
+    """
 
     document: dict[str, object]
     missing: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Write the cache as JSON; raise EmitError if the file cannot be written."""
@@ -37,10 +41,14 @@ class CalibrationCache:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing` have no range."""
+    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing` have no range.
+
+    The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
+    """
 
     tensors: dict[str, list[dict[str, np.float32]]]
     missing: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
 
 
 def to_calibration_cache(
@@ -68,7 +76,7 @@ def cache_of(found: Activations) -> CalibrationCache:
     data = {name: _tensor_data(*known.range) for name, known in found.known.items()}
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     document = {"CLS": "TensorsData", "data": data, "calibration_method": method, "smooth_quant": False}
-    return CalibrationCache(document, found.missing)
+    return CalibrationCache(document, found.missing, found.guessed)
 
 
 def to_tensor_quant_overrides(
@@ -86,7 +94,9 @@ def to_tensor_quant_overrides(
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
-    return Overrides({name: [override(*known.range)] for name, known in found.known.items()}, found.missing)
+    return Overrides(
+        {name: [override(*known.range)] for name, known in found.known.items()}, found.missing, found.guessed
+    )
 
 
 def override(low: float, high: float) -> dict[str, np.float32]:

@@ -15,6 +15,7 @@ from ...ir.types import Shape, TensorType
 from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments, propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
+from ...passes.inline_functions import InlineFunctions
 from ...support.errors import UsageError
 from ..foldmap import FoldMap
 from .folded import check_belongs
@@ -58,6 +59,11 @@ class Activations:
     missing: tuple[str, ...]
     shapes: dict[str, Shape]
 
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """The activations whose range is a guess: it follows from operands that are taken to be independent."""
+        return tuple(name for name, known in self.known.items() if known.origin == Origin.PROPAGATED.value)
+
     def require(self, wanted: Collection[str]) -> None:
         """Raise UsageError unless every tensor of `wanted` has a range."""
         lacking = [name for name in self.missing if name in wanted]
@@ -87,7 +93,10 @@ def activations(
         raise UsageError(f"sigmas must be positive, not {sigmas}")
     check_belongs(model, fold_map)
     module = from_model(model)
-    values = {value.name: value for value in values_of(module.graph) if _is_activation(value)}
+    names = {value.name for value in values_of(module.graph)}
+    if module.functions:
+        module = InlineFunctions()(module)  # results of calls keep their names
+    values = {value.name: value for value in values_of(module.graph) if value.name in names and _is_activation(value)}
     inputs = {value.name for value in module.graph.inputs if value.name in values}
     given = {
         **_checked(input_ranges, inputs, "floating-point graph input"),

@@ -33,7 +33,7 @@ from ..affine.source_affines import known_statistics
 from ..affine.statistics import Statistic
 from .elementwise_functions import MAX_CHAIN, ElementwiseFunctions
 from .gaussian import MeanAndStd, clipped, leaky, transformed
-from .linear import read_linear
+from .linear import Linear, read_linear
 
 GRID = 257
 """Points of a range, in addition to 0, at which a function is sampled for its least and greatest value."""
@@ -134,6 +134,7 @@ class Propagator:
         self.params = Parameters(evaluator)
         self.functions = ElementwiseFunctions(evaluator)
         self.found: dict[Value, Moments] = {}
+        self.last_linear: tuple[Node, Linear | None] | None = None
 
     def visit(self, node: Node) -> None:
         """Record the moments that follow for the results of `node`."""
@@ -322,9 +323,15 @@ class Propagator:
         bounds = self.functions.bounds(node) if node.op in ("nn.relu", "clip") else None
         return None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
 
+    def linear(self, node: Node) -> Linear | None:
+        """Return a layer as a linear map, None where it is none; the last one is kept."""
+        if self.last_linear is None or self.last_linear[0] is not node:
+            self.last_linear = (node, read_linear(node, self.params))
+        return self.last_linear[1]
+
     def layer(self, node: Node) -> Moments | None:
         """Return the moments of W x + b for independent x, over all kinds of positions together."""
-        linear = read_linear(node, self.params)
+        linear = self.linear(node)
         data = None if linear is None else self.along(linear.data, linear.data_axis, linear.channels)
         bias = None if linear is None else linear.bias(self.params)
         if linear is None or data is None or bias is None:

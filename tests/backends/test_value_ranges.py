@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from graphs import BatchNorm, Graph, compiled
 from harness import run
-from irc.backends.quantizers.onnxruntime import to_calibration_cache
+from irc.backends.quantizers.aimet import to_aimet_encodings
+from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from irc.backends.quantizers.ranges import Activations, activations
 from irc.passes.data_free.value_ranges import GROWTH
 from onnx import ModelProto, TensorProto, helper
@@ -369,3 +370,58 @@ def test_bodies(name: str) -> None:
         return
     expected = (-3.0, 2.0) if name == "Scan" else expected
     np.testing.assert_allclose(found.known["y"].range, expected, atol=1e-9)
+
+
+def test_calls_of_functions_are_looked_into() -> None:
+    graph = Graph(domains={"own": 1})
+    x = graph.input("x", (2, 3))
+    nodes = [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Add", ["t", "t"], ["b"])]
+    graph.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], nodes, [helper.make_opsetid("", 21)]))
+    graph.output(graph.node("Twice", [x], "y", domain="own"), None)
+    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    assert found.known["y"].range == (0, 6)
+
+
+def test_what_irc_does_not_know_has_no_range_and_what_is_behind_it_may_have_one() -> None:
+    graph = Graph(domains={"own": 1})
+    x = graph.input("x", (2, 3))
+    unknown = graph.node("Odd", [x], "u", domain="own")
+    graph.node("Exp", [unknown], "e")
+    graph.node("Relu", [unknown], "r")
+    graph.output(graph.node("Sigmoid", ["e"], "s"), (2, 3))
+    graph.output("r", (2, 3))
+    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    assert "r" in found.missing
+    assert found.known["s"].range == (0, 1)
+
+
+def test_indices_are_not_data() -> None:
+    graph = Graph()
+    graph.input("x", (1, 1, 4, 4))
+    graph.node("MaxPool", ["x"], ["m", "places"], kernel_shape=[2, 2])
+    graph.output(graph.node("Cast", ["places"], "f", to=TensorProto.FLOAT), None)
+    assert "f" in ranges(graph.model(), "", input_ranges={"x": (0.0, 1.0)}).missing
+
+
+def test_a_square_root_of_a_sum_of_squares_divides() -> None:
+    """A vector divided by its norm: the interval is boundless, so the range is a guess."""
+    graph = Graph()
+    graph.input("x", (4, 16))
+    x = graph.node("BatchNormalization", ["x", *[graph.initializer(np.float32([n] * 16)) for n in (1, 0, 0, 1)]], "h")
+    norm = graph.node("ReduceL2", [x, ints(graph, 1)])
+    graph.output(graph.node("Div", [x, norm], "y"), (4, 16))
+    known = ranges(graph.model(), "", input_ranges={"x": (-3.0, 3.0)}).known["y"]
+    assert 1 <= known.range[1] < 32
+
+
+def test_adapters_name_the_guesses() -> None:
+    graph = behind_a_norm(lambda g, h: g.node("Relu", [g.node("Identity", [averaging(g, h)], "v")]))
+    result = compiled(graph.model(), "")
+    given = {"input_ranges": {"x": (-1.0, 1.0)}}
+    known = activations(result.model, result.fold_map, **given)  # type: ignore[arg-type]
+    guessed = [name for name, found in known.known.items() if found.origin == "propagated"]
+    assert guessed
+    for adapter in (to_calibration_cache, to_tensor_quant_overrides, to_aimet_encodings):
+        assert adapter(result.model, result.fold_map, **given).guessed == tuple(guessed)  # type: ignore[operator]
+    sure = dict.fromkeys(guessed, (-9.0, 9.0))
+    assert to_calibration_cache(result.model, result.fold_map, ranges=sure, **given).guessed == ()  # type: ignore[arg-type]

@@ -1,0 +1,136 @@
+"""Intervals of the results of any operator, for the ranges of its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.ops import has_trait, op_info
+from ...ir.ops.interval import UNBOUNDED, ZERO, Interval
+from ...ir.ops.row import Trait, text_of
+from ...ir.types import Shape, dtype_of, shape_of
+from .intervals import interval_of, product_bounds
+from .likely import LikelyMoments
+from .moments import Moments
+
+ASTRONOMICAL = 2.0**10
+"""How many times wider than its likely range an interval may be: an interval beyond is of no use."""
+
+SMALLEST_DIVISOR = 2.0**-4
+"""The least divisor that is likely, in usual magnitudes."""
+
+DIVISORS = {"divide": 1, "reciprocal": 0, "power": 0, "log": 0}
+"""The operand of an operator that makes the result infinite where it is zero."""
+
+Found = Mapping[Value, Moments]
+"""The moments of the results of a node, where they follow from those of its operands."""
+
+
+class OperatorIntervals:
+    """The intervals of results for the ranges in `likely`, by traits, rows and weights."""
+
+    def __init__(self, likely: LikelyMoments) -> None:
+        self.likely = likely
+        self.evaluator = likely.params.evaluator
+
+    def of_results(self, node: Node, found: Found) -> list[Interval]:
+        """Return the intervals of the results of a node, of the first ones at least.
+
+        They are those for the likely part of the operands' ranges where the others are astronomically wide.
+        """
+        intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
+        info = op_info(node.op)
+        if info is None or info.bounds is None or not intervals or _width(intervals[0]) < ASTRONOMICAL:
+            return intervals
+        signs = [
+            self.intervals(node, found, [self.likely_part(node, i, sign) for i in range(len(node.inputs))])
+            for sign in (1, -1)
+        ]
+        narrow = [positive.hull(negative) for positive, negative in zip(*signs, strict=True)]
+        return intervals if _width(intervals[0]) <= ASTRONOMICAL * _width(narrow[0]) else narrow
+
+    def of(self, value: Value | None) -> Interval:
+        """Return the range of an operand, unbounded where it has none."""
+        if value is None:
+            return UNBOUNDED
+        return interval_of(self.likely.of(value), shape_of(value.type))
+
+    def likely_part(self, node: Node, index: int, sign: int) -> Interval:
+        """Return the part of an operand's range that is at most `sigmas` deviations from its mean.
+
+        A divisor is at least a part of its usual magnitude, and has the `sign` if it may have both.
+        """
+        data, value = self.likely.get(node, index), node.input(index)
+        if data is None or value is None:
+            return UNBOUNDED
+        reach = self.likely.sigmas * data.std
+        low, high = np.maximum(data.low, data.mean - reach), np.minimum(data.high, data.mean + reach)
+        if index == DIVISORS.get(node.op) and ((low <= 0) & (high >= 0)).any():
+            least = np.sqrt(data.mean**2 + data.std**2).min() * SMALLEST_DIVISOR
+            positive = (np.full_like(low, least), np.maximum(high, least))
+            negative = (np.minimum(low, -least), np.full_like(low, -least))
+            low, high = positive if sign > 0 or not (low < 0).any() else negative
+        return interval_of(replace(data, low=low, high=high), shape_of(value.type))
+
+    def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
+        """Return the intervals of the results of a node for those of its operands."""
+        if any(has_trait(node, trait) for trait in (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)):
+            return self.moved(node, found)
+        info = op_info(node.op)
+        if info is not None and info.bounds is not None:
+            return list(info.bounds(node, x, self.evaluator))
+        if not has_trait(node, Trait.LINEAR):
+            return []
+        linear = self.likely.linear(node)
+        bias = None if linear is None else linear.bias(self.likely.params)
+        data = None if linear is None else self.likely.along(linear.data, linear.data_axis, linear.channels)
+        if linear is None or bias is None or data is None:
+            return [product_bounds(node, x)]
+        low, high = linear.bounds(data.low, data.high)
+        return [interval_of(Moments(linear.axis, low, low, low + bias, high + bias), shape_of(node.output.type))]
+
+    def moved(self, node: Node, found: Found) -> list[Interval]:
+        """Return the intervals of results that are elements of the data, or averages of them."""
+        data = self.likely.get(node)
+        if data is None:
+            return []
+        info, whole = op_info(node.op), interval_of(data.whole, None)
+        results = []
+        for value in node.outputs:
+            moments = found.get(value)
+            if dtype_of(value.type) is not dtype_of(node.operand().type):  # the indices of a MaxPool
+                results.append(UNBOUNDED)
+            elif moments is not None:
+                results.append(interval_of(moments, shape_of(value.type)))
+            elif info is not None and info.bounds is not None:
+                results.extend(info.bounds(node, [self.of(each) for each in node.inputs], self.evaluator))
+            else:
+                results.append(_resized(node, whole, shape_of(value.type)))
+        return results
+
+
+def _width(x: Interval) -> float:
+    return float(x.high.max(initial=-math.inf) - x.low.min(initial=math.inf))
+
+
+def _resized(node: Node, x: Interval, shape: Shape) -> Interval:
+    """Return the interval of averages of elements in x, which a cubic interpolation goes beyond.
+
+    With the coefficient a < 0, its four weights along an axis add up to 1, and their magnitudes to 1 + |a| / 2 halfway
+    between two elements. A Resize that crops may put a number of its own outside the data.
+    """
+    if text_of(node, "mode", "nearest") == "cubic":
+        a = node.attrs.get("cubic_coeff_a", -0.75)
+        assert isinstance(a, int | float)
+        middle, axes = (x.low + x.high) / 2, 2 if shape is None else len(shape) - 2
+        radius = (x.high - x.low) / 2 * (1 + abs(a) / 2) ** axes
+        x = Interval(middle - radius, middle + radius)
+    if text_of(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        outside = node.attrs.get("extrapolation_value", 0.0)
+        assert isinstance(outside, int | float)
+        x = x.hull(ZERO.map(lambda v: v + outside))
+    return x
