@@ -266,7 +266,7 @@ class Graph:
     """
 
     __slots__ = (
-        "_count", "_first", "_nested", "defaults",
+        "_count", "_first", "_first_operator", "_nested", "defaults",
         "inputs", "name", "opsets", "output_names", "parent", "return_", "source",
         "source_order",
     )  # fmt: skip
@@ -283,6 +283,8 @@ class Graph:
         self.return_ = Node("return")
         self.return_.graph = self
         self._first: Node = self.return_
+        self._first_operator: Node = self.return_
+        """All nodes before it are constants; models begin with many, which `operators` skips."""
         self._count = 0
         self._nested = 0
 
@@ -313,6 +315,11 @@ class Graph:
         else:
             before.next = node
         anchor.prev = node
+        if node.op != "constant":
+            if anchor is self._first_operator:
+                self._first_operator = node
+            elif anchor.op == "constant":  # perhaps one of the first
+                self._first_operator = self._first
         self._count += 1
         if node.regions:
             self._nested += len(node.regions)
@@ -351,13 +358,14 @@ class Graph:
 
     def _unlink(self, node: Node) -> None:
         before, after = node.prev, node.next
+        assert after is not None
+        if node is self._first_operator:
+            self._first_operator = after
         if before is None:
-            assert after is not None
             self._first = after
         else:
             before.next = after
-        if after is not None:
-            after.prev = before
+        after.prev = before
         node.graph = None  # prev and next stay, so that an iteration at this node can go on
         self._count -= 1
         if node.regions:
@@ -372,6 +380,16 @@ class Graph:
         node = self._first
         while node is not self.return_:
             if node.graph is self:
+                yield node
+            following = node.next
+            assert following is not None
+            node = following
+
+    def operators(self) -> Iterator[Node]:
+        """Yield the nodes that are not constants, as iteration over the graph does."""
+        node = self._first_operator
+        while node is not self.return_:
+            if node.op != "constant" and node.graph is self:
                 yield node
             following = node.next
             assert following is not None

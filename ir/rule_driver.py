@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 from ..support.errors import PassError
 from ..support.record import record
-from .graph import Graph, Node
+from .graph import ONNX_NAMES, Graph, Node
 from .ops import op_info
 from .provenance import Declined
 from .rewriter import Rewriter
@@ -30,6 +30,9 @@ AffineEffect = Literal["untouched", "merges", "obstructs"]
 ANY = "*"
 """Stands for every operator in a table of rules that has no row of its own."""
 
+MAX_NAMED = 3
+"""Most operators that a reason names."""
+
 ROUNDS = 64
 """Rounds over a graph before rules are taken to run in circles; chains collapse in one."""
 
@@ -40,12 +43,14 @@ class Rule(Generic[C]):
 
     It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises Declined.
 
-    `name` is the function's. The first line of its docstring is the rewrite.
+    `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule is tried only where
+    one of these operators computes an operand.
     """
 
     name: str
     apply: Callable[[Node, Rewriter, C], bool]
     affine: AffineEffect
+    reads: frozenset[str] | None = None
 
     def __call__(self, node: Node, rewriter: Rewriter, context: C) -> bool:
         """Apply the rule without a driver."""
@@ -56,9 +61,12 @@ Rules = Mapping[str, Sequence[Rule[C]]]
 """The rules for each operator, in the order in which they are tried."""
 
 
-def rule(*, affine: AffineEffect) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
-    """Make a rule of a function, and declare what it may do to an affine."""
-    return lambda function: Rule(function.__name__, function, affine)
+def rule(
+    *, affine: AffineEffect, reads: Iterable[str] | None = None
+) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
+    """Make a rule of a function, and declare what it may do to an affine, and which operators it looks for."""
+    operands = None if reads is None else frozenset(reads)
+    return lambda function: Rule(function.__name__, function, affine, operands)
 
 
 def only(rules: Rules[C], affine: AffineEffect) -> Rules[C]:
@@ -113,9 +121,17 @@ class RuleDriver(Generic[C]):
         if not rules or (counter.limit is not None and counter.exhausted):
             return False
         outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
-        label = node.description if counter.trace is not None or counter.limit is not None else ""
+        trace = counter.trace
+        label = node.description if trace is not None or counter.limit is not None else ""
+        operands = None
         try:
             for each in rules:
+                if each.reads is not None:
+                    operands = _operators_of_operands(node) if operands is None else operands
+                    if each.reads.isdisjoint(operands):
+                        if trace is not None:
+                            trace(label, each.name, _not_read(each.reads))
+                        continue
                 rewriter.rule = each.name
                 try:
                     applied = each.apply(node, rewriter, context)
@@ -125,8 +141,8 @@ class RuleDriver(Generic[C]):
                     counter.note(each.name, label)
                     rewriter.take_reason()  # of an attempt inside the rule
                     return True
-                if counter.trace is not None:
-                    counter.trace(label, each.name, rewriter.take_reason())
+                if trace is not None:
+                    trace(label, each.name, rewriter.take_reason())
         finally:
             rewriter.root, rewriter.rule = outer, ""
         return False
@@ -134,21 +150,31 @@ class RuleDriver(Generic[C]):
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
         changed, rewriter, before_node = False, self.rewriter, self._before_node
+        rules, visits_all, visit = self._rules, self._visits_all, self.visit
         for node in nodes:
-            if node.graph is not None and (node.op in self._rules or (self._visits_all and node.op != "constant")):
+            if (visits_all or rules.get(node.op)) and node.graph is not None:
                 if before_node is not None and rewriter.changed:
                     before_node(node)
-                changed |= self.visit(node)
+                changed |= visit(node)
         return changed
 
     def to_fixpoint(self, graph: Graph) -> None:
-        """Visit the nodes of `graph` until no rule applies.
+        """Visit the operators of `graph`, no constants, until no rule applies.
 
         Raises PassError where the rules run in circles.
         """
         for _ in range(ROUNDS):
-            if not self.run(graph):
+            if not self.run(graph.operators()):
                 return
             if self._before_round is not None:
                 self._before_round()
         raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
+
+
+def _operators_of_operands(node: Node) -> set[str]:
+    return {value.node.op for value in node.inputs if value is not None and value.node is not None}
+
+
+def _not_read(ops: frozenset[str]) -> str:
+    names = sorted({ONNX_NAMES.get(op, op) for op in ops})
+    return f"it reads no result of {', '.join(names[:MAX_NAMED])}" + (" or the like" if len(names) > MAX_NAMED else "")

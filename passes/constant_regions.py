@@ -8,7 +8,7 @@ from math import prod
 
 from ..ir.attributes import SparseTensor
 from ..ir.evaluate import operands_by_use
-from ..ir.graph import Graph, Node, Value, payload_of
+from ..ir.graph import Graph, Node, Value, is_constant, payload_of
 from ..ir.module import Module
 from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
@@ -89,13 +89,13 @@ class ConstantRegions:
         """
         found: list[Node] = []
         foreign: set[Value] = set()
-        for node in graph.nodes():
-            if node.op == "constant":
-                self.constants.add(node.output)
-                continue
+        for node in graph.operators():
             info = op_info(node.op)
-            operands, _ = operands_by_use(node, frozenset() if info is None else info.by_type)
-            if any(value not in self.constants for value in operands):
+            by_type = frozenset() if info is None else info.by_type
+            if 0 not in by_type and not self.is_computed(node.input(0)):
+                continue  # nearly every node, at the least cost
+            operands, _ = operands_by_use(node, by_type)
+            if not all(map(self.is_computed, operands)):
                 continue
             if self.is_for_runtime(node):
                 found.append(node)
@@ -108,6 +108,10 @@ class ConstantRegions:
                     found.append(node)
             self.constants.update(node.outputs)
         return found
+
+    def is_computed(self, value: Value | None) -> bool:
+        """Return whether `value` is absent, a constant, or the result of a constant expression."""
+        return value is None or is_constant(value) or value in self.constants
 
     def is_for_runtime(self, node: Node) -> bool:
         """Return whether `node` is a deterministic operator of ONNX that the op table cannot compute."""

@@ -51,7 +51,7 @@ class EliminateCommonSubexpr(Pass):
             # Constants first: operators are equal only if they read the same values.
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
-            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph.nodes())
+            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph.operators())
         return rewriter.changed
 
 

@@ -62,11 +62,11 @@ class FoldConstant(Pass):
         constants = _Constants(module, self.max_bytes, ctx)
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
-            by_table.run(graph)
+            by_table.run(graph.operators())
             if constants.stay_with_large(graph):
-                by_table.run(graph)
+                by_table.run(graph.operators())
             if constants.regions.compute(graph):  # after by_table, so that onnxruntime reads rounded parameters
-                by_runtime.run(graph)
+                by_runtime.run(graph.operators())
                 constants.erase_computed(rewriter)
         module.opened = constants.written
         return rewriter.changed

@@ -65,8 +65,8 @@ def complete_types(module: Module) -> bool:
     symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
     changed = False
     for graph in module.graph.graphs():
-        for node in graph.nodes():
-            for value in node.outputs if node.op != "constant" else ():
+        for node in graph.operators():
+            for value in node.outputs:
                 completed = _completed(value.type, types.get(names.of(value), UNKNOWN), symbols)
                 if completed != value.type:
                     value.type = completed
@@ -99,9 +99,7 @@ def _completed_shape(known: Shape, found: Shape) -> Shape:
 
 def _open_nodes(module: Module) -> Iterator[Node]:
     """Yield the operators of ONNX of whose results inference may learn more: not all extents are numbers."""
-    for node in chain.from_iterable([graph.nodes() for graph in module.graphs()]):
-        if node.op == "constant":
-            continue
+    for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             shape = value.type.shape if isinstance(value.type, TensorType) else None
             if value.name and (shape is None or not _NUMBERS.issuperset(map(type, shape))):
@@ -116,4 +114,5 @@ _NUMBERS = frozenset((int,))
 def _operands(node: Node) -> Operands:
     """Return the facts on which inference of the results depends: types of operands, and which are constants."""
     inner = [value for region in node.regions for value in region.outputs]
-    return tuple(None if value is None else (value.type, is_constant(value)) for value in (*node.inputs, *inner))
+    values = [*node.inputs, *inner] if inner else node.inputs
+    return tuple([None if v is None else (v.type,) if is_constant(v) else v.type for v in values])

@@ -38,8 +38,8 @@ class SimplifyInference(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
-            norms = [node for node in graph.nodes() if node.op == "nn.batch_norm"]
-            RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(graph)
+            norms = [node for node in graph.operators() if node.op == "nn.batch_norm"]
+            RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(graph.operators())
         return rewriter.changed
 
 

@@ -33,7 +33,7 @@ class UnfuseBias(Pass):
         rewriter = Rewriter(module)
         driver = RuleDriver(rewriter, RULES, module.constants)
         for graph in module.graphs():
-            driver.run(graph)
+            driver.run(graph.operators())
         return rewriter.changed
 
 

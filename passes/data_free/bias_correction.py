@@ -73,7 +73,7 @@ class BiasCorrection(Pass):
         corrector = _Corrector(self, rewriter, propagate(module))
         driver = RuleDriver(rewriter, RULES, corrector)
         for graph in module.graphs():
-            driver.run(graph.nodes())
+            driver.run(graph.operators())
         if corrector.applied.layers:
             fold_records(module).history.append(corrector.applied)
         if corrector.left:

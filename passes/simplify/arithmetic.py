@@ -25,6 +25,9 @@ from ..affine.units import unit_of
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, become_constant, broadcasts_into, check_dense_takes_bias, check_keeps_shape, substitute
 
+_GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
+"""The operator that computes each of these, once its constant is negated or inverted."""
+
 
 @rule(affine="merges")
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
@@ -103,7 +106,7 @@ def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
     return len(constants) == 1 and not constants[0].any()
 
 
-@rule(affine="merges")
+@rule(affine="merges", reads=AFFINE_KINDS)
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
     outer = _one_affine(node, evaluator)
@@ -214,7 +217,7 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     return align(constant, axis, rank)
 
 
-@rule(affine="merges")
+@rule(affine="merges", reads=_GROUP)
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
     outer, op = _operands(node, evaluator), _GROUP[node.op]
@@ -236,11 +239,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return _become(node, rewriter, op, inner.data, total)
 
 
-_GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
-"""The operator that computes each of these, once its constant is negated or inverted."""
-
-
-@rule(affine="merges")
+@rule(affine="merges", reads=("matmul",))
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is one constant per column, or per row"""
     affine = _one_affine(node, evaluator)

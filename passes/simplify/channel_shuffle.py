@@ -18,7 +18,7 @@ from .extents import ShapeEvaluator
 from .rules import int_vector
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("transpose",))
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other axes are in order"""
     transpose = result_of(node.operand(), "transpose")
@@ -37,7 +37,7 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return True
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("transpose",))
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""
     transpose = result_of(node.operand(), "transpose", only_for=node)

@@ -51,7 +51,7 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("cast", "cast_like"))
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
     middle = node.operand()
@@ -77,7 +77,7 @@ def _casts_alike(source: DType, via: DType, target: DType) -> bool:
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("clip", "nn.relu"))
 def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
     middle = node.operand()

@@ -26,7 +26,7 @@ def keeps_order(node: Node) -> bool:
     return longer == sorted(longer)
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("transpose",))
 def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(x, p), s) -> reshape(x, s), where p moves axes of extent 1 only"""
     middle = node.operand()
@@ -40,7 +40,7 @@ def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return become_reshape(node, rewriter, transpose, pieces)
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=ops_with(Trait.RESHAPES))
 def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(reshape(x, s), p) -> reshape(x, s[p]), where p moves axes of extent 1 only"""
     perm = permutation(node)
@@ -68,7 +68,7 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     return substitute(node, rewriter, "squeeze", [data, int_vector([axis], node, rewriter, "axes")])
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("squeeze", "expand_dims"))
 def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank and extents"""
     producer = node.operand().node
@@ -89,7 +89,7 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return rewriter.forward(node.output, producer.operand()) if equal else rewriter.decline("their axes differ")
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("squeeze", "expand_dims"))
 def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of any extents"""
     producer = result_of(node.operand(), node.op, only_for=node)

@@ -59,7 +59,7 @@ def _same_axis(node: Node, axis: int) -> bool:
     return own == axis or bool(shape and own % len(shape) == axis % len(shape))
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("strided_slice",))
 def merge_slices(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[a:b][c:d] -> x[a+c : min(b, a+d)]; slices of different axes become one, too"""
     producer = result_of(node.operand(), "strided_slice", only_for=node)

@@ -77,7 +77,7 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("transpose",))
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain are in order"""
     producer = result_of(node.operand(), "transpose")

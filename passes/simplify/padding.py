@@ -18,7 +18,7 @@ from ...support.record import record
 from .extents import ShapeEvaluator
 
 
-@rule(affine="obstructs")
+@rule(affine="obstructs", reads=("nn.pad",))
 def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(pad(x, 0)) -> conv(x) with more pads"""
     pad = _spatial_pad(node, evaluator)
@@ -27,7 +27,7 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     return _grow_pads(node, rewriter, pad)
 
 
-@rule(affine="obstructs")
+@rule(affine="obstructs", reads=("nn.pad",))
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that the mean includes"""
     pad = _spatial_pad(node, evaluator)
@@ -44,7 +44,7 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     return _grow_pads(node, rewriter, pad)
 
 
-@rule(affine="obstructs")
+@rule(affine="obstructs", reads=("nn.pad",))
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """max_pool(pad(x, -inf)) -> max_pool(x) with pads, and of integers, where the padding is the least of their type"""
     pad = _spatial_pad(node, evaluator)

@@ -27,12 +27,12 @@ MASK = "its result is the mask of an attention, which a runtime computes as one 
 @rule(affine="untouched")
 def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """shape(x)[i] -> c, where the selected extents are static, though others may not be"""
-    pieces, dtype = evaluator.pieces(node.output), known_dtype(node.output)
+    pieces = evaluator.pieces(node.output)
     if pieces is None or not all(isinstance(piece, int) for piece in pieces.ravel()):
         return rewriter.decline("some elements of its result are not static")
     if evaluator.array(node.output) is not None:
         return rewriter.decline("its result is a constant expression, which FoldConstant computes")
-    return become_constant(node, rewriter, pieces.astype(numpy_dtype(dtype)))
+    return become_constant(node, rewriter, pieces.astype(numpy_dtype(known_dtype(node.output))))
 
 
 @rule(affine="untouched")
@@ -180,7 +180,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return rewriter.forward(node.output, data)
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=_WANTED)
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), also of flatten, squeeze and unsqueeze"""
     producer = result_of(node.operand(), *_WANTED)

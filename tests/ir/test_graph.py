@@ -86,6 +86,20 @@ def test_iteration_survives_removal_of_any_node() -> None:
     assert len(graph) == 1
 
 
+def test_operators_are_the_nodes_that_are_not_constants() -> None:
+    """However nodes and constants are inserted, moved and removed."""
+    rng = np.random.default_rng(0)
+    graph = Graph("g")
+    for _ in range(2000):
+        nodes = list(graph)
+        if nodes and rng.random() < 0.45:
+            graph.remove(nodes[rng.integers(len(nodes))])
+        else:
+            anchor = [*nodes, graph.return_][rng.integers(len(nodes) + 1) if rng.random() < 0.7 else 0]
+            graph.insert_before(anchor, Node("constant" if rng.random() < 0.7 else "nn.relu"))
+        assert list(graph.operators()) == [node for node in graph if node.op != "constant"]
+
+
 def test_a_node_that_is_read_cannot_be_removed() -> None:
     graph = chain(2).graph
     with pytest.raises(AssertionError, match="still read"):

@@ -69,6 +69,21 @@ def test_the_trace_says_what_was_applied_and_declined() -> None:
     ]
 
 
+def test_a_rule_that_reads_an_operator_is_tried_at_its_readers_alone() -> None:
+    tried = []
+
+    @rule(affine="untouched", reads=("negative",))
+    def note(node: Node, rewriter: Rewriter, context: None) -> bool:
+        tried.append(node.op)
+        return rewriter.decline("it only looks")
+
+    module, heard = parse(TEXT), []
+    module.debug_counter.trace = lambda *event: heard.append(event)
+    RuleDriver(Rewriter(module), {"negative": (note,), "nn.relu": (note,)}, None).run(module.graph)
+    assert tried == ["negative", "nn.relu"]
+    assert heard[0] == ("Neg 'a'", "note", "it reads no result of Neg")
+
+
 def test_rules_that_run_in_circles_are_an_error() -> None:
     module = parse(TEXT)
     with pytest.raises(PassError, match="do not come to an end"):
