@@ -49,11 +49,13 @@ def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) ->
 def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
     """Clip: for t >= 0, a <= 0 and x >= t, clip(x, a, b) = clip(x - t, a, b - t) + t; `affine` is x + t.
 
-    Raises Refused where the lower bound is positive, or absent.
+    The transfer has neither operands nor results. Raises Refused where the lower bound is positive, or absent.
     """
     low, high = _bounds(node, params)
     if not -np.inf < low <= 0:
-        raise Refused("activation_between", f"{node.description}: it is no activation with a lower bound up to 0")
+        raise Refused("activation_between", f"{node.description}: its lower bound is not between -inf and 0")
+    if affine.axis is None:
+        return _rebounded(node, [low, max(low, float(high - affine.shift))])
     return _limited(node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params)
 
 

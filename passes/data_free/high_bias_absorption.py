@@ -38,7 +38,8 @@ class HighBiasAbsorption(Pass):
     1. Let x be the result of a layer, with known mean and deviation [C] (from its BatchNormalization). If the only
        reader of x is a Relu, LeakyRelu or PRelu, the bias becomes b1 - c with c = max(0, mean - sigmas * std), and the
        layers that read the activation get the bias b2 + W2 c. Without an activation c is the mean, and the function
-       stays the same.
+       stays the same. A Clip is an activation, too, if a Min after it limits each channel, as CrossLayerEqualization
+       leaves it: min(clip(x - c, 0, B), b - c) + c = clip(x, 0, b) for x >= c.
     2. The rules of FoldScaleAxis decide which operators a shift passes, and which layers take it. With `padding=exact`
        no convolution that pads with zeros takes it, because zeros are not shifted by c. With `padding=ignore` it is
        treated like any other, as published; this changes the results at the border, and there is a warning.
@@ -85,8 +86,19 @@ class HighBiasAbsorption(Pass):
     def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
         """Return the layer pair that absorbs the bias at `value`, None where c is zero or the rules allow no pair."""
         reader = sole_reader(value)
-        active = reader is not None and has_trait(reader, Trait.RECTIFIER) and reader.inputs[0] is value
-        activated = reader.output if active and reader is not None else None
+        if reader is None or reader.inputs[0] is not value:
+            return self.pair_at(pairs, value, statistic, None)
+        if reader.op == "clip":
+            pair = self.pair_at(pairs, value, statistic, reader.output)
+            return pair or self.pair_at(pairs, value, statistic, None)
+        is_rectifier = has_trait(reader, Trait.RECTIFIER)
+        return self.pair_at(pairs, value, statistic, reader.output if is_rectifier else None)
+
+    def pair_at(
+        self, pairs: LayerPairs, value: Value, statistic: Statistic, activated: Value | None
+    ) -> LayerPair | None:
+        """Return the layer pair that absorbs the bias at `value` behind the activation with the result `activated`."""
+        active = activated is not None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
             pairs.rewriter.decline("there is nothing to absorb")

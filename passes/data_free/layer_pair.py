@@ -17,10 +17,11 @@ from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ..affine.algebra import Affine
+from ..affine.clipping import clip_shifted
 from ..affine.commit import Committer
 from ..affine.layers import Fold
 from ..affine.operands import Parameters
-from ..affine.plan import Plan
+from ..affine.plan import Change, Plan
 from ..affine.planner import Planner
 from ..affine.statistics import StatisticRef, statistic_refs
 
@@ -86,12 +87,16 @@ class LayerPairs:
     ) -> LayerPair | None:
         """Return the layer pair at `value`, or None where the rules allow none. The module stays as it is. O(region).
 
-        `activated` is the result of the activation that is the only reader of `value`, if there is one.
+        `activated` is the result of the activation that is the only reader of `value`, if there is one: a rectifier, or
+        a Clip, of which the upper bound is shifted.
         """
         result = activated or value
         try:
             backward = self._plan_backward(value, backward_affine, one_reader=activated is not None)
             forward = self.planner.forward(result, forward_affine)
+            if result.node is not None and result is not value and result.node.op == "clip":
+                shifted = clip_shifted(result.node, forward_affine, self.params)
+                forward.changes.insert(0, Change(result.node, result, "forward", transfer=shifted))
             pair = LayerPair(value, backward_affine, backward, result, forward_affine, forward)
             _check(pair)
         except Refused as refused:
@@ -115,7 +120,7 @@ class LayerPairs:
         for change in (*pair.backward.changes, *pair.forward.changes):
             self.committer.commit(Plan([change]), change.node, change.node)
         if pair.result is not pair.value:
-            self.committer.rename(pair.result)
+            self.committer.rename(self.committer.limited.get(pair.result, pair.result))
         for value, statistic in known.items():
             moved = applied(statistic, changed[value])
             if moved is not None:

@@ -119,6 +119,56 @@ def test_without_an_activation_the_whole_mean_moves_and_nothing_is_lost(between:
     assert assert_statistics_are_true(result, data) == 1
 
 
+def clipped(low: float, high: float, limit: tuple[float, ...] = ()) -> Build:
+    """A Clip, and a Min that limits each channel where `limit` has a bound for each."""
+
+    def build(graph: Graph, h: str) -> str:
+        h = graph.node("Clip", [h, graph.initializer(low), graph.initializer(high)])
+        if limit:
+            h = graph.node("Min", [h, graph.initializer(np.array(limit).reshape(-1, 1, 1))])
+        return conv(graph, h)
+
+    return build
+
+
+@pytest.mark.parametrize("low", [0.0, -0.5])
+def test_a_high_bias_moves_behind_a_clip_that_is_limited_per_channel(low: float) -> None:
+    """The second bound is below c, so that the channel is constant."""
+    model, data = model_of(clipped(low, 4.0, (3.5, 2.0, 1.0, 4.0)))
+    plain, result = compile_model(model), absorbed(model)
+    first, second = fold_records(result.module).history[0].layers.values()
+    np.testing.assert_allclose(first["absorbed"], AMOUNT, atol=1e-10)
+    np.testing.assert_allclose(second["received"], AMOUNT, atol=1e-10)
+    assert assert_statistics_are_true(result, data) == 1
+    limits = [node for node in result.model.graph.node if node.op_type in ("Clip", "Min")]
+    after = weights(result.model)
+    np.testing.assert_allclose(after[limits[1].input[1]].ravel(), np.array([3.5, 2.0, 1.0, 4.0]) - AMOUNT, atol=1e-10)
+    assert after[limits[0].input[2]] == after[limits[1].input[1]].max()
+    before, found = (values(made.model, data) for made in (plain, result))
+    convs = [[node for node in made.model.graph.node if node.op_type == "Conv"] for made in (plain, result)]
+    x = before[convs[0][0].output[0]]
+    c = AMOUNT.reshape(1, -1, 1, 1)
+    same = ((x >= c) | (c == 0)).all(axis=1)
+    assert same.mean() > 0.9
+    y, z = (
+        part[layers[1].output[0]].transpose(0, 2, 3, 1) for part, layers in zip((before, found), convs, strict=True)
+    )
+    np.testing.assert_allclose(z[same], y[same], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "limit"),
+    [(0.0, 6.0, ()), (0.0, 6.0, (3.0, 7.0, 3.0, 3.0)), (0.25, 6.0, (3.0, 2.0, 3.0, 3.0)), (0.0, 6.0, (3.0,))],
+    ids=["no Min", "a Min that is not further", "a lower bound above 0", "a Min of one bound"],
+)
+def test_clips_that_stop_it(low: float, high: float, limit: tuple[float, ...]) -> None:
+    model, _ = model_of(clipped(low, high, limit))
+    result = absorbed(model)
+    moved = bool(fold_records(result.module).history)
+    assert moved == (len(limit) == 1)
+    assert (result.model != compile_model(model).model) == moved
+
+
 def test_padding_stops_it_unless_it_is_ignored() -> None:
     model, data = model_of(lambda graph, h: conv(graph, graph.node("Relu", [h]), 3, pads=[1, 1, 1, 1]))
     exact = absorbed(model)
