@@ -33,10 +33,15 @@ from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.plan import Plan
 from ..infra import Pass, PassContext
+from .layer_noise import quantized_tensors
 from .layer_pair import LayerPair, LayerPairs
+from .linear import Linear, read_linear
+from .moments import propagate
+from .noise import least_noise, noise_gain
 
 THROUGH = ("any", "activation")
 CLIPS = ("exact", "keep")
+OBJECTIVES = ("range", "noise")
 BETWEEN = ("nn.relu", "nn.prelu")
 NEGLIGIBLE = 1e-6
 """Largest |log s| of a rescaling that is left out, because the ranges are nearly equal already."""
@@ -73,6 +78,9 @@ class CrossLayerEqualization(Pass):
        s clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left out if all its
        elements are equal. The precision of the weights (see `gain`) has to grow by LEAST_GAIN for that. With
        `clip=keep` only a Clip with bounds of zero and infinity passes a scale.
+    9. With `objective=noise` the scales of a pair or triple minimize the noise of int8 weights and activations
+       together, as `layer_noise` estimates it from the statistics of BatchNormalization. Where these do not tell the
+       moments of the data between the layers, or several layers share the channels, r decides.
 
     Every weight, bias and bound is rounded to its dtype once, so the result is off by no more than one rounding
     of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). The statistics of values
@@ -84,10 +92,11 @@ class CrossLayerEqualization(Pass):
     through: str = "any"
     power_of_two: bool = False
     clip: str = "exact"
+    objective: str = "range"
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
-        for option, known in (("through", THROUGH), ("clip", CLIPS)):
+        for option, known in (("through", THROUGH), ("clip", CLIPS), ("objective", OBJECTIVES)):
             if getattr(self, option) not in known:
                 raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
 
@@ -125,6 +134,7 @@ class _Equalizer:
         self.pairs = LayerPairs(module, limits=options.clip == "exact")
         self.applied = LayerEdits(str(options))
         self.done: set[Node] = set()
+        self.moments = propagate(module) if options.objective == "noise" else {}
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
         """Yield the nodes at whose results there may be a pair, in the order of the graph."""
@@ -149,18 +159,54 @@ class _Equalizer:
         order = channel_order(probed.consumers[0]) if len(probed.consumers) == 1 and is_depthwise(middle) else None
         second = None if order is None else self.probe(middle.output)
         if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
-            scale = pair_scale(probed.first, probed.second)
-            gained = gain((probed.first, probed.second), (probed.first / scale, probed.second * scale))
+            scale, gained = self.pair_scale(probed)
             return self.write(probed, scale, gained)
-        before = (probed.first[order], probed.second[order], second.second)
-        scale, second_scale = triple_scales(*before)
-        gained = gain(before, (before[0] / scale, before[1] * scale / second_scale, before[2] * second_scale))
+        scale, second_scale, gained = self.triple_scales(probed, order, second)
         self.done.add(middle)
         first_scale = np.ones(len(order))
         first_scale[order] = scale
         # Each write plans anew, so the second reads the weights as the first leaves them.
         moved = self.write(probed, first_scale, gained)
         return self.write(second, second_scale, gained) or moved
+
+    def pair_scale(self, probed: _Probed) -> tuple[Array, float]:
+        """Return s [C] of a pair, and the relative gain in precision."""
+        first, second = probed.first, probed.second
+        scale = pair_scale(first, second)
+        layers = self.chain(probed)
+        tensors = None if layers is None else quantized_tensors(layers, (first, second), self.moments)
+        if tensors is None:
+            return scale, gain((first, second), (first / scale, second * scale))
+        scales = least_noise(tensors, scale[None])
+        return scales[0], noise_gain(tensors, scales)
+
+    def triple_scales(self, probed: _Probed, order: Array, second: _Probed) -> tuple[Array, Array, float]:
+        """Return s12 and s23 [C] of a triple, and the relative gain in precision."""
+        before = (probed.first[order], probed.second[order], second.second)
+        s12, s23 = triple_scales(*before)
+        layers, rest = self.chain(probed), self.chain(second)
+        tensors = (
+            None if layers is None or rest is None else quantized_tensors((*layers, rest[1]), before, self.moments)
+        )
+        if tensors is None:
+            return s12, s23, gain(before, (before[0] / s12, before[1] * s12 / s23, before[2] * s23))
+        scales = least_noise(tensors, np.stack((s12, s23)))
+        return scales[0], scales[1], noise_gain(tensors, scales)
+
+    def chain(self, probed: _Probed) -> tuple[Linear, Linear] | None:
+        """Return the layers before and after the channels of a pair, for `objective=noise`.
+
+        None unless there is one of each, and both have the channels in the same order.
+        """
+        folds = [fold for _, fold in probed.pair.folds()]
+        if self.options.objective == "range" or len(folds) != 2:
+            return None
+        straight = list(range(len(probed.first)))
+        orders = [channel_order(fold) for fold in folds]
+        if any(order is None or order.tolist() != straight for order in orders):
+            return None
+        first, second = (read_linear(fold.node, self.pairs.params) for fold in folds)
+        return None if first is None or second is None else (first, second)
 
     def probe(self, value: Value) -> _Probed | None:
         """Return the pair at `value` along the axis of its channels, None where there is none."""
@@ -215,8 +261,20 @@ class _Equalizer:
             record = self.applied.layers.setdefault(fold.node, {})
             factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
             record[f"rescale_{side}"] = record.get(f"rescale_{side}", np.ones(())) * factor
+        changed = pair.changed() if self.moments else {}
         self.pairs.commit(pair)
+        for value, affine in changed.items():
+            self.rescale_moments(value, affine)
         return True
+
+    def rescale_moments(self, value: Value, affine: Affine) -> None:
+        """Keep the moments of a value that has become its `affine` true."""
+        known = self.moments.pop(value, None)
+        if known is None or affine.extents or affine.axis not in (None, known.axis):
+            return
+        moved = known.affine(affine.scale, affine.shift)
+        limited = self.pairs.committer.limited.get(value, value)
+        self.moments[value] = self.moments[limited] = moved
 
     def loses_digits(self, fold: Fold) -> bool:
         """Return whether some weight would become subnormal, where the error of rounding is no longer relative."""
@@ -291,7 +349,7 @@ def named(scale: Array) -> Array:
 
 
 def channel_order(fold: Fold) -> Array | None:
-    """Return the channels of a probe in the order in which a layer reads them, None unless it reads each once."""
+    """Return the channels of a probe in the order in which a layer has them, None unless it has each once."""
     order = np.atleast_1d(named(fold.affine.scale))
     return order if np.array_equal(np.sort(order), np.arange(len(order))) else None
 

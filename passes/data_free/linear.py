@@ -75,6 +75,22 @@ class Linear:
         reached = prod(self.strides)
         return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
 
+    def over_results(self, weight: Array) -> Array:
+        """Return the sums [C] of `weight` over the results and taps that read a channel of the data.
+
+        Of the taps of a transposed convolution it is the share that reaches one position.
+        """
+        node = self.node
+        if node.op == "nn.dense":
+            return np.asarray(weight.sum(axis=0 if node.attrs.get("transB", 0) else 1))
+        if node.op == "matmul":
+            return np.asarray(weight.sum(axis=self.fold.index))
+        taps = weight.reshape(*weight.shape[:2], -1).sum(axis=2)
+        if node.op == "nn.conv_transpose":
+            return np.asarray(taps.sum(axis=1) / prod(self.strides))
+        group = integer_of(node, "group", 1)
+        return np.asarray(taps.reshape(group, -1, taps.shape[1]).sum(axis=1).reshape(-1))
+
     @property
     def fan_in(self) -> float:
         """Number of products that an element of the result sums up."""

@@ -559,15 +559,16 @@ def statistical(activation: str = "Relu") -> tuple[ModelProto, dict[str, Array]]
     return graph.model(), data
 
 
+@pytest.mark.parametrize("options", ["", "{objective=noise}"])
 @pytest.mark.parametrize("activation", ["Relu", "Relu6"])
-def test_statistics_stay_true(activation: str) -> None:
+def test_statistics_stay_true(activation: str, options: str) -> None:
     model, data = statistical(activation)
     before = compile_model(model)
     assert assert_statistics_are_true(before, data) == 3
-    result = compile_model(model, f"default,{PASS}")
+    result = compile_model(model, f"default,{PASS}{options}")
     assert assert_statistics_are_true(result, data) == 3
     (applied,) = fold_records(result.module).history
-    assert applied.name == PASS
+    assert applied.name == f"{PASS}{options}"
     keys = [set(record) for record in applied.layers.values()]
     assert keys == [{"rescale_out"}, {"rescale_in", "rescale_out"}, {"rescale_in"}]
     first, middle, last = applied.layers.values()
@@ -616,7 +617,8 @@ def test_random_graphs_compute_the_same(block: int) -> None:
     links = 0
     for seed in range(block, 160, 4):
         model = grow(seed, F64)
-        passes = (PASS, f"default,{PASS}{{iterations=2}}")[seed // 4 % 2]
+        options = ("", "objective=noise", "iterations=2", "iterations=2,objective=noise")[seed // 4 % 4]
+        passes = f"{'default,' * (seed // 4 % 2)}{PASS}{{{options}}}"
         result = compile_model(model, passes, context=PassContext([Verify()]))
         links += len(fold_records(result.module).history)
         assert difference(model, result.model) <= EXACT, seed
