@@ -12,6 +12,7 @@
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
+# make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
 
 PYTHON ?= python3
@@ -25,6 +26,7 @@ QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
+INT8 := $(VENV)-int8
 TARGET := all
 EXECUTIONS := 200000
 MINUTES := 1
@@ -34,7 +36,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-cleanup lint format clean
+.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-cleanup bench-int8 lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -84,6 +86,10 @@ bench-cleanup: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
 	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --cache $(PEERS)/cleanup.json
 
+bench-int8: $(INT8)/.ready
+	$(INT8)/bin/python -m pip install --quiet --no-deps --group int8-data
+	$(INT8)/bin/python benchmarks/int8.py --json build/int8.json --plot build/int8.png
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -103,7 +109,8 @@ $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready: pyproject.toml $(PACKAGE)
+$(INT8)/.ready: GROUP := int8
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -112,4 +119,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,9 +5,29 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_limits, add_ranges, limits_of, map_files, naming, ranges_of, warn, write_json
+from .options import (
+    Subparsers,
+    add_limits,
+    add_ranges,
+    json_text,
+    limits_of,
+    map_files,
+    naming,
+    ranges_of,
+    warn,
+    writing_text,
+)
 
-FORMS = ("aimet", "aimet-encodings", "ort-calibration", "ort-overrides", "nncf", "ranges")
+FORMS = (
+    "aimet",
+    "aimet-encodings",
+    "aimet-encodings-0.6.1",
+    "ort-calibration",
+    "ort-overrides",
+    "nncf",
+    "tensorrt",
+    "ranges",
+)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -29,14 +49,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "export",
         help="write a fold map in the format of a quantizer",
         description="Write the content of MAP.json in the format of a quantizer.",
-        epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; ort-calibration: the cache of "
-        "quantize_static; ort-overrides: TensorQuantOverrides; nncf: ranges and means by tensor; ranges: ranges and "
-        "where they come from.",
+        epilog="aimet: gamma and beta by node name; aimet-encodings: encodings 1.0.0; aimet-encodings-0.6.1: those for "
+        "Qualcomm's --quantization_overrides; ort-calibration: the cache of quantize_static; ort-overrides: "
+        "TensorQuantOverrides; nncf: ranges and means by tensor; tensorrt: the calibration cache; ranges: "
+        "ranges and where they come from.",
     )
     export.add_argument("model", metavar="MODEL")
     export.add_argument("map", metavar="MAP.json")
     export.add_argument("--to", required=True, choices=FORMS, help="the format")
-    export.add_argument("-o", "--output", metavar="OUT.json", required=True, help="the output; - is standard output")
+    export.add_argument("-o", "--output", metavar="OUT", required=True, help="the output; - is standard output")
     add_ranges(export)
     for action in (show, check, export):
         add_limits(action)
@@ -91,7 +112,9 @@ def _export(options: argparse.Namespace) -> int:
     load_external_data_for_model(model, str(base_dir))
     with naming(options.model):
         found = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
-    write_json(options.output, found.document)
+    document = found.document
+    with writing_text(options.output, document if isinstance(document, str) else json_text(document)):
+        pass
     if found.missing:
         warn([f"nothing is written for {', '.join(found.missing)}"])
     if found.guessed:

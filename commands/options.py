@@ -179,16 +179,23 @@ def write_json(path: str, document: object) -> None:
 @contextmanager
 def writing_json(path: str, document: object) -> Iterator[None]:
     """Write a JSON file as `write_json`, renamed into place when the block ends well."""
+    with writing_text(path, json_text(document)):
+        yield
+
+
+@contextmanager
+def writing_text(path: str, text: str) -> Iterator[None]:
+    """Write a file, renamed into place when the block ends well; `-` is standard output. Raises EmitError."""
     from pathlib import Path
 
     from ..support.files import replacing
 
     if path == "-":
         yield
-        sys.stdout.write(json_text(document))
+        sys.stdout.write(text)
         return
     with replacing(Path(path)) as target:
-        target.write_text(json_text(document), encoding="utf-8", errors="backslashreplace")
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
         yield
 
 

@@ -20,12 +20,12 @@ from onnx import ModelProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from ..backends.compiler import compile as compile_model
-from ..backends.foldmap import FoldMap
 from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
 from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ..backends.result import copied
 from ..frontends.onnx import from_model, read_model
 from ..ir.tensor import Array
+from ..passes.data_free.value_ranges import Origin
 from ..passes.infra import PassContext
 from ..support.errors import EmitError, SourceError, UsageError
 from ..support.files import FileTransaction, replacing, writing
@@ -59,7 +59,7 @@ class Quantized:
     coverage: tuple[Coverage, ...]
     """One for every operator of `prepared` with a floating-point result."""
     ranges: Mapping[str, str]
-    """The origin of the range of each activation by its name: `given`, `statistic` or `propagated`; empty with data."""
+    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty with data."""
     fidelity: tuple[Fidelity, ...]
     measured_on: str
     """The samples behind `fidelity`, in words."""
@@ -106,6 +106,9 @@ class Quantized:
         if self.ranges:
             counts = Counter(self.ranges.values())
             yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
+            guesses = [name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value]
+            if guesses:
+                yield f"guesses among them (--range sets one): {_listed(map(repr, guesses))}"
         for result in self.fidelity:
             agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
             yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
@@ -178,7 +181,7 @@ def quantize(
     names = [info.name for info in overridable_inputs(source)]
     if names:
         warnings.append(f"callers can no longer override the initializers {_listed(map(repr, names))}")
-    origins = {} if calibration is not None else _origins(known, result.fold_map, given)
+    origins = {name: found.origin for name, found in known.known.items() if calibration is None}
     return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
 
 
@@ -261,13 +264,6 @@ def _without_range(model: ModelProto, known: Activations) -> dict[str, Reason]:
         if node.op_type in types and name is not None:
             found[node.name] = Reason(NO_RANGE, name)
     return found
-
-
-def _origins(known: Activations, fold_map: FoldMap, given: Mapping[str, Range]) -> dict[str, str]:
-    return {
-        name: "given" if name in given else "statistic" if fold_map.statistic(name) else "propagated"
-        for name in known.known
-    }
 
 
 def _run_engine(

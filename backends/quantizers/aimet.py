@@ -24,6 +24,8 @@ from .folded import Readers, check_belongs
 from .ranges import SIGMAS, Range, activations
 
 BITS = 8
+VERSIONS = ("0.6.1", "1.0.0")
+"""Layouts of encodings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,7 @@ def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = T
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """AIMET's encodings, schema 1.0.0, and the activations without one (`missing`).
+    """AIMET's encodings, and the activations without one (`missing`).
 
     Those of `guessed` activations come from guesses: pass `ranges` where you know better.
     """
@@ -112,26 +114,40 @@ def to_aimet_encodings(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
     tensors: Collection[str] | None = None,
+    version: str = "1.0.0",
 ) -> Encodings:
-    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`.
+    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`, in the layout of a version.
 
     Load them with `strict=False` and `disable_missing_quantizers=False`. `tensors` are the names that the simulator
     quantizes: those in `sim.qc_quantize_op_dict` that are `enabled`. By default all activations have an encoding, and
-    loading adds a quantizer for each. AIMET computes encodings of weights itself. The other arguments are those of
-    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an invalid range.
+    loading adds a quantizer for each. AIMET computes encodings of weights itself. `version` is one of VERSIONS;
+    0.6.1 is for `--quantization_overrides` of Qualcomm's converters. The other arguments are those of
+    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an invalid range and an
+    unknown version.
     """
+    if version not in VERSIONS:
+        raise UsageError(f"encodings have no version {version!r}: choose from {', '.join(VERSIONS)}")
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     wanted = set(found.shapes if tensors is None else tensors)
-    entries = [_encoding(name, *known.range) for name, known in found.known.items() if name in wanted]
     missing, guessed = (tuple(name for name in names if name in wanted) for names in (found.missing, found.guessed))
-    document: dict[str, object] = {"version": "1.0.0", "activation_encodings": entries, "param_encodings": []}
+    grids = {name: _grid(*known.range) for name, known in found.known.items() if name in wanted}
+    activation: object = [_encoding(name, *grid) for name, grid in grids.items()]
+    param: object = []
+    if version == "0.6.1":
+        activation, param = {name: [_old_encoding(*grid)] for name, grid in grids.items()}, {}
+    document = {"version": version, "activation_encodings": activation, "param_encodings": param}
     return Encodings(document, missing, guessed)
 
 
-def _encoding(name: str, low: float, high: float) -> dict[str, object]:
-    """Return an encoding whose grid contains zero: (q + offset) * scale, q in 0..255, covers `low` to `high`."""
+def _grid(low: float, high: float) -> tuple[float, int]:
+    """Return scale and offset of a grid with zero: (q + offset) * scale, q in 0..255, covers `low` to `high`."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (2**BITS - 1) or 1.0
+    return scale, round(low / scale)
+
+
+def _encoding(name: str, scale: float, offset: int) -> dict[str, object]:
+    """Return an entry of version 1.0.0."""
     return {
         "name": name,
         "bw": BITS,
@@ -139,7 +155,20 @@ def _encoding(name: str, low: float, high: float) -> dict[str, object]:
         "enc_type": "PER_TENSOR",
         "is_sym": False,
         "scale": [scale],
-        "offset": [round(low / scale)],
+        "offset": [offset],
+    }
+
+
+def _old_encoding(scale: float, offset: int) -> dict[str, object]:
+    """Return an entry of version 0.6.1; `min` and `max` are the ends of the grid."""
+    return {
+        "bitwidth": BITS,
+        "dtype": "int",
+        "is_symmetric": "False",
+        "scale": scale,
+        "offset": offset,
+        "min": scale * offset,
+        "max": scale * (offset + 2**BITS - 1),
     }
 
 

@@ -1,4 +1,4 @@
-"""Export a fold map as JSON documents that quantizers read."""
+"""Export a fold map as documents that quantizers read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from ..foldmap import FoldMap
 from .aimet import layer_affines, to_aimet_encodings
 from .onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from .ranges import Range, activations
+from .tensorrt import to_tensorrt_cache
 
 Ranges = Mapping[str, Range]
-Document = Mapping[str, object]
+Document = Mapping[str, object] | str
+"""A JSON document, or the text of another format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,20 @@ def aimet_encodings(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges
     """Export encodings 1.0.0 of activations, for `load_encodings_to_sim`."""
     found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return Exported(found.document, found.missing, found.guessed)
+
+
+def aimet_encodings_0_6_1(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
+    """Export encodings 0.6.1 of activations, for Qualcomm's `--quantization_overrides`."""
+    found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas, version="0.6.1")
+    return Exported(found.document, found.missing, found.guessed)
+
+
+def tensorrt(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+    """Export TensorRT's calibration cache."""
+    found = to_tensorrt_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    return Exported(found.text, found.missing, found.guessed)
 
 
 def ort_calibration(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
@@ -95,9 +111,11 @@ def _list(array: Array | None) -> list[float] | None:
 EXPORTERS: dict[str, Exporter] = {
     "aimet": aimet,
     "aimet-encodings": aimet_encodings,
+    "aimet-encodings-0.6.1": aimet_encodings_0_6_1,
     "ort-calibration": ort_calibration,
     "ort-overrides": ort_overrides,
     "nncf": nncf,
+    "tensorrt": tensorrt,
     "ranges": ranges_by_name,
 }
 """The exporters by their names on the command line."""

@@ -13,6 +13,7 @@ from graphs import BatchNorm, Graph, compiled
 from irc.backends.quantizers.aimet import layer_affines, to_aimet, to_aimet_encodings
 from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from irc.backends.quantizers.ranges import activations
+from irc.backends.quantizers.tensorrt import to_tensorrt_cache
 from irc.backends.result import Result
 from irc.support.errors import FoldMapError, UsageError
 
@@ -148,6 +149,64 @@ def test_encodings_cover_their_range_and_hold_zero() -> None:
     chosen = to_aimet_encodings(result.model, result.fold_map, tensors=["z", "x"])
     assert [entry["name"] for entry in chosen.document["activation_encodings"]] == ["z"]
     assert chosen.missing == ("x",)
+
+
+def test_both_layouts_of_encodings_are_one_grid() -> None:
+    result = two_layers()
+    ranges = {"z": (0.5, 2.0), "w": (-1.0, 3.0), "r": (0.0, 0.0)}
+    new, old = (
+        to_aimet_encodings(result.model, result.fold_map, input_ranges=X, ranges=ranges, version=version)
+        for version in ("1.0.0", "0.6.1")
+    )
+    assert json.loads(json.dumps(old.document)) == old.document
+    assert (old.document["version"], old.document["param_encodings"], old.missing) == ("0.6.1", {}, new.missing)
+    entries = {entry["name"]: entry for entry in new.document["activation_encodings"]}
+    assert entries.keys() == old.document["activation_encodings"].keys()
+    for name, (found,) in old.document["activation_encodings"].items():
+        expected = entries[name]
+        assert (found["bitwidth"], found["dtype"], found["is_symmetric"]) == (8, "int", "False")
+        assert ([found["scale"]], [found["offset"]]) == (expected["scale"], expected["offset"])
+        assert found["min"] == pytest.approx(found["offset"] * found["scale"])
+        assert found["max"] - found["min"] == pytest.approx(255 * found["scale"])
+    with pytest.raises(UsageError, match=r"encodings have no version '2.0.0': choose from 0.6.1, 1.0.0"):
+        to_aimet_encodings(result.model, result.fold_map, version="2.0.0")
+
+
+def read_tensorrt_cache(text: str) -> dict[str, float]:
+    """The scales of a calibration cache, as ModelOpt reads them: the first line is skipped."""
+    pairs = [line.split(": ") for line in text.split("\n")[1:] if line]
+    return {name: float(np.frombuffer(bytes.fromhex(digits), ">f4")[0]) for name, digits in pairs}
+
+
+def test_a_tensorrt_cache_has_the_scale_of_symmetric_int8() -> None:
+    result = two_layers()
+    ranges = {"z": (0.5, 2.0), "w": (-3.0, 1.0), "r": (0.0, 0.0)}
+    cache = to_tensorrt_cache(result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges)
+    assert cache.text.split("\n")[0] == "TRT-8501-EntropyCalibration2"
+    assert cache.text.endswith("\n")
+    scales = read_tensorrt_cache(cache.text)
+    assert cache.missing == ("d",)
+    assert "d" not in scales
+    for name, magnitude in {"x": 1.0, "z": 2.0, "w": 3.0}.items():
+        assert scales[name] == np.float32(magnitude / 127)
+    assert scales["r"] == 1.0
+    assert "x: 3c010204\n" in cache.text  # 1 / 127 in float32
+    known = activations(result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges).known
+    assert scales.keys() == known.keys()
+    other = to_tensorrt_cache(result.model, result.fold_map, tensorrt_version=8203)
+    assert other.text.startswith("TRT-8203-EntropyCalibration2\n")
+
+
+@pytest.mark.parametrize("name", ["a: b", "a\nb", "a\rb"])
+def test_a_name_that_breaks_a_line_is_not_in_the_cache(name: str) -> None:
+    graph = Graph()
+    graph.input(name, [1, 3])
+    graph.node("Relu", [name], "y")
+    graph.output("y", [1, 3])
+    result = compiled(graph.model())
+    cache = to_tensorrt_cache(result.model, result.fold_map, input_ranges={name: (0, 127)})
+    assert cache.missing == (name,)
+    assert read_tensorrt_cache(cache.text) == {"y": 1.0}
 
 
 def test_onnxruntime_is_given_what_it_asks_for_or_nothing() -> None:

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
         exc_type=ImportError,
     )
     import aimet_onnx
-    from aimet_onnx.quantsim import QuantizationSimModel, load_encodings_to_sim
+    from aimet_onnx.quantsim import QuantizationSimModel, encodings_to_onnx_qdq, load_encodings_to_sim
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
@@ -163,6 +163,21 @@ def simulated(net: Digits) -> QuantizationSimModel:
         activation_type=aimet_onnx.int8,
         providers=["CPUExecutionProvider"],
     )
+
+
+def test_aimet_reads_both_layouts_as_one() -> None:
+    net = digits("relu")
+    grids = []
+    for version in ("0.6.1", "1.0.0"):
+        encodings = to_aimet_encodings(
+            net.result.model, net.result.fold_map, input_ranges=net.input_ranges, version=version
+        )
+        made = encodings_to_onnx_qdq(copy.deepcopy(net.result.model), encodings.document)
+        constants = initializers(made)
+        rounded = [node for node in made.graph.node if node.op_type == "QuantizeLinear"]
+        grids.append({node.input[0]: [constants[name].item() for name in node.input[1:]] for node in rounded})
+        assert len(rounded) == len(encodings.document["activation_encodings"])
+    assert grids[0] == grids[1]
 
 
 def test_encodings_without_data(record_property: Any) -> None:
