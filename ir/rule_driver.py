@@ -127,7 +127,8 @@ class RuleDriver(Generic[C]):
         try:
             for each in rules:
                 if each.reads is not None:
-                    operands = _operators_of_operands(node) if operands is None else operands
+                    if operands is None:
+                        operands = {value.node.op for value in node.inputs if value and value.node}
                     if each.reads.isdisjoint(operands):
                         if trace is not None:
                             trace(label, each.name, _not_read(each.reads))
@@ -169,10 +170,6 @@ class RuleDriver(Generic[C]):
             if self._before_round is not None:
                 self._before_round()
         raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
-
-
-def _operators_of_operands(node: Node) -> set[str]:
-    return {value.node.op for value in node.inputs if value is not None and value.node is not None}
 
 
 def _not_read(ops: frozenset[str]) -> str:

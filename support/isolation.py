@@ -6,18 +6,16 @@ interpreter, in half a second, and answers many requests; any process may have o
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import signal
 import struct
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.spawn import get_executable
-from threading import Timer
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
+    import subprocess
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
 """Bytes of memory that the work may take beyond those of its process, and more as a multiple of its content."""
@@ -79,6 +77,8 @@ def run_in_fork(work: Callable[[bytes], bytes], content: bytes, seconds: int) ->
 def _work(work: Callable[[bytes], bytes], content: bytes, seconds: int, writing: int) -> None:
     """Write the result to the pipe, and end the process. Runs in the child."""
     try:
+        import faulthandler
+
         faulthandler.disable()
         limit_resources(seconds, len(content))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -103,6 +103,8 @@ class Worker:
 
     def ask(self, request: bytes, seconds: int) -> bytes:
         """Return the answer to `request`, which may take `seconds` of processor time. Raises WorkerDiedError."""
+        from threading import Timer
+
         if self._process is None:
             self._process = self._start()
         process = self._process
@@ -128,6 +130,9 @@ class Worker:
         return answer
 
     def _start(self) -> subprocess.Popen[bytes]:
+        import subprocess
+        from multiprocessing.spawn import get_executable
+
         path = [entry for entry in sys.path if entry]  # not the working folder
         command = [get_executable(), "-P", "-c", BOOT, self.module, *path]
         try:
@@ -157,6 +162,9 @@ class Worker:
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer the requests of a Worker until it closes the pipe. What else the process prints is discarded."""
+    import faulthandler
+    import signal
+
     faulthandler.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
     results = os.fdopen(os.dup(1), "wb")
@@ -185,6 +193,8 @@ def _receive(stream: IO[bytes]) -> bytes | None:
 
 def _describe_end(code: int, seconds: int) -> str:
     """Return how a process ended that should have answered within `seconds`."""
+    import signal
+
     if os.name == "posix" and -code == signal.SIGXCPU:
         return f"took more than {seconds} s"
     if os.name == "posix" and -code == signal.SIGKILL:
@@ -194,6 +204,8 @@ def _describe_end(code: int, seconds: int) -> str:
 
 def describe_exit(code: int | None) -> str:
     """Return how a process ended, by its exit status or the negative number of a signal."""
+    import signal
+
     if code is None or code >= 0:
         return f"its process ended with exit status {code}"
     number = -code
