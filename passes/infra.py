@@ -86,10 +86,13 @@ class Pass:
     name: ClassVar[str]
     prepares: ClassVar[bool] = False
     """Whether the pass is a part of reading the model; the affines of the source are recorded after such passes."""
-    preserves: ClassVar[bool] = True
-    """Whether the module computes the same results before and after, up to rounding."""
     freezes: ClassVar[bool] = False
     """Whether the pass removes optional inputs, those with a default value, from the interface of the model."""
+
+    @property
+    def preserves(self) -> bool:
+        """Whether the module computes the same results before and after, up to rounding."""
+        return True
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         """Edit `module` in place and return whether anything changed."""

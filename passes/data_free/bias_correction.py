@@ -53,7 +53,6 @@ class BiasCorrection(Pass):
     """
 
     name: ClassVar[str] = "BiasCorrection"
-    preserves: ClassVar[bool] = False
     bits: int = 8
     per_channel: bool = False
     symmetric: bool = True
@@ -65,6 +64,10 @@ class BiasCorrection(Pass):
             raise UsageError(f"{self.name}: option bits has to be between 2 and 16")
         if self.padding not in ("exact", "ignore"):
             raise UsageError(f"{self.name}: option padding has to be one of exact, ignore")
+
+    @property
+    def preserves(self) -> bool:
+        return False
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)

@@ -33,6 +33,7 @@ from ..affine.fold_records import LayerEdits, fold_records
 from ..affine.layers import Fold
 from ..affine.plan import Plan
 from ..infra import Pass, PassContext
+from .idle_bounds import idle_clips
 from .layer_noise import quantized_tensors
 from .layer_pair import LayerPair, LayerPairs
 from .linear import Linear, read_linear
@@ -40,7 +41,7 @@ from .moments import propagate
 from .noise import least_noise, noise_gain
 
 THROUGH = ("any", "activation")
-CLIPS = ("exact", "keep")
+CLIPS = ("exact", "keep", "relu")
 OBJECTIVES = ("range", "noise")
 BETWEEN = ("nn.relu", "nn.prelu")
 NEGLIGIBLE = 1e-6
@@ -77,7 +78,10 @@ class CrossLayerEqualization(Pass):
     8. A Clip between the layers with bounds a <= b other than zero gets one for each channel:
        s clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left out if all its
        elements are equal. The precision of the weights (see `gain`) has to grow by LEAST_GAIN for that. With
-       `clip=keep` only a Clip with bounds of zero and infinity passes a scale.
+       `clip=keep` only a Clip with bounds of zero and infinity passes a scale. With `clip=relu` such a Clip to [0, b]
+       becomes a Relu where the statistics and the weights of the layer before it both keep it below b, for values
+       within `sigmas` deviations of their mean (`idle_clips`). This changes the function for other values, and there
+       is a warning.
     9. With `objective=noise` the scales of a pair or triple minimize the noise of int8 weights and activations
        together, as `layer_noise` estimates it from the statistics of BatchNormalization. Where these do not tell the
        moments of the data between the layers, or several layers share the channels, r decides.
@@ -92,6 +96,7 @@ class CrossLayerEqualization(Pass):
     through: str = "any"
     power_of_two: bool = False
     clip: str = "exact"
+    sigmas: float = 6.0
     objective: str = "range"
 
     def __post_init__(self) -> None:
@@ -99,6 +104,12 @@ class CrossLayerEqualization(Pass):
         for option, known in (("through", THROUGH), ("clip", CLIPS), ("objective", OBJECTIVES)):
             if getattr(self, option) not in known:
                 raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
+        if not (np.isfinite(self.sigmas) and self.sigmas > 0):
+            raise UsageError(f"{self.name}: option sigmas has to be positive")
+
+    @property
+    def preserves(self) -> bool:
+        return self.clip != "relu"
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         equalizer = _Equalizer(self, module)
@@ -109,6 +120,7 @@ class CrossLayerEqualization(Pass):
                 break
         if equalizer.applied.layers:
             fold_records(module).history.append(equalizer.applied)
+        ctx.warnings.extend(equalizer.assumptions())
         return equalizer.pairs.rewriter.changed
 
 
@@ -131,10 +143,12 @@ class _Equalizer:
 
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
-        self.pairs = LayerPairs(module, limits=options.clip == "exact")
+        self.pairs = LayerPairs(module, limits=options.clip != "keep")
         self.applied = LayerEdits(str(options))
         self.done: set[Node] = set()
         self.moments = propagate(module) if options.objective == "noise" else {}
+        self.idle = idle_clips(module, self.pairs.params, options.sigmas) if options.clip == "relu" else set()
+        self.replaced: list[str] = []
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
         """Yield the nodes at whose results there may be a pair, in the order of the graph."""
@@ -257,6 +271,8 @@ class _Equalizer:
             return self.pairs.rewriter.decline(
                 f"the precision of the weights would rise by {gained:.2g} only, and {pair.limits} operators be added"
             )
+        if pair.limits:
+            pair = self.without_idle_bounds(pair)
         for side, fold in pair.folds():
             record = self.applied.layers.setdefault(fold.node, {})
             factor = fold.affine.scale if side == "out" else 1 / fold.affine.scale
@@ -266,6 +282,34 @@ class _Equalizer:
         for value, affine in changed.items():
             self.rescale_moments(value, affine)
         return True
+
+    def without_idle_bounds(self, pair: LayerPair) -> LayerPair:
+        """Return the pair after each of its Clips that need no upper bound has become a Relu."""
+        changes = (*pair.backward.changes, *pair.forward.changes)
+        clips = [change.node for change in changes if change.node in self.idle]
+        rewriter = self.pairs.rewriter
+        for node in clips:
+            self.replaced.append(node.description)
+            self.idle.discard(node)
+            with rewriter.rewriting(node):
+                old, hint = node.output, node.output.name
+                new = rewriter.make("nn.relu", [node.operand()], before=node, hint=hint, name=node.name, type_=old.type)
+            if old in self.moments:
+                self.moments[new.output] = self.moments.pop(old)
+            rewriter.replace(old, new.output, take_name=True)
+        found = self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine) if clips else pair
+        assert found is not None  # a Relu lets every scale pass that a Clip does
+        return found
+
+    def assumptions(self) -> Iterator[str]:
+        """Yield the warning of the Clips that became Relus."""
+        if self.replaced:
+            count = "1 Clip" if len(self.replaced) == 1 else f"{len(self.replaced)} Clips"
+            yield (
+                f"{CrossLayerEqualization.name}: Relu replaced {count} ({', '.join(self.replaced[:3])}"
+                f"{', ...' if len(self.replaced) > 3 else ''}), assuming that no value leaves mean +- "
+                f"{self.options.sigmas:g} deviations of its BatchNormalization; use clip=exact to keep every bound"
+            )
 
     def rescale_moments(self, value: Value, affine: Affine) -> None:
         """Keep the moments of a value that has become its `affine` true."""

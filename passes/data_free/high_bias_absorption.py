@@ -52,7 +52,6 @@ class HighBiasAbsorption(Pass):
     """
 
     name: ClassVar[str] = "HighBiasAbsorption"
-    preserves: ClassVar[bool] = False
     sigmas: float = 3.0
     padding: str = "exact"
     spread: str = "std"
@@ -62,6 +61,10 @@ class HighBiasAbsorption(Pass):
         for option, known in (("padding", tuple(PADDING)), ("spread", SPREADS)):
             if getattr(self, option) not in known:
                 raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
+
+    @property
+    def preserves(self) -> bool:
+        return False
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         absorber = _Absorber(self, LayerPairs(module, border=PADDING[self.padding]))

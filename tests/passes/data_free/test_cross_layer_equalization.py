@@ -17,6 +17,7 @@ from equalize import (
     imbalanced,
     logits,
     quantize_weights,
+    values,
     weights,
 )
 from fold_maps import assert_map
@@ -302,6 +303,88 @@ def test_clips_are_kept_on_demand() -> None:
     assert equalized(one_sided, "clip=keep").model != one_sided
 
 
+def with_idle_bound(
+    *,
+    first: float | None = 6.0,
+    low: float = 0.0,
+    high: float = 6.0,
+    mean: float = 0.5,
+    std: float = 0.2,
+    weight: float = 0.02,
+    known: bool = True,
+) -> tuple[ModelProto, dict[str, Array]]:
+    """Conv, BN, Clip, Conv, BN, Clip, Conv: the first Clip to `first`, the second from `low` to `high`.
+
+    `mean` and `std` are those of the data of the second Clip, and the weights before it reach `weight`.
+    """
+    graph = Graph(dtype=F64)
+    graph.input("x", [8, 3, 6, 6])
+    data = {"x": graph.random(8, 3, 6, 6)}
+    h = graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1))])
+    h = calibrated(graph, h, data, np.ones(4), np.ones(4))
+    h = graph.node("Clip", [h, graph.initializer(0.0), "" if first is None else graph.initializer(first)])
+    kernel = imbalanced(graph, 4, 4, 3, 3)
+    kernel *= weight / np.abs(kernel).max()
+    h = graph.node("Conv", [h, graph.initializer(kernel)], pads=[1, 1, 1, 1])
+    if known:
+        parameters = (np.full(4, std), np.full(4, mean), np.full(4, mean), np.full(4, std**2))
+        h = graph.node("BatchNormalization", [h, *map(graph.initializer, parameters)], epsilon=0.0)
+    h = graph.node("Clip", [h, graph.initializer(low), graph.initializer(high)])
+    second = imbalanced(graph, 5, 4, 1, 1, axis=1)[:, ::-1]
+    graph.output(graph.node("Conv", [h, graph.initializer(second)], "y"))
+    return graph.model(), data
+
+
+IDLE: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "far below its bound": ({}, "", True),
+    "exact by default": ({}, "clip=exact", False),
+    "the statistic passes the bound": ({"mean": 5.0}, "", False),
+    "not with fewer deviations": ({"mean": 5.0}, "sigmas=4", True),
+    "the weights pass the bound": ({"weight": 3.0}, "", False),
+    "a lower bound below zero": ({"low": -0.01}, "", False),
+    "without a statistic": ({"known": False}, "", False),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_a_bound_that_is_not_reached_goes_on_demand(name: str) -> None:
+    change, options, goes = IDLE[name]
+    model, data = with_idle_bound(**change)
+    options = options if options.startswith("clip") else f"clip=relu,{options}"
+    result = compile_model(model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
+    found = operators(result.model)
+    assert found[:4] == ["Conv", "Clip", "Min", "Conv"]
+    assert (found[4:] == ["Relu", "Conv"]) == goes
+    assert ("Min" in found[4:]) != goes
+    warnings = [text for text in result.warnings if "Relu" in text]
+    assert bool(warnings) == goes
+    for text in warnings:
+        assert f"mean +- {4 if 'sigmas' in options else 6} deviations" in text
+    np.testing.assert_allclose(values(result.model, data)["y"], values(model, data)["y"], rtol=1e-11, atol=1e-11)
+    assert_nothing_stale(model, result.model)
+    assert_map(model, result)
+
+
+def test_a_bound_that_is_not_reached_stays_where_nothing_is_equalized() -> None:
+    model, _ = with_idle_bound()
+    once = compile_model(model, f"default,{PASS},FoldConstant").model
+    kept = compile_model(once, f"{PASS}{{clip=relu}}").model
+    assert operators(kept) == operators(once)
+
+
+def test_data_that_leave_the_statistics_pass_a_bound_that_went() -> None:
+    """As the warning says. The pass with clip=relu therefore does not claim to keep the function."""
+    model, data = with_idle_bound(first=None)
+    result = compile_model(model, f"default,{PASS}{{clip=relu}}")
+    assert operators(result.model) == ["Conv", "Clip", "Conv", "Relu", "Conv"]
+    for factor, holds in ((1.0, True), (1000.0, False)):
+        inputs = {"x": data["x"] * factor}
+        found, expected = (values(each, inputs)["y"] for each in (result.model, model))
+        assert np.allclose(found, expected, rtol=1e-11, atol=1e-11) == holds
+    assert not CrossLayerEqualization(clip="relu").preserves
+    assert CrossLayerEqualization().preserves
+
+
 def _dynamic_bound(graph: Graph, h: str) -> str:
     return graph.node("Clip", [h, graph.initializer(0.0), graph.input("high", [])])
 
@@ -539,6 +622,10 @@ def test_what_exceeds_the_dtype_is_left_out() -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(UsageError, match="any, activation"):
         CrossLayerEqualization(through="everything")
+    with pytest.raises(UsageError, match="exact, keep, relu"):
+        CrossLayerEqualization(clip="none")
+    with pytest.raises(UsageError, match="sigmas has to be positive"):
+        CrossLayerEqualization(sigmas=0)
 
 
 # what is known of the values, and the record
