@@ -38,6 +38,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print a fold map as tables", description="Print a fold map as tables.")
     show.add_argument("map", metavar="MAP.json", help="a fold map, or a model that embeds one")
+    show.add_argument(
+        "--by",
+        choices=("module",),
+        help="list affines, layers and statistics by the modules of the torch model that was exported",
+    )
     check = actions.add_parser(
         "check",
         help="check that a fold map belongs to a model",
@@ -75,7 +80,9 @@ def _show(options: argparse.Namespace) -> int:
     from ..backends.foldmap.show import show
 
     console = Console() if sys.stdout.isatty() else Console(width=200)
-    show(FoldMap.load(options.map, limits_of(options)), console)
+    fold_map = FoldMap.load(options.map, limits_of(options))
+    with naming(options.map):
+        show(fold_map, console, by_module=options.by == "module")
     return 0
 
 

@@ -39,6 +39,7 @@ def _affine_row(source: SourceEntry, fold_map: FoldMap, positions: Mapping[str, 
         "id": source["id"],
         "op": source["node"]["op_type"],
         "name": short(source["node"]["name"] or source["output"]),
+        "module": _module(source),
         "status": source["status"],
         "reason": source["reason"],
         "detail": short(source["detail"]),
@@ -72,6 +73,7 @@ def _layer_row(
     return {
         "name": short(layer["node"]["name"]),
         "op": layer["node"]["op_type"],
+        "module": _module(layer),
         "weight": short(weight["name"]),
         "bias": None if bias is None else short(bias["name"]),
         "bias_created": bias is not None and bias["created"],
@@ -79,6 +81,11 @@ def _layer_row(
         "ranges": ranges,
         "folds": [_fold_row(fold, fold_map, positions) for fold in layer["folds"]],
     }
+
+
+def _module(entry: SourceEntry | LayerEntry) -> str | None:
+    path = entry.get("module")
+    return None if path is None else short(path)
 
 
 def _fold_row(fold: FoldEntry, fold_map: FoldMap, positions: Mapping[str, int]) -> FoldRow:

@@ -58,11 +58,15 @@ class GraphPage(TypedDict):
 
 
 class AffineRow(TypedDict):
-    """An affine of the source, and its status after the passes; `layers` are positions in the report's layers."""
+    """An affine of the source, and its status after the passes; `layers` are positions in the report's layers.
+
+    `module` is the path of the torch module that it comes from.
+    """
 
     id: str
     op: str
     name: str
+    module: str | None
     status: str
     reason: str | None
     detail: str
@@ -88,6 +92,7 @@ class LayerRow(TypedDict):
 
     name: str
     op: str
+    module: str | None
     weight: str
     bias: str | None
     bias_created: bool

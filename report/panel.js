@@ -57,10 +57,16 @@ class Panel {
     const layers = affine.layers.map((layer) => named(this.data.layers[layer].name));
     return el("section", {},
       el("h4", {}, "This affine"),
+      this.module(affine),
       layers.length ? el("p", {}, `${affine.status === "partial" ? "Partly folded" : "Folded"} into `, ...layers.flatMap((layer, i) => (i ? [", ", layer] : [layer])), ".") : null,
       affine.reason ? el("p", { class: "reason" }, el("code", {}, affine.reason), " ", affine.detail) : affine.detail ? el("p", {}, affine.detail) : null,
       affine.notes.length ? el("details", { open: affine.notes.length < 6 }, el("summary", {}, `Attempts (${affine.notes.length})`), el("ul", {}, affine.notes.map((note) => el("li", { dir: "auto" }, note)))) : null,
       ...this.parameters(affine));
+  }
+
+  /* Return the path of the torch module that an affine or a layer comes from. */
+  module({ module: path }) {
+    return path ? el("p", { class: "quiet" }, "module ", named(path)) : null;
   }
 
   parameters(affine) {
@@ -74,6 +80,7 @@ class Panel {
     const layer = this.data.layers[node.layer];
     const created = layer.bias_created ? " (new)" : "";
     return el("section", {},
+      this.module(layer),
       el("h4", {}, "Weights per channel"),
       rangeChart("range", ...layer.ranges),
       el("p", { class: "quiet" }, "weight ", named(layer.weight), ...(layer.bias ? [", bias ", named(layer.bias), created] : [])),

@@ -36,6 +36,17 @@ function showSummary({ irc, model, summary, passes }) {
   byId("warnings").hidden = !summary.warnings.length;
 }
 
+/* Group affines by the module of the torch model around them: [heading, affines] in the order of the model. */
+function blocks(shown) {
+  const found = new Map();
+  for (const item of shown) {
+    const [{ module: path }] = item;
+    const block = path === null ? "" : path.split(".").slice(0, -1).join(".") || "(model)";
+    found.set(block, [...(found.get(block) ?? []), item]);
+  }
+  return [...found].map(([block, items]) => [block || (found.size > 1 ? "(no module known)" : null), items]);
+}
+
 /* Show the table of affines; `place` has the position of each in the source, `jump` goes there. */
 function showAffines({ affines, layers }, place, jump) {
   const filter = byId("affine-filter");
@@ -45,11 +56,13 @@ function showAffines({ affines, layers }, place, jump) {
   [...counts].sort().forEach(([status, count]) => filter.append(el("option", { value: status }, `${status.replace(/_/g, " ")} (${count})`)));
   const draw = () => {
     const shown = affines.map((affine, i) => [affine, i]).filter(([affine]) => !filter.value || label(affine) === filter.value);
-    byId("affine-rows").replaceChildren(...shown.map(([affine, i]) => {
+    const rows = ([affine, i]) => {
       const where = affine.layers.length ? affine.layers.flatMap((layer, at) => [at ? ", " : "", named(layers[layer].name)]) : [affine.reason ? el("code", {}, affine.reason) : "", " ", affine.detail];
-      const open = place.has(i) ? el("button", { type: "button", class: "link", click: () => jump(0, ...place.get(i)) }, named(affine.name)) : named(affine.name);
+      const title = affine.module || affine.name;
+      const open = place.has(i) ? el("button", { type: "button", class: "link", click: () => jump(0, ...place.get(i)) }, named(title)) : named(title);
       return el("tr", {}, el("td", {}, open), el("td", {}, affine.op), el("td", { class: "number" }, affine.channels ?? ""), el("td", {}, badge(affine.status)), el("td", { dir: "auto" }, where));
-    }));
+    };
+    byId("affine-rows").replaceChildren(...blocks(shown).flatMap(([block, inside]) => [block === null ? null : el("tr", { class: "block" }, el("th", { scope: "rowgroup", colspan: 5 }, named(block))), ...inside.map(rows)]).filter(Boolean));
     byId("affine-count").textContent = `${shown.length} of ${plural(affines.length, "affine")}`;
   };
   filter.addEventListener("change", draw);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ...codec.module_paths import module_path
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.tensors import OnnxTensor
 from ...codec.traversal import value_names
@@ -124,6 +125,8 @@ class MapBuilder:
         self.layers = number_layers(module, protos)
         self.scope_of: dict[Graph | None, list[ScopeStep]] = {graph: _steps(scope) for graph, scope in scopes(module)}
         self.after = TensorIndex(model, module.base_dir, observer)
+        self.paths: dict[int, str | None] = {}
+        """Module paths of the affines of the source that have been written, by origin."""
         self.stored: dict[str, ArrayEntry] = {}
         """Entries of arrays that hold the elements of a tensor of the source, by the tensor's digest."""
         self.before: TensorIndex | None = None
@@ -180,6 +183,7 @@ class MapBuilder:
             "id": number,
             "kind": cast("AffineKind", source.kind),
             "scope": _steps(source.scope) if source.scope else [],
+            "module": self.module_of(source),
             "node": {"name": source.name, "op_type": source.op_type, "index": source.index},
             "input": source.input,
             "output": source.output,
@@ -193,6 +197,11 @@ class MapBuilder:
             "notes": list(status.notes),
             "layers": list(status.layers),
         }
+
+    def module_of(self, source: SourceAffine) -> str | None:
+        """Return the module path of an affine, and keep it for the statistics."""
+        path = self.paths[source.origin] = _path(source.imported)
+        return path
 
     def parameter(self, tensor: Tensor | None, ref: str) -> ArrayEntry | None:
         """Store the elements of a parameter, and note that the source can be restored from them."""
@@ -221,6 +230,7 @@ class MapBuilder:
         return {
             "id": number,
             "scope": self.scope_of.get(layer.node.graph, []),
+            "module": _path(layer.imported),
             "node": {
                 "name": proto.name,
                 "op_type": cast("LayerOperator", proto.op_type),
@@ -270,6 +280,7 @@ class MapBuilder:
             yield {
                 "tensor": name,
                 "scope": self.scope_of.get(value.graph, []),
+                "module": self.paths.get(known.source),
                 "axis": known.axis,
                 "mean": self.arrays.add(f"S{number}.mean", np.asarray(known.mean, np.float64)),
                 "std": self.arrays.add(f"S{number}.std", np.asarray(known.std, np.float64)),
@@ -308,6 +319,10 @@ def _alive(module: Module) -> tuple[set[int], set[int]]:
         if node.op != "constant":
             (alive if node.op in AFFINES else others).update(flatten_origins(node.origins))
     return alive, others
+
+
+def _path(imported: object) -> str | None:
+    return module_path(imported) if isinstance(imported, NodeProto) else None
 
 
 def _steps(scope: Scope) -> list[ScopeStep]:

@@ -126,6 +126,7 @@ class SourceEntry(TypedDict):
     id: SourceId
     kind: AffineKind
     scope: list[ScopeStep]
+    module: NotRequired[str | None]
     node: SourceNode
     input: str
     output: str
@@ -197,6 +198,7 @@ class LayerEntry(TypedDict):
 
     id: LayerId
     scope: list[ScopeStep]
+    module: NotRequired[str | None]
     node: LayerNode
     weight: WeightEntry
     bias: BiasEntry | None
@@ -211,6 +213,7 @@ class StatisticEntry(TypedDict):
 
     tensor: str
     scope: list[ScopeStep]
+    module: NotRequired[str | None]
     axis: Natural
     mean: ArrayEntry
     std: ArrayEntry

@@ -22,6 +22,7 @@ def source_text(entry: SourceEntry) -> str:
     params = ", ".join([f'"{key}": {_parameter(param)}' for key, param in entry["params"].items()])
     return (
         f'{{"id": "{entry["id"]}", "kind": "{entry["kind"]}", "scope": {_list(entry["scope"])}, '
+        f'"module": {_text(entry["module"])}, '
         f'"node": {{"name": {quoted(node["name"])}, "op_type": "{node["op_type"]}", "index": {node["index"]}}}, '
         f'"input": {quoted(entry["input"])}, "output": {quoted(entry["output"])}, "axis": {_integer(entry["axis"])}, '
         f'"channels": {_integer(entry["channels"])}, "epsilon": {encode(entry["epsilon"])}, "params": {{{params}}}, '
@@ -35,7 +36,8 @@ def layer_text(entry: LayerEntry) -> str:
     node, weight, output = entry["node"], entry["weight"], entry["output"]
     remainder = "null" if entry["remainder"] is None else encode(entry["remainder"])
     return (
-        f'{{"id": "{entry["id"]}", "scope": {_list(entry["scope"])}, "node": {{"name": {quoted(node["name"])}, '
+        f'{{"id": "{entry["id"]}", "scope": {_list(entry["scope"])}, "module": {_text(entry["module"])}, '
+        f'"node": {{"name": {quoted(node["name"])}, '
         f'"op_type": "{node["op_type"]}", "original_name": {quoted(node["original_name"])}}}, '
         f'"weight": {{"name": {quoted(weight["name"])}, "original_name": {quoted(weight["original_name"])}, '
         f'"out_axis": {weight["out_axis"]}, "group": {weight["group"]}, "digest": {_text(weight["digest"])}}}, '
@@ -48,7 +50,8 @@ def layer_text(entry: LayerEntry) -> str:
 def statistic_text(entry: StatisticEntry) -> str:
     """Return the JSON of the statistics of a value."""
     return (
-        f'{{"tensor": {quoted(entry["tensor"])}, "scope": {_list(entry["scope"])}, "axis": {entry["axis"]}, '
+        f'{{"tensor": {quoted(entry["tensor"])}, "scope": {_list(entry["scope"])}, '
+        f'"module": {_text(entry["module"])}, "axis": {entry["axis"]}, '
         f'"mean": {_array(entry["mean"])}, "std": {_array(entry["std"])}, "gamma": {_array(entry["gamma"])}, '
         f'"source": "{entry["source"]}"}}'
     )

@@ -95,12 +95,29 @@ class FoldMap:
         """The tensors of the folded model whose mean and deviation a BatchNormalization kept."""
         return self.data["statistics"]
 
-    def layer(self, layer: str) -> LayerEntry:
-        """Return the layer with this id or (in the folded model) node name; raise FoldMapError if there is none."""
-        for entry in self.layers:
-            if layer in (entry["id"], entry["node"]["name"]):
-                return entry
-        raise FoldMapError(f"the fold map has no layer {layer!r}")
+    def layer(self, layer: str | None = None, *, module: str | None = None) -> LayerEntry:
+        """Return the layer with this id or (in the folded model) node name, or the layer that was this torch module.
+
+        Raises FoldMapError if there is no such layer, or if the module was called more than once and has several.
+        """
+        if (layer is None) == (module is None):
+            raise FoldMapError("give either the id or node name of a layer, or its module")
+        if layer is not None:
+            for entry in self.layers:
+                if layer in (entry["id"], entry["node"]["name"]):
+                    return entry
+            raise FoldMapError(f"the fold map has no layer {layer!r}")
+        found = [entry for entry in self.layers if entry.get("module") == module]
+        if len(found) > 1:
+            ids = ", ".join(entry["id"] for entry in found)
+            raise FoldMapError(f"the module {module!r} is called more than once: name one of its layers {ids}")
+        if not found:
+            raise FoldMapError(f"the fold map has no layer of a module {module!r}{self._why_unknown()}")
+        return found[0]
+
+    def _why_unknown(self) -> str:
+        known = any(entry.get("module") is not None for entry in (*self.sources, *self.layers))
+        return "" if known else ": it names no modules, so its source was not exported by torch, or its version is old"
 
     def statistic(self, tensor: str, scope: Sequence[ScopeStep] = ()) -> Statistic | None:
         """Return the statistic of a tensor of the folded model (by default of its main graph), or None.
@@ -116,18 +133,18 @@ class FoldMap:
             raise FoldMapError(f"the statistics of {tensor!r} differ in length")
         return Statistic(entry["axis"], mean, std, gamma, int(entry["source"][1:]))
 
-    def output_stats(self, layer: str) -> Statistic | None:
+    def output_stats(self, layer: str | None = None, *, module: str | None = None) -> Statistic | None:
         """Return the statistic of a layer's result, after everything that was folded into it, or None.
 
-        A fold of the layer's data (`forward`) says nothing about its result. Raises FoldMapError if there is no such
-        layer.
+        The layer is given as for `layer`. A fold of the layer's data (`forward`) says nothing about its result. Raises
+        FoldMapError as `layer` does.
         """
-        entry = self.layer(layer)
+        entry = self.layer(layer, module=module)
         return self.statistic(entry["output"]["name"], entry["scope"])
 
-    def input_stats(self, layer: str) -> Statistic | None:
-        """Return the statistic of a layer's data, or None; raise FoldMapError if there is no such layer."""
-        entry = self.layer(layer)
+    def input_stats(self, layer: str | None = None, *, module: str | None = None) -> Statistic | None:
+        """Return the statistic of a layer's data, or None; raise FoldMapError as `layer` does."""
+        entry = self.layer(layer, module=module)
         return self.statistic(entry["input"], entry["scope"])
 
     def count(self) -> Counter[str]:

@@ -12,7 +12,7 @@ from .arrays import ArrayStore
 from .npz import NpzWriter
 
 FORMAT = "irc.fold_map"
-VERSION = "1.1"
+VERSION = "1.2"
 STORES = ("npz", "inline")
 
 Fields = Iterable[tuple[str, object]]

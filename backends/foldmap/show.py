@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from ...ir.tensor import Array
-from ...support.errors import visible
+from ...support.errors import FoldMapError, visible
 from .fold_map import FoldMap
 from .inverse import MapComparison
 
@@ -17,15 +18,20 @@ if TYPE_CHECKING:
     from .entries import SourceEntry
 
 
-def show(fold_map: FoldMap, console: Console) -> None:
-    """Print the producer, every affine with its status, and every layer with its statistics."""
+def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> None:
+    """Print the producer, every affine with its status, and every layer with its statistics.
+
+    With `by_module` they stand in one table, grouped by the torch modules around them. Raises FoldMapError if the map
+    names no modules.
+    """
+    tables = [_modules(fold_map)] if by_module else [_sources(fold_map), _layers(fold_map), _others(fold_map)]
     producer, counts = fold_map.data["producer"], fold_map.count()
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
     console.print(visible(who), highlight=False, markup=False)
     console.print(visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False)
     affines = ", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "none"
     console.print(visible(f"affines: {affines}"), markup=False)
-    for table in (_sources(fold_map), _layers(fold_map), _others(fold_map)):
+    for table in tables:
         if table.row_count:
             console.print(table)
 
@@ -106,6 +112,55 @@ def _others(fold_map: FoldMap) -> Table:
             mean, std = (_range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"]))
             table.add_row(_text(item["tensor"]), _text(item["source"]), mean, std)
     return table
+
+
+def _modules(fold_map: FoldMap) -> Table:
+    """List layers, affines and statistics of other tensors, those of one block (`layer1.0`) together."""
+    entries = [*fold_map.layers, *fold_map.sources, *fold_map.statistics]
+    if all(entry.get("module") is None for entry in entries):
+        raise FoldMapError(
+            "the fold map names no modules: its source was not exported by torch, or it was written before version 1.2"
+        )
+    table = Table("module", "id", "operator", "status", "mean", "std", title="By module", title_justify="left")
+    block = None
+    for module, row in _in_blocks(_module_rows(fold_map)):
+        if block not in (None, _block(module)):
+            table.add_section()
+        block = _block(module)
+        table.add_row(_text("(unknown)" if module is None else module or "(model)"), *map(_text, row))
+    return table
+
+
+Row = tuple[str | None, tuple[str, ...]]
+"""A module path, and the other cells of its row."""
+
+
+def _module_rows(fold_map: FoldMap) -> Iterator[Row]:
+    """Yield each affine after the layers that absorbed it, then the tensors that are not the result of a layer."""
+    names, layers = _names(fold_map), {layer["id"]: layer for layer in fold_map.layers}
+    for source in fold_map.sources:
+        for layer in [layers.pop(key) for key in source["layers"] if key in layers]:
+            folds = ", ".join(f"{fold['source']} {fold['direction']}" for fold in layer["folds"])
+            known = fold_map.output_stats(layer["id"])
+            numbers = ("", "") if known is None else (_range(known.mean), _range(known.std))
+            yield layer.get("module"), (layer["id"], layer["node"]["op_type"], f"takes {folds}", *numbers)
+        yield source.get("module"), (source["id"], source["node"]["op_type"], _fate(source, names), "", "")
+    results = {layer["output"]["name"] for layer in fold_map.layers}
+    for item in fold_map.statistics:
+        if item["tensor"] not in results:
+            mean, std = (_range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"]))
+            yield item.get("module"), (item["source"], "", f"tensor {item['tensor']}", mean, std)
+
+
+def _in_blocks(rows: Iterable[Row]) -> Iterator[Row]:
+    blocks: dict[str | None, list[Row]] = {}
+    for row in rows:
+        blocks.setdefault(_block(row[0]), []).append(row)
+    return chain.from_iterable(blocks.values())
+
+
+def _block(module: str | None) -> str | None:
+    return None if module is None else module.rpartition(".")[0]
 
 
 def _range(vector: Array) -> str:

@@ -267,6 +267,7 @@ class Committer:
                 fold.weight.name,
                 None if bias is None else bias.name,
                 [],
+                imported=node.source,
             )
             self.records.layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)

@@ -27,7 +27,8 @@ class SourceAffine:
     """One affine of the source model, as it stood there.
 
     `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes of its graph, and
-    `axis` the channel axis counted from the left, None for a uniform affine.
+    `axis` the channel axis counted from the left, None for a uniform affine. `imported` is the node that the frontend
+    read.
     """
 
     origin: int
@@ -42,6 +43,7 @@ class SourceAffine:
     channels: int | None
     epsilon: float | None
     params: dict[str, Param]
+    imported: object = None
 
 
 Candidate = tuple[Node, Scope, int, tuple[str, ...]]
@@ -70,7 +72,8 @@ class Layer:
 
     `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the weight, which is input
     `weight_index`.
-    `factor`, float64 and broadcast against the weight, is the factor of the weight, None for no factor.
+    `factor`, float64 and broadcast against the weight, is the factor of the weight, None for no factor. `imported` is
+    the node that the frontend read.
     """
 
     node: Node
@@ -84,6 +87,7 @@ class Layer:
     folds: list[FoldedAffine] = field(default_factory=list)
     shift_add: Value | None = None
     factor: Array | None = None
+    imported: object = None
 
 
 @record
