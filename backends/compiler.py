@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..codec.protos import ModelProto
 from ..frontends import load
@@ -11,25 +13,31 @@ from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
 from ..passes.infra import PassContext, Sequential
 from ..passes.registry import default_pipeline, parse_pipeline
+from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .result import Result
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
-    model: str | Path | ModelProto | Module,
+    model: str | Path | ModelProto | Module | Any,
     passes: str | Sequential | None = None,
     *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    export: Mapping[str, Any] | None = None,
     freeze_initializers: bool = False,
     context: PassContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
     """Run `passes` on a model and return the ONNX model with its fold map.
 
-    `model` is a path, a ModelProto (do not change it while the result is in use) or a Module (changed in place).
+    `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed in place), a torch
+    module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
     `passes` is a Sequential or its text, by default the default pipeline. With `freeze_initializers`, initializers that
     are graph inputs become constants first. `limits` hold for reading a model. Raises ModelError, PassError, EmitError.
     """
-    module = read(model, limits)
+    module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     ctx = context or PassContext()
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     if freeze_initializers:
@@ -64,8 +72,10 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
 
 
-def read(model: str | Path | ModelProto | Module, limits: Limits = DEFAULT_LIMITS) -> Module:
-    """Return the module of a model; a Module is returned as it is."""
-    if isinstance(model, Module):
-        return model
-    return load(model, limits) if isinstance(model, str | Path) else from_model(model, limits=limits)
+def read(model: str | Path | ModelProto | Module | Any, limits: Limits = DEFAULT_LIMITS, **torch: Any) -> Module:
+    """Return the module of a model; a Module is returned as it is. `torch` are the arguments of `load` for torch."""
+    if not isinstance(model, Module | ModelProto):
+        return load(model, limits, **torch)
+    if any(value is not None for value in torch.values()):
+        raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules")
+    return model if isinstance(model, Module) else from_model(model, limits=limits)

@@ -79,6 +79,8 @@ class OnnxTensor(Tensor):
             raise ValueError(f"the element type {self.proto.data_type} is unknown")
         if self.payload is None:
             detached_payload(self.proto, self.base_dir)  # raises the error that __init__ suppressed
+        if isinstance(self.payload, Tensor):
+            return self.payload.numpy()
         if self.proto.data_type == TensorProto.STRING:
             return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
         if self.dtype.name in _NUMPY_LAYOUT and (self.payload is not None or self.proto.HasField("raw_data")):

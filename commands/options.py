@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Subparsers = argparse._SubParsersAction  # its only name
 
 ONNX = "an ONNX file, or - for standard input"
-MODEL = "an ONNX file, an .irc text file, or - for ONNX on standard input"
+MODEL = "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard input"
 EPILOG = """\
 PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no passes.
 `irc passes` lists all passes."""

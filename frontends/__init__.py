@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..ir.module import Module
+from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 
 
-def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
-    """Read `path` into a module: IR text if the name ends in `.irc`, else an ONNX model; `-` is standard input.
+def load(
+    model: str | Path | Any,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    export: Mapping[str, Any] | None = None,
+) -> Module:
+    """Read a model into a module.
 
-    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`; ParseError if IR text does not
-    parse.
+    `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on standard input), a
+    torch module, or an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
+    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of torch.onnx.export.
+
+    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch cannot export the
+    model; ParseError if IR text does not parse; UsageError for arguments that do not belong to the model.
     """
+    if isinstance(model, str | Path):
+        if (args, kwargs, dynamic_shapes, export) != (None,) * 4:
+            raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules, not for files")
+        return _load_file(model, limits)
+    from .torch import from_torch, is_torch
+
+    if not is_torch(model):
+        raise UsageError(f"{type(model).__name__} is no model: give a path, a torch module or an ExportedProgram")
+    return from_torch(model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits)
+
+
+def _load_file(path: str | Path, limits: Limits) -> Module:
     if str(path).endswith(".irc"):
         from .text import load_text
 
         return load_text(path, limits)
+    if str(path).endswith(".pt2"):
+        from .torch import load_program
+
+        return load_program(path, limits)
     from .onnx import load as load_onnx
 
     return load_onnx(path, limits)
