@@ -30,7 +30,13 @@ from .affine.source_affines import collect_opened
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
 
-PARTIAL = ("never", "pays", "always")
+CHOICES = {
+    "partial": ("never", "pays", "always"),
+    "border": ("keep", "pad", "map"),
+    "per_channel": ("refuse", "allow"),
+    "quantized_bias": ("integer", "float"),
+}
+"""The values of the options that are words."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,11 @@ class FoldScaleAxis(Pass):
        scales. Constants grow by at most `max_growth` bytes in one fold. No layer is ever duplicated.
     8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
        same in all channels (`pad`), or a constant after the layer, as large as its result (`map`).
-    9. Weights that are dequantized at run time are left alone but with `quantized_weights`: then their scales take
-       positive scales, and the integers stay.
+    9. The weight of Conv, ConvTranspose, Gemm and MatMul may come through DequantizeLinear from constants, or from
+       those through QuantizeLinear: its scales are multiplied, and its integers stay. A negative scale reflects them
+       about the zero point, within their type. One scale for a tensor becomes one per channel with `per_channel=allow`.
+       A bias that is dequantized keeps its type and is rounded to the nearest step, or becomes float with
+       `quantized_bias=float`. `quantized_weights=false` leaves such layers alone.
     10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
     11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written out) are units: an
        affine of one stays in it, and no other enters it. The constants of gamma and beta take the affines after them.
@@ -69,12 +78,14 @@ class FoldScaleAxis(Pass):
     forward: bool = True
     partial: str = "pays"
     border: str = "keep"
-    quantized_weights: bool = False
+    quantized_weights: bool = True
+    per_channel: str = "refuse"
+    quantized_bias: str = "integer"
     max_growth: int = 16 << 20
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
-        for option, known in (("partial", PARTIAL), ("border", ("keep", "pad", "map"))):
+        for option, known in CHOICES.items():
             if getattr(self, option) not in known:
                 raise UsageError(f"{self.name}: option {option} is one of {', '.join(known)}")
 
@@ -82,7 +93,13 @@ class FoldScaleAxis(Pass):
         collect_opened(module)
         rewriter = Rewriter(module)
         evaluator = module.constants
-        params = Parameters(evaluator, quantized=self.quantized_weights, border=self.border)
+        params = Parameters(
+            evaluator,
+            quantized=self.quantized_weights,
+            per_channel=self.per_channel == "allow",
+            float_bias=self.quantized_bias == "float",
+            border=self.border,
+        )
         chooser = Chooser(Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth)
         folder = ChainFolder(rewriter, params, chooser)
         for graph in module.graphs():

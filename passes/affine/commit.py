@@ -15,8 +15,9 @@ from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import DType, dtype_of
 from .algebra import Affine
 from .fold_records import FoldedAffine, Layer, fold_records
-from .layers import Fold, Rescale
+from .layers import Fold
 from .plan import Change, Plan
+from .quantized_constant import QuantizedConstant
 from .statistics import statistic_refs
 from .transfer import Transfer
 
@@ -122,8 +123,9 @@ class Committer:
             self._weight(fold, fold.factor)
             if layer is not None:
                 layer.factor = fold.factor if layer.factor is None else layer.factor * fold.factor
-        if fold.rescale is not None:
-            self._rescale(fold.rescale)
+        for quantized in (fold.quantized_weight, fold.quantized_bias):
+            if quantized is not None:
+                self._quantized(quantized)
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
         if fold.padding is not None:
@@ -159,16 +161,25 @@ class Committer:
         inputs[fold.index] = product.output
         self.rewriter.set_inputs(node, inputs)
 
-    def _rescale(self, rescale: Rescale) -> None:
-        node, scale = rescale.node, rescale.node.operand(1)
-        inputs = list(node.inputs)
-        inputs[1] = self.constant(rescale.scale, dtype_of(scale.type), node, scale.name)
-        if rescale.zero_point is not None:
-            zero_point = node.operand(2)
-            tensor = ArrayTensor(rescale.zero_point, dtype_of(zero_point.type))
-            inputs[2] = self.rewriter.constant(tensor, before=node, hint=zero_point.name)
+    def _quantized(self, made: QuantizedConstant) -> None:
+        """Give a DequantizeLinear the integers, scales and zero points that changed."""
+        node = made.node
+        evaluator, inputs = self.module.constants, list(node.inputs)
+        scale = round_to(made.scale, made.scale_dtype)
+        for index, array, dtype in (
+            (0, made.integers, made.dtype),
+            (1, scale, made.scale_dtype),
+            (2, made.zero_point, made.dtype),
+        ):
+            old = inputs[index] if index < len(inputs) else None
+            known = None if old is None else evaluator.array(old)
+            if old is None or array is None or known is None:
+                continue
+            if known.shape != array.shape or known.tobytes() != array.tobytes():
+                inputs[index] = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
         self.rewriter.set_inputs(node, inputs)
-        self.rewriter.set_attr(node, "axis", rescale.axis)
+        if made.scale.ndim == 1 and made.scale.size > 1:
+            self.rewriter.set_attr(node, "axis", made.axis)
 
     def _bias(self, fold: Fold, bias: Array, first: Node) -> None:
         node, index = fold.node, fold.bias_index
@@ -250,7 +261,8 @@ class Committer:
     def _layer(self, fold: Fold) -> Layer | None:
         """Return the record of a layer, None where nothing of it changes. Its node gets a unique name."""
         node = fold.node
-        changes = (fold.factor, fold.bias, fold.shift, fold.rescale, fold.padding)
+        quantized = (fold.quantized_weight, fold.quantized_bias)
+        changes = (fold.factor, fold.bias, fold.shift, *quantized, fold.padding)
         if all(change is None for change in changes):
             return None
         if node.op == "nn.batch_norm_to_affine":

@@ -41,8 +41,6 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     The shift of the data is the same at every position only if no window reads padding.
     """
     weight, bias = operands(node, params, any_bias=not affine.has_shift)
-    if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     shape, group = weight.shape, integer_of(node, "group", 1)
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
     if group < 1 or shape[0] % group:
@@ -112,8 +110,6 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
             return scale.reshape(1, columns, *tail)
         return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
 
-    if weight.dequantize is not None and group > 1:
-        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per group and column")
     grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
     largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
     return of_result(Fold(node, affine, 1, 1, 1, weight.dtype), weight, largest, bias, spread)
@@ -126,8 +122,6 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     a shift passes only a kernel of one element with stride 1 and neither pads nor an output larger than the data.
     """
     weight, bias, group = _transposed(node, params, any_bias=not affine.has_shift)
-    if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     shape = weight.shape
     check_channels(node, affine, 1, shape[0])
     largest = params.largest_of_rows(weight.value, weight.elements)

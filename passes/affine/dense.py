@@ -14,6 +14,7 @@ from ...ir.types import shape_of
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
 from .operands import Parameters
+from .quantized_constant import is_stored
 from .transfer import Transfer
 
 
@@ -50,8 +51,6 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
     weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
-    if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.description}: the integers have no scale per input channel")
     matrix = weight.array.T if transposed else weight.array
     axis = 0 if node.attrs.get("transA", 0) else 1
     check_channels(node, affine, axis, matrix.shape[0])
@@ -70,12 +69,8 @@ def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     """Return the constant operand of a MatMul, and which one it is."""
-    side = 1 if params.evaluator.tensor(node.inputs[1]) is not None else 0
-    if side == 0 and params.evaluator.tensor(node.inputs[0]) is None:
-        side = 1
+    side = next((side for side in (1, 0) if is_stored(node.inputs[side], params)), 1)
     weight = read_weight(node, side, params)
-    if weight.dequantize is not None:
-        raise Refused("quantized_weight", f"{node.description}: the weight of a MatMul is not rescaled")
     shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
     if shape is None or data is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data or result is unknown")

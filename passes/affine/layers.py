@@ -11,16 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...ir.graph import Node, Value, producer_of
-from ...ir.ops import is_legal
-from ...ir.ops.inference import integer_of
+from ...ir.graph import Node, Value
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import (
     Array,
     Tensor,
     all_finite,
     fits,
-    float64,
     half_ulp,
     largest_finite,
     smallest_normal,
@@ -30,17 +29,8 @@ from ...ir.types import DType, element_count, shape_of
 from ...support.record import record, replaced
 from .algebra import Affine
 from .operands import Parameters
+from .quantized_constant import QuantizedConstant, read_quantized
 from .recognise import not_constant
-
-
-@record
-class Rescale:
-    """The new `scale` and `zero_point` of a DequantizeLinear `node`, along `axis` of its result."""
-
-    node: Node
-    scale: Array
-    zero_point: Array | None
-    axis: int
 
 
 @record
@@ -52,6 +42,8 @@ class Fold:
     - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` where it is a vector.
     - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the weight.
     - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
+    - `quantized_weight` and `quantized_bias` take the place of weight and bias that a DequantizeLinear makes;
+      `bias_error` is the largest error of a bias that is rounded.
     """
 
     node: Node
@@ -63,10 +55,12 @@ class Fold:
     factor: Array | None = None
     bias: Array | None = None
     shift: Array | None = None
-    rescale: Rescale | None = None
     beta: float = 1.0
     bias_index: int = 2
     padding: tuple[tuple[int, ...], float] | None = None
+    quantized_weight: QuantizedConstant | None = None
+    quantized_bias: QuantizedConstant | None = None
+    bias_error: float = 0.0
 
     def writing(self, factor: Array | None, bias: Array | None) -> Fold:
         """Return the fold of the same affine into the same layer that writes other numbers."""
@@ -91,17 +85,18 @@ class Fold:
 class Weight:
     """The weight of a layer, input `index`: its value, its dtype, and its elements or the tensor they are read from.
 
-    Where a DequantizeLinear makes it, `dequantize` is that node with its scale and zero point, and the elements are its
-    result.
+    Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are its exact result.
+    `bias` is the bias of the layer where a DequantizeLinear makes that. With `per_channel` a weight with one scale may
+    get one for each channel.
     """
 
     index: int
     value: Value
     dtype: DType
     elements: Array | Tensor
-    dequantize: Node | None = None
-    scale: Array | None = None
-    zero_point: Array | None = None
+    quantized: QuantizedConstant | None = None
+    bias: QuantizedConstant | None = None
+    per_channel: bool = False
 
     @property
     def array(self) -> Array:
@@ -122,9 +117,10 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     if tensor is not None and tensor.in_memory:
         elements = params.evaluator.exact(value)
     if tensor is None or elements is None:
-        producer = producer_of(value, "dequantize")
-        if producer is not None and params.quantized:
-            return _dequantized(node, index, producer, params)
+        quantized = read_quantized(value, node, params) if _reads_quantized(node, params) else None
+        if quantized is not None:
+            weight = Weight(index, value, quantized.scale_dtype, quantized.elements, quantized)
+            return replaced(weight, per_channel=params.per_channel)
         reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code
         raise Refused(code, f"{node.description}: the weight {reason.detail}")
@@ -135,24 +131,9 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     return Weight(index, value, tensor.dtype, elements)
 
 
-def _dequantized(node: Node, index: int, producer: Node, params: Parameters) -> Weight:
-    """Return the weight (q - zero_point) * scale with constant integers q, per tensor or along one axis."""
-    values = [params.evaluator.tensor(value) for value in producer.inputs]
-    label = producer.description
-    if len(values) < 2 or any(tensor is None for tensor in values) or producer.output.sole_user() is not node:
-        raise Refused("quantized_weight", f"{label}: its operands are not constant, or others read it")
-    arrays = [float64(tensor) for tensor in values if tensor is not None]
-    scale = arrays[1]
-    if scale.ndim > 1 or producer.attrs.get("block_size", 0) or not values[1].dtype.is_float:  # type: ignore[union-attr]
-        raise Refused("quantized_weight", f"{label}: the scale is neither per tensor nor per channel")
-    axis = integer_of(producer, "axis", 1)
-    view = [1] * arrays[0].ndim
-    if scale.size != 1:
-        view[axis] = -1
-    exact = (arrays[0] - (arrays[2].reshape(view) if len(arrays) > 2 else 0.0)) * scale.reshape(view)
-    zero_point = values[2].numpy() if len(values) > 2 and values[2] is not None else None
-    dtype = values[1].dtype  # type: ignore[union-attr]
-    return Weight(index, producer.output, dtype, exact, producer, scale, zero_point)
+def _reads_quantized(node: Node, params: Parameters) -> bool:
+    """Return whether constants of `node` may come through DequantizeLinear: those of layers, not of normalizations."""
+    return params.quantized and has_trait(node, Trait.LINEAR)
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
@@ -161,6 +142,9 @@ def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
     if value is None:
         return None
     array = params.evaluator.exact(value)
+    if array is None and _reads_quantized(node, params):
+        quantized = read_quantized(value, node, params)
+        array = None if quantized is None else quantized.elements
     if array is None:
         reason = not_constant(value).refusal
         code = "dynamic_bias" if reason.code == "non_constant_params" else reason.code
@@ -172,6 +156,9 @@ def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple
     """Return the weight, and the bias in float64. With `any_bias` the bias stays as it is, and is not read."""
     weight = read_weight(node, 1, params)
     bias = None if any_bias else read_bias(node, params)
+    value = node.input(2)
+    if bias is not None and value is not None and not params.float_bias and not params.evaluator.is_constant(value):
+        weight = replaced(weight, bias=read_quantized(value, node, params))
     return (weight, bias)
 
 
@@ -242,7 +229,8 @@ def of_result(
     check_channels(fold.node, affine, fold.axis, channels)
     new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
     least = np.abs(new).reshape(-1, channels).min(axis=0)
-    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, least, slot=slot)
+    scale = _per_channel(affine.scale, channels)
+    return checked(fold, weight, scale, largest, spread, bias, new, least, slot=slot, bias_scale=scale)
 
 
 def of_data(
@@ -282,11 +270,13 @@ def checked(
     least: Array,
     *,
     slot: bool,
+    bias_scale: Array | None = None,
 ) -> Fold:
     """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, with all numbers
     checked.
 
-    `least` is the least magnitude of the new bias, for each channel or for all.
+    `least` is the least magnitude of the new bias, for each channel or for all. `bias_scale` is the factor of the bias,
+    where it has one.
     """
     written = new
     if fold.beta != 1.0:
@@ -295,29 +285,29 @@ def checked(
     weights = element_count(weight.shape) / len(largest)
     check_numbers(fold.node, scale, largest, written, fold.dtype, least, weights)
     factor = spread(scale) if fold.affine.has_scale else None
+    if factor is not None and weight.quantized is not None:
+        finer = fold.weight_axis if weight.per_channel and bias_scale is not None else None
+        fold = replaced(fold, quantized_weight=weight.quantized.scaled(factor, finer))
+        factor = None
     if not slot:
         return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
     changed = np.count_nonzero(new) > 0 if old is None else not np.array_equal(new, old)
-    bias = written if changed else None
-    if weight.dequantize is None or factor is None:
-        return fold.writing(factor, bias)
-    rescale = _rescale(fold, weight, weight.dequantize, scale)
-    return replaced(fold, bias=bias, rescale=rescale)
+    if changed and weight.bias is not None:
+        fold, changed = _requantized(fold, weight, weight.bias, written, bias_scale), False
+    return replaced(fold, factor=factor, bias=written if changed else None)
 
 
-def _rescale(fold: Fold, weight: Weight, dequantize: Node, scale: Array) -> Rescale:
-    """Return new scales for a dequantized weight: the integers stay, so every factor must be positive."""
-    label = dequantize.description
-    old, zero_point = weight.scale, weight.zero_point
-    assert old is not None
-    if not (scale > 0).all():
-        raise Refused("negative_scale", f"{label}: a scale that is not positive would change the integers")
-    if old.size != 1 and integer_of(dequantize, "axis", 1) % len(weight.shape) != fold.weight_axis:
-        raise Refused("axis_mismatch", f"{label} is not per output channel")
-    if not is_legal("dequantize", "axis", dequantize):
-        raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
-    new = np.broadcast_to(old.ravel(), scale.shape) * scale
-    check_numbers(dequantize, scale, np.broadcast_to(old.ravel(), scale.shape), None, fold.dtype)
-    if zero_point is not None:
-        zero_point = np.ascontiguousarray(np.broadcast_to(zero_point.ravel(), scale.shape))
-    return Rescale(dequantize, new, zero_point, fold.weight_axis)
+def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None) -> Fold:
+    """Return the fold with the integers of a bias that are nearest to `new`, at `scale` times the scales before.
+
+    The scale of the bias of an integer convolution is the product of the scales of data and weight, so it follows the
+    weight.
+    """
+    if bias.dtype.kind not in ("int", "uint") or bias.block or new.shape != bias.integers.shape:
+        detail = f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the folded bias"
+        raise Refused("quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float")
+    if scale is not None and fold.affine.has_scale:
+        finer = new.ndim - 1 if weight.per_channel else None
+        bias = bias.rescaled(scale.reshape((1,) * (new.ndim - 1) + (-1,)), finer)
+    written, error = bias.holding(new)
+    return replaced(fold, quantized_bias=written, bias_error=error)

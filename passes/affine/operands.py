@@ -20,16 +20,27 @@ _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 class Parameters:
     """Reads the constant operands of nodes, and remembers the magnitudes of weights.
 
-    With `quantized`, weights that are dequantized at run time count as constant. `border` is the treatment of a shift
-    before a layer that pads with zeros: `keep`, `pad` or `map` as in FoldScaleAxis, or `ignore` for the result as if
-    nothing were padded. With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
+    - With `quantized`, weights and biases that a DequantizeLinear makes of constants count as constant. A weight with
+      one scale may get one for each channel with `per_channel`. The bias becomes float with `float_bias`.
+    - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or `map` as in
+      FoldScaleAxis, or `ignore` for the result as if nothing were padded.
+    - With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
     """
 
     def __init__(
-        self, evaluator: ConstantEvaluator, *, quantized: bool = False, border: str = "keep", limits: bool = False
+        self,
+        evaluator: ConstantEvaluator,
+        *,
+        quantized: bool = False,
+        per_channel: bool = False,
+        float_bias: bool = False,
+        border: str = "keep",
+        limits: bool = False,
     ) -> None:
         self.evaluator = evaluator
         self.quantized = quantized
+        self.per_channel = per_channel
+        self.float_bias = float_bias
         self.border = border
         self.limits = limits
         self._largest: dict[tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.graph import Node, producer_of
+from ...ir.graph import Node
 from ...ir.ops import OPS
 from ...support.record import record
 from . import broadcast, clipping, concatenation, conv, dense, norm
@@ -17,6 +17,7 @@ from .algebra import Affine
 from .derived_rules import derived_backward, derived_forward, takes_several_axes
 from .layers import Fold
 from .operands import Parameters
+from .quantized_constant import is_stored
 from .transfer import Backward, Forward
 
 Absorb = Callable[[Node, Affine, Parameters], Fold]
@@ -43,9 +44,7 @@ class AffineRule:
         """Return whether `node` has weights to take an affine."""
         if self.absorb_result is None or self.backward is None:
             return self.absorb_result is not None
-        return any(
-            params.evaluator.is_constant(value) or producer_of(value, "dequantize") is not None for value in node.inputs
-        )
+        return any(is_stored(value, params) for value in node.inputs)
 
 
 NO_RULE = AffineRule()
