@@ -286,8 +286,9 @@ def checked(
     check_numbers(fold.node, scale, largest, written, fold.dtype, least, weights)
     factor = spread(scale) if fold.affine.has_scale else None
     if factor is not None and weight.quantized is not None:
-        finer = fold.weight_axis if weight.per_channel and bias_scale is not None else None
-        fold = replaced(fold, quantized_weight=weight.quantized.scaled(factor, finer))
+        channels = fold.weight_axis if bias_scale is not None else None
+        quantized = weight.quantized.scaled(factor, channels, per_channel=weight.per_channel)
+        fold = replaced(fold, quantized_weight=quantized)
         factor = None
     if not slot:
         return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
@@ -307,7 +308,7 @@ def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array
         detail = f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the folded bias"
         raise Refused("quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float")
     if scale is not None and fold.affine.has_scale:
-        finer = new.ndim - 1 if weight.per_channel else None
-        bias = bias.rescaled(scale.reshape((1,) * (new.ndim - 1) + (-1,)), finer)
+        factor = scale.reshape((1,) * (new.ndim - 1) + (-1,))
+        bias = bias.rescaled(factor, new.ndim - 1, per_channel=weight.per_channel)
     written, error = bias.holding(new)
     return replaced(fold, quantized_bias=written, bias_error=error)

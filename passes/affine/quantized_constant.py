@@ -88,17 +88,17 @@ class QuantizedConstant:
                 array = np.maximum.reduceat(array, np.arange(0, array.shape[axis], self.block), axis=axis)
         return array
 
-    def scaled(self, factor: Array, finer: int | None = None) -> QuantizedConstant:
+    def scaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
         """Return the constant times `factor`, float64 and broadcast against it.
 
-        With `finer`, an axis, a constant with one scale may get one for each of its channels. Raises Refused where the
-        product cannot be written with the same integers up to reflection, and as many scales.
+        With `per_channel`, a constant with one scale may get one for each index of the axis `channels`. Raises Refused
+        where the product cannot be written with the same integers up to reflection, and with as many scales.
         """
         factor = expand_rank(factor, self.integers.ndim)
-        found = self.rescaled(factor, finer)
+        found = self.rescaled(factor, channels, per_channel=per_channel)
         return replaced(found, integers=self._reflected(factor))
 
-    def rescaled(self, factor: Array, finer: int | None = None) -> QuantizedConstant:
+    def rescaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
         """Return the constant with its scales times the magnitudes of `factor`, which has its rank. Zero leaves a scale
         as it is.
         """
@@ -108,7 +108,7 @@ class QuantizedConstant:
         magnitude = np.abs(factor)
         largest = self.largest_by_scale(magnitude)
         if ((magnitude != self.over_elements(largest)) & (factor != 0)).any():
-            return self._finer(factor, finer).rescaled(factor)
+            return self._finer(factor, channels, per_channel).rescaled(factor, None, per_channel=False)
         exact = self._view(self.scale) * np.where(largest == 0, 1.0, largest)
         scale = exact.reshape(self.scale.shape)
         changed = scale[scale != self.scale]
@@ -118,23 +118,24 @@ class QuantizedConstant:
             raise Refused("underflow", f"{label}: a scale is below the normal numbers of {self.scale_dtype}")
         return replaced(self, scale=scale)
 
-    def _finer(self, factor: Array, axis: int | None) -> QuantizedConstant:
-        """Return the same constant with a scale for each channel of `axis`, where `factor` varies along it alone."""
+    def _finer(self, factor: Array, channels: int | None, per_channel: bool) -> QuantizedConstant:
+        """Return the same constant with a scale for each index of the axis `channels`, along which `factor` varies."""
         label = self.node.description
         block = integer_of(self.node, "block_size", 0)
         if not self.is_per_tensor or block:
             where = f"blocks of {block} along axis {self.axis}" if block else f"the channels of axis {self.axis}"
             raise Refused(CODE, f"{label}: it has scales for {where}, and the factors differ along another axis")
-        varying = [other for other, extent in enumerate(factor.shape) if extent > 1]
-        if axis is None or varying != [axis]:
-            detail = "the factors differ, and its one scale is for all channels"
-            hint = ": FoldScaleAxis{per_channel=allow} makes one for each" if varying == [axis] else ""
-            raise Refused(CODE, f"{label}: {detail}{hint}")
+        if [axis for axis, extent in enumerate(factor.shape) if extent > 1] != [channels]:
+            raise Refused(CODE, f"{label}: it has one scale, and the factors differ, but not by output channel")
+        assert channels is not None
+        if not per_channel:
+            hint = "FoldScaleAxis{per_channel=allow} makes one for each channel"
+            raise Refused(CODE, f"{label}: it has one scale, and the factors of the channels differ: {hint}")
         if not is_legal("dequantize", "axis", self.node):
             raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
-        count = self.integers.shape[axis]
+        count = self.integers.shape[channels]
         zero_point = None if self.zero_point is None else np.repeat(self.zero_point.reshape(1), count)
-        return replaced(self, scale=np.repeat(self.scale.reshape(1), count), zero_point=zero_point, axis=axis)
+        return replaced(self, scale=np.repeat(self.scale.reshape(1), count), zero_point=zero_point, axis=channels)
 
     def _reflected(self, factor: Array) -> Array:
         """Return the integers about the zero point on the side that the signs of `factor` say."""

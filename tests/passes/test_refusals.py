@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 
+import ml_dtypes
 import numpy as np
 import pytest
-from graphs import F16, F32, Graph, compiled
+from graphs import F16, F32, Graph, compiled, onnx_dtype
 from onnx import ModelProto, helper
 from oracle import assert_same_function, assert_sound
 from scale_axis.build import (
@@ -37,11 +38,11 @@ from scale_axis.build import (
     same,
     split,
 )
+from scale_axis.quantized import dequantize, layer
 
 I64 = np.dtype(np.int64)
 C = (4, 1, 1)
 SCALE, SHIFTED, ROWS = mul(*C), mul_add(*C, sign="+"), mul(6, 1)
-QUANTIZED = "quantized_weights=true"
 SHAPE = "a shape that decides where the channels go is unknown"
 Row = tuple[str, Case]
 X4 = (2, 4, 6, 5)
@@ -85,6 +86,36 @@ def dequantized(*, axis: int = 1, scale: object = 0.5, shape: tuple[int, ...] = 
         return graph.node(reader, [x, w], **attrs)
 
     return build
+
+
+def with_result_type(graph: Graph, x: str) -> str:
+    """A Conv whose weight says which type it is dequantized to."""
+    names = map(graph.initializer, [np.ones((4, 3, 1, 1), np.int8), np.asarray(0.5, graph.dtype)])
+    weight = graph.node("DequantizeLinear", list(names), output_dtype=onnx_dtype(graph.dtype))
+    return graph.node("Conv", [x, weight])
+
+
+def with_zero_point(point: np.ndarray | np.generic) -> Step:
+    """A Conv whose weight has the scale 0.5 and this zero point."""
+
+    def build(graph: Graph, x: str) -> str:
+        names = [np.ones((4, 3, 1, 1), np.int8), np.asarray(0.5, graph.dtype), np.asarray(point)]
+        return graph.node("Conv", [x, graph.node("DequantizeLinear", list(map(graph.initializer, names)))])
+
+    return build
+
+
+def shared_bias(graph: Graph, x: str) -> str:
+    """A Conv whose dequantized bias others read, too."""
+    bias = dequantize(graph, graph.initializer(np.ones(4, np.int32)), np.asarray(0.5, graph.dtype), None)
+    graph.output(graph.node("Neg", [bias]))
+    return graph.node("Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), bias])
+
+
+def one_bias(graph: Graph, x: str) -> str:
+    """A Gemm whose dequantized bias is one number."""
+    bias = dequantize(graph, graph.initializer(np.asarray(3, np.int32)), np.asarray(0.5, graph.dtype), None)
+    return graph.node("Gemm", [x, graph.initializer(draw(graph, (3, 4))), bias])
 
 
 def dynamic_split(axis: int, *parts: Step) -> Step:
@@ -220,71 +251,80 @@ ROWS_BACK: list[Row] = [
     back("MatMul vector", "an operand is a vector", op("Unsqueeze", ints(1)), mul(2, 1), first=matmul(4), x=(2, 4)),
     back("MatMul more axes", "an operand is a vector or", mul(5), first=matmul(2, 4, 5), x=(4,)),
     back("MatMul unknown rank", "the rank of its data or result is unknown", bn(5), first=matmul(4, 5), x=None),
-    back("quantized off", "weight", SCALE, first=dequantized()),
-    back("quantized negative", "not positive", mul(*C), first=dequantized(), options=QUANTIZED),
+    back("quantized off", "is dequantized at run time", SCALE, first=dequantized(), options="quantized_weights=false"),
     back(
-        "quantized wrong axis",
-        "is not per output channel",
-        mul(*C, sign="+"),
-        first=dequantized(scale=[1, 2, 3]),
-        options=QUANTIZED,
+        "quantized reflection",
+        "-128 reflected about the zero point leaves i8",
+        mul(c=-1.0),
+        first=layer(low=-128, high=-128),
+    ),
+    back("quantized wrong axis", "has scales for the channels of axis 1", SCALE, first=dequantized(scale=[1, 2, 3])),
+    back(
+        "quantized blocks that differ",
+        "has scales for blocks of 2 along axis 0",
+        SCALE,
+        first=layer(axis=0, block=2),
+    ),
+    back(
+        "quantized per tensor",
+        "FoldScaleAxis{per_channel=allow} makes one for each channel",
+        SCALE,
+        first=dequantized(),
     ),
     back(
         "quantized opset 10",
         "need opset 13",
-        mul(*C, sign="+"),
+        mul(1, 4, 1, 1),
         opset=10,
+        options="per_channel=allow",
+        first=layer(axis=None),
+    ),
+    back("quantized twice", "others read it, too", SCALE, first=dequantized(twice=True)),
+    back("quantized dynamic", "its operands are not constant", SCALE, first=dequantized(dynamic=True)),
+    back("quantized shapes", "neither per tensor, per channel, nor per block", SCALE, first=dequantized(scale=[1, 2])),
+    back(
+        "quantized block shapes",
+        "neither per tensor, per channel, nor per block",
+        SCALE,
+        first=layer(axis=0, block=2, scale=np.ones((2, 1, 1, 1))),
+    ),
+    back("quantized scale overflows", "exceeds", mul(*C, c=[1, 2, 3, 1e38]), dtype=F32, first=layer(scale=[1e3] * 4)),
+    back(
+        "quantized scale vanishes",
+        "is below the normal numbers of f32",
+        mul(*C, c=[1, 2, 3, 1e-35]),
         dtype=F32,
-        options=QUANTIZED,
-        first=lambda g, x: g.node(
-            "Conv", [x, g.node("DequantizeLinear", [g.initializer(np.ones((4, 3, 1, 1), np.int8)), g.initializer(0.5)])]
-        ),
+        first=layer(scale=[1e-4] * 4),
+    ),
+    back("quantized scale infinite", "infinite or not a number", mul(*C, c=[1, 2, 3, np.inf]), first=layer()),
+    back(
+        "quantized result type",
+        "or its result has another type",
+        SCALE,
+        opset=23,
+        first=with_result_type,
+    ),
+    back("quantized zero point", "its zero point does not fit", SCALE, first=with_zero_point(np.zeros(3, np.int8))),
+    back("quantized zero point type", "its zero point does not fit", SCALE, first=with_zero_point(np.uint8(0))),
+    back(
+        "quantized float8 zero point",
+        "its zero point is not zero",
+        SCALE,
+        first=layer(dtype=ml_dtypes.float8_e5m2, low=-8, high=8, zero_point=1),
     ),
     back(
-        "quantized twice",
-        "its operands are not constant, or others read it",
-        mul(*C, sign="+"),
-        first=dequantized(twice=True),
-        options=QUANTIZED,
+        "quantized float8 without sign",
+        "f8e8m0 has no sign",
+        mul(c=-2.0),
+        first=layer(dtype=ml_dtypes.float8_e8m0fnu, low=1, high=1, axis=None, zero_point=None),
+        opset=24,
+        ir=12,
     ),
-    back(
-        "quantized dynamic",
-        "its operands are not constant, or others read it",
-        mul(*C, sign="+"),
-        first=dequantized(dynamic=True),
-        options=QUANTIZED,
-    ),
-    back(
-        "quantized blocks",
-        "neither per tensor nor per channel",
-        mul(*C, sign="+"),
-        first=dequantized(scale=np.ones((2, 3, 1, 1)), axis=0, block_size=2),
-        options=QUANTIZED,
-    ),
-    back(
-        "quantized MatMul",
-        "of a MatMul is not rescaled",
-        mul(5, sign="+"),
-        x=(2, 4),
-        options=QUANTIZED,
-        first=dequantized(shape=(4, 5), reader="MatMul"),
-    ),
-    back(
-        "quantized groups",
-        "no scale per group and column",
-        mul(*C, sign="+"),
-        x=X4,
-        options=QUANTIZED,
-        first=dequantized(shape=(4, 2, 1, 1), reader="ConvTranspose", group=2),
-    ),
-    back(
-        "quantized scale overflows",
-        "exceeds",
-        mul(*C, c=[1, 2, 3, 1e38]),
-        dtype=F32,
-        options=QUANTIZED,
-        first=dequantized(scale=1e3),
-    ),
+    back("quantized empty", "it reads i8[0, 3, 1, 1]", mul(c=2.0), first=dequantized(shape=(0, 3, 1, 1))),
+    back("quantized bias of two readers", "others read it, too", SCALE, first=shared_bias),
+    back("quantized bias of another shape", "cannot hold the folded bias", mul(4), x=(2, 3), first=one_bias),
+    back("quantized bias overflows", "quantized_bias=float", add(*C, c=2.0**30), first=layer(bias="int32")),
+    back("quantized bias of scale zero", "its scale is zero", add(*C, c=1.0), first=layer(bias="int32", step=0.0)),
     back(
         "GroupNorm rows",
         "is not the channel axis 1",
@@ -563,20 +603,26 @@ ROWS_AHEAD: list[Row] = [
     ahead("denominator", "nothing passes a denominator", SCALE, branches("Div", other("z", X4), same), END),
     ahead("Add zero scale", "a scale is zero", mul(*C, c=[1, 0, 2, 3]), add(4, 6, 5), END),
     ahead("Add infinite", "divided by the scale is not finite", mul(*C, c=[1, 1e-309, 2, 3]), add(4, 6, 5), END),
-    ahead("quantized Conv", "no scale per input channel", SCALE, dequantized(shape=(3, 4, 1, 1)), options=QUANTIZED),
+    ahead(
+        "quantized Conv",
+        "but not by output channel",
+        SCALE,
+        dequantized(shape=(3, 4, 1, 1)),
+        options="per_channel=allow",
+    ),
     ahead(
         "quantized ConvTranspose",
-        "no scale per input channel",
+        "but not by output channel",
         SCALE,
         dequantized(shape=(4, 3, 1, 1), reader="ConvTranspose"),
-        options=QUANTIZED,
+        options="per_channel=allow",
     ),
     ahead(
         "quantized Gemm",
-        "no scale per input channel",
+        "but not by output channel",
         mul(4),
         dequantized(shape=(4, 3), reader="Gemm"),
-        options=QUANTIZED,
+        options="per_channel=allow",
         x=(2, 4),
     ),
     ahead("ConvTranspose stride", "not every position is reached", add(*C), deconv(3, 4, 1, 1, strides=[2, 2])),

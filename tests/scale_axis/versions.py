@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from graphs import F32, BatchNorm, Graph, batch_norm
 
-from .build import BN, Case, Step, bn, case, conv, draw, gemm, mul, mul_add, norm, op, split
+from .build import BN, Case, Step, bn, case, conv, draw, gemm, mul, norm, op, split
 
 PLAIN = conv(4, 3, 3, 3)
 
@@ -164,47 +164,4 @@ DEFAULTS = [
 ]  # fmt: skip
 
 
-def quantized(axis: int | None = 0, *, kind: str = "Conv", group: int = 1, signed: bool = False) -> Step:
-    """A layer whose weight is dequantized: per tensor if `axis` is None."""
-
-    def build(graph: Graph, x: str) -> str:
-        shape = (3, 4, 2, 2) if kind == "ConvTranspose" else (4, 3, 2, 2)
-        weight = graph.initializer(graph.rng.integers(-127, 128, shape).astype(np.int8))
-        n = 1 if axis is None else shape[axis]
-        scale = draw(graph, (n,), "±" if signed else "+").astype(np.float32)
-        names = [weight, graph.initializer(scale if axis is not None else scale.reshape(()))]
-        names.append(graph.initializer(np.zeros(() if axis is None else n, np.int8)))
-        dequantized = graph.node("DequantizeLinear", names, **({} if axis is None else {"axis": axis}))
-        return graph.node(kind, [x, dequantized])
-
-    return build
-
-
-QUANTIZED_OPTION = "quantized_weights=true"
-POSITIVE_AFFINE = mul(4, 1, 1, sign="+")
-QUANTIZED = [
-    case("3.8 quantized weight", "a barrier by default", quantized(), POSITIVE_AFFINE, dtype=F32, left="Mul"),
-    case("3.8 quantized weight", "per channel", quantized(), POSITIVE_AFFINE, dtype=F32, options=QUANTIZED_OPTION,
-         has="DequantizeLinear"),
-    case("3.8 quantized weight", "per channel, BatchNormalization", quantized(), bn(4, "+"), dtype=F32,
-         options=QUANTIZED_OPTION, has="DequantizeLinear"),
-    case("3.8 quantized weight", "per tensor", quantized(None), POSITIVE_AFFINE, dtype=F32, options=QUANTIZED_OPTION,
-         has="DequantizeLinear"),
-    case("3.8 quantized weight", "per tensor, opset 10", quantized(None), mul(1, 4, 1, 1, sign="+"), dtype=F32,
-         opset=10,
-         options=QUANTIZED_OPTION, left="Mul"),
-    case("3.8 quantized weight", "negative scale", quantized(), mul(4, 1, 1), dtype=F32, options=QUANTIZED_OPTION,
-         left="Mul"),
-    case("3.8 quantized weight", "zero scale", quantized(), mul(4, 1, 1, c=[0, 1, 2, 3]), dtype=F32,
-         options=QUANTIZED_OPTION, left="Mul"),
-    case("3.8 quantized weight", "ConvTranspose", quantized(1, kind="ConvTranspose"), POSITIVE_AFFINE, dtype=F32,
-         options=QUANTIZED_OPTION, has="DequantizeLinear"),
-    case("3.8 quantized weight", "along another axis", quantized(1), POSITIVE_AFFINE, dtype=F32,
-         options=QUANTIZED_OPTION, left="Mul"),
-    case("3.8 quantized weight", "uniform along another axis", quantized(1), mul(c=2.0), dtype=F32,
-         options=QUANTIZED_OPTION, left=None),
-    case("3.8 quantized weight", "Mul and Add", quantized(), mul_add(4, 1, 1, sign="+"), dtype=F32,
-         options=QUANTIZED_OPTION, has="DequantizeLinear"),
-]  # fmt: skip
-
-CASES: list[Case] = [*KEPT, *OPSETS, *DEFAULTS, *QUANTIZED]
+CASES: list[Case] = [*KEPT, *OPSETS, *DEFAULTS]
