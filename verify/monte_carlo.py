@@ -9,6 +9,9 @@ result and each constant moves by a random share of AMPLITUDE times the error of
 - u * (2 + sqrt(n) / 2) * sum |w| |x| for a sum of n products: the probabilistic bound of Higham and Mary, "A New
   Approach to Probabilistic Rounding Error Analysis", 2019, which grows with sqrt(n) instead of n.
 
+A bias of 32-bit integers behind DequantizeLinear is the nearest of its steps to a number, and may be rounded to another
+scale: it moves by a random share of one step.
+
 Kernels sum float16 and bfloat16 in float32. For these, u is the one of float32, and the rounding of the result adds
 u * |y| of the narrow type.
 
@@ -117,6 +120,8 @@ class _NoiseInserter(GraphBuilder):
         self.keeps_integers: set[str] = set() if outer is None else outer.keeps_integers
         """Noisy constants whose integers got no noise."""
         self.has_ties: bool = any(map(may_tie, graph.node)) if outer is None else outer.has_ties
+        self.steps = {node.output[0]: node.input[1] for node in graph.node if self.is_integer_bias(node)}
+        """The scales of biases of 32-bit integers by the name of the dequantized bias."""
         self.copies: NoiseFreeCopies = NoiseFreeCopies(self.nodes, None if outer is None else outer.copies)
 
     def run(self) -> None:
@@ -165,6 +170,13 @@ class _NoiseInserter(GraphBuilder):
         if exact != name:
             node.input[place] = draw_zero(self, name, exact, self.elem_type(name) or 0)
             self.originals[node.input[place]] = name
+
+    def is_integer_bias(self, node: NodeProto) -> bool:
+        """Return whether a node dequantizes a vector of 32-bit integers, as a bias is."""
+        if node.op_type != "DequantizeLinear" or node.domain not in DEFAULT_DOMAINS or len(node.output) != 1:
+            return False
+        type_ = self.types.get(node.input[0])
+        return isinstance(type_, TensorType) and str(type_.dtype) == "i32" and len(type_.shape or ()) == 1
 
     def is_data(self, name: str) -> bool:
         """Return whether a value depends on the inputs of the model."""
@@ -299,7 +311,11 @@ class _NoiseInserter(GraphBuilder):
                 self.keeps_integers.add(noisy)
                 magnitude = self.op("Abs", [value])
                 magnitude = self.zero_where([self.is_integer(magnitude)], magnitude, noise_type(elem_type))
-            self.add_noise(value, elem_type, [(magnitude, UNIT_ROUNDOFF[elem_type])], noisy)
+            errors = [(magnitude, UNIT_ROUNDOFF[elem_type])]
+            if name in self.steps:
+                step = self.operand_magnitude(self.steps[name], noise_type(elem_type))
+                errors.append((step, 1 / AMPLITUDE))
+            self.add_noise(value, elem_type, errors, noisy)
         return self.noisy_constants[name, keep_integers]
 
     def add_noise(self, value: str, elem_type: int, errors: Iterable[tuple[str, float]], out: str) -> None:

@@ -12,6 +12,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import round_to, to_float64
 from ...ir.types import dtype_of, shape_of
 from .algebra import MAX_EXTENT, Affine
+from .layers import Fold
 from .table import NO_RULE, affine_rule
 from .transfer import Transfer
 
@@ -99,3 +100,21 @@ def check_constants(node: Node, transfer: Transfer) -> None:
             raise Refused("overflow", f"{node.description}: a constant would exceed {dtype}")
         if node.op in ("multiply", "divide") and ((rounded == 0) & (array != 0)).any():
             raise Refused("underflow", f"{node.description}: a constant would vanish in {dtype}")
+
+
+def check_stays_integer(fold: Fold, result: Value) -> None:
+    """Refuse to give a product of dequantized matrices its first bias in float unless the `result` is quantized.
+
+    Runtimes compute such a product in integers: onnxruntime by QGemm and MatMulIntegerToFloat. They do not where a
+    float bias follows it, except between QuantizeLinear and DequantizeLinear, where they quantize the bias.
+    """
+    node = fold.node
+    if node.op not in ("nn.dense", "matmul") or (fold.bias is None and fold.shift is None):
+        return
+    if any(producer_of(value, "dequantize") is None for value in node.inputs[:2]) or node.input(2) is not None:
+        return
+    while (reader := sole_reader(result)) is not None and reader.op in ("nn.relu", "clip"):
+        result = reader.output
+    if result.is_returned or any(reader.op != "quantize" for reader in result.users):
+        detail = f"{node.description} multiplies dequantized matrices, and its result is not quantized"
+        raise Refused("quantized_weight", f"{detail}: a float bias would make a float product of it")

@@ -12,6 +12,7 @@ from ...ir.types import shape_of
 from ...support.record import record
 from .algebra import Affine
 from .chains import affine_of, cancels_nothing, fits
+from .checks import check_stays_integer
 from .plan import Plan
 from .planner import Planner
 from .recognise import AffineOp
@@ -198,6 +199,8 @@ class Chooser:
         """Refuse more operators than before, and constants beyond the bound."""
         growth, removed = choice.plan.growth(), len(choice.ops)
         label = choice.ops[0].nodes[0].description
+        for fold in choice.plan.folds:
+            check_stays_integer(fold, choice.ops[-1].result)
         if not choice.plan.is_sound:
             raise Refused("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
         if growth > self.max_growth:

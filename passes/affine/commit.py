@@ -180,6 +180,7 @@ class Committer:
         self.rewriter.set_inputs(node, inputs)
         if made.scale.ndim == 1 and made.scale.size > 1:
             self.rewriter.set_attr(node, "axis", made.axis)
+        self.rename(node.output)
 
     def _bias(self, fold: Fold, bias: Array, first: Node) -> None:
         node, index = fold.node, fold.bias_index

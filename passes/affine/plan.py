@@ -58,10 +58,14 @@ class Plan:
     changes: list[Change] = field(default_factory=list)
 
     @property
+    def folds(self) -> list[Fold]:
+        """The changes of layers."""
+        return [change.fold for change in self.changes if change.fold is not None]
+
+    @property
     def added(self) -> int:
         """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its padding."""
-        folds = [change.fold for change in self.changes if change.fold is not None]
-        return self.limits + sum((fold.shift is not None) + (fold.padding is not None) for fold in folds)
+        return self.limits + sum((fold.shift is not None) + (fold.padding is not None) for fold in self.folds)
 
     @property
     def limits(self) -> int:

@@ -46,7 +46,7 @@ def dequantize(graph: Graph, q: str, scale: np.ndarray, zero_point: np.ndarray |
 
 def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -1, dtype: Any = INT8,
           low: int | None = None, high: int | None = None, zero_point: int | None = 0, block: int = 0,
-          scale: Numbers = None, bias: str = "", step: float = 2.0**-10, steps: int = 1, by: str = "",
+          scale: Numbers = None, bias: str = "", step: Numbers = 2.0**-10, steps: int = 1, by: str = "",
           twice: bool = False, **attrs: Any) -> Step:  # fmt: skip
     """A layer whose weight is dequantized.
 
@@ -92,7 +92,7 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
         if bias == "float":
             names.append(graph.initializer(draw(graph, (channels,))))
         elif bias:
-            width = np.asarray(step) if steps == 1 else np.full(steps, step)
+            width = np.asarray(step) if steps == 1 else np.broadcast_to(np.asarray(step), (steps,))
             whole = graph.rng.integers(-100, 100, channels).astype(np.dtype(bias))
             names.append(dequantize(graph, stored(graph, whole), width.astype(graph.dtype), None,
                                     **({} if steps == 1 else {"axis": 0})))  # fmt: skip
