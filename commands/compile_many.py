@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from traceback import format_exception_only, print_exc
@@ -23,6 +23,7 @@ from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
 from ..support.files import remove_stale_files
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
+from ..support.record import contents_of
 from .compile_one import compile_one
 from .options import GC_THRESHOLDS, LIMITS, default_compile_options
 from .summary import Summary
@@ -162,7 +163,7 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
 
 def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
-        CompileJob(argparse.Namespace(**{**vars(options), **asdict(paths), "models": [], "json": None}), paths)
+        CompileJob(argparse.Namespace(**{**vars(options), **contents_of(paths), "models": [], "json": None}), paths)
         for paths in found
     ]
 

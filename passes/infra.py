@@ -10,14 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, VerifyError
-from ..support.record import record
 from .affine.source_affines import collect_sources
 from .catalog import check_name, format_option
 
@@ -35,7 +33,6 @@ class Instrument(Protocol):
         """Observe the module after the pass; `changed` is the value that the pass returned."""
 
 
-@record(frozen=False)
 class PassContext:
     """Instruments, in the order of their calls, and names of passes that `Sequential` skips.
 
@@ -43,16 +40,21 @@ class PassContext:
     without a limit. Raises UsageError for an unknown name in `disabled`.
     """
 
-    instruments: Sequence[Instrument] = ()
-    disabled: frozenset[str] = frozenset()
-    warnings: list[str] = field(default_factory=list)
-    runs: int | None = None
-    _runtime: RuntimeEvaluator | None = field(default=None, init=False, repr=False, compare=False)
-    _depth: int = field(default=0, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        for name in self.disabled:
+    def __init__(
+        self,
+        instruments: Sequence[Instrument] = (),
+        disabled: frozenset[str] = frozenset(),
+        warnings: list[str] | None = None,
+        runs: int | None = None,
+    ) -> None:
+        for name in disabled:
             check_name(name)
+        self.instruments = instruments
+        self.disabled = disabled
+        self.warnings = [] if warnings is None else warnings
+        self.runs = runs
+        self._runtime: RuntimeEvaluator | None = None
+        self._depth = 0
 
     @property
     def runtime(self) -> RuntimeEvaluator:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from graphs import F32, Graph, batch_norm
+from irc.support.record import replaced
 from onnx import ModelProto
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -68,7 +69,7 @@ def wrong_sign(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Committer,
         "_fold",
-        lambda self, change, f, *rest: fold(self, change, replace(f, bias=None if f.bias is None else -f.bias), *rest),
+        lambda self, change, f, *rest: fold(self, change, replaced(f, bias=None if f.bias is None else -f.bias), *rest),
     )
 
 
@@ -108,7 +109,7 @@ def sign_untested(patch: pytest.MonkeyPatch) -> None:
     def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
         return [Transfer(operands=((0, affine),))]
 
-    patch.setitem(AFFINE_RULES, "nn.relu", replace(AFFINE_RULES["nn.relu"], backward=unchanged))
+    patch.setitem(AFFINE_RULES, "nn.relu", replaced(AFFINE_RULES["nn.relu"], backward=unchanged))
 
 
 def lost_epsilon(patch: pytest.MonkeyPatch) -> None:

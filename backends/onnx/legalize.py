@@ -15,7 +15,6 @@ Producers that lose their last reader this way are skipped. The module is not ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
 from ...support.lazy import lazy
-from ...support.record import record
+from ...support.record import field, record
 
 
 @record(frozen=False)

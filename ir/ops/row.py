@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
 from ...support.lazy import lazy
-from ...support.record import record
+from ...support.record import field, record
 from ..attributes import Attribute, EmptyList
 from ..graph import Node, Value
 from ..provenance import Refusal

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from ...ir.provenance import Refusal, Refused
 from ...ir.types import shape_of
-from ...support.record import record
+from ...support.record import record, replaced
 from .algebra import Affine
 from .chains import affine_of, cancels_nothing, fits
 from .checks import check_stays_integer
@@ -228,7 +227,7 @@ def _summary(refusals: Sequence[Refusal]) -> Refusal:
     first = refusals[0]
     if first.code == "no_foldable_neighbour":
         first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)
-    return replace(first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes)))
+    return replaced(first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes)))
 
 
 def _lengths(count: int) -> Iterator[int]:

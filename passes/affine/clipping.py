@@ -8,7 +8,6 @@ the Max and Min never see a number far beyond their bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ...support.record import replaced
 from .algebra import Affine
 from .operands import Parameters, fits_attribute, fits_operand
 from .transfer import Transfer, check_scale_sign, only_data
@@ -36,14 +36,14 @@ Move = Callable[[Array], Array]
 
 def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), the bounds swapped where s < 0."""
-    return [replace(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
+    return [replaced(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
 
 
 def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t, the bounds swapped where s < 0."""
     affine = only_data(node, given)
     moved = _passed(node, affine, lambda bound: (bound - affine.shift) / affine.scale, params)
-    return replace(moved, results=((0, affine),))
+    return replaced(moved, results=((0, affine),))
 
 
 def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
@@ -117,7 +117,7 @@ def _limited(node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], p
         if not all(is_legal(op, NUMPY_BROADCAST, node) for op in LIMITS):
             raise Refused("unsupported_op", f"{node.description}: a Max or Min does not broadcast before opset 8")
     check_scale_sign(node, affine)
-    return replace(_rebounded(node, [ends[0], max(ends)]), limits=(limits[0], limits[1]))
+    return replaced(_rebounded(node, [ends[0], max(ends)]), limits=(limits[0], limits[1]))
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.provenance import SideTable
 from ...ir.tensor import Array, Tensor
-from ...support.record import record
+from ...support.record import field, record
 
 Scope = tuple[tuple[str, str], ...]
 """Path from the main graph: (node name, attribute) for a region, ("function", "domain::name:overload") for a body."""

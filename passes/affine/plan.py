@@ -6,13 +6,11 @@ change a node twice is not sound and is not written: each change is computed fro
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ...ir.attributes import SparseTensor
 from ...ir.graph import Node, Value, payload_of
 from ...ir.tensor import Tensor
 from ...ir.types import dtype_of
-from ...support.record import record
+from ...support.record import field, record
 from .algebra import Affine
 from .layers import Fold
 from .transfer import Transfer

@@ -8,7 +8,6 @@ region may be deep, so neither search recurses.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from heapq import heappop, heappush
 
 from ...ir.graph import Graph, Node, Value
@@ -310,7 +309,7 @@ def _with_path(found: Refusal, path: Path | None) -> Refusal:
 
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:
-    return replace(refusal, notes=(f"{prefix}{refusal.detail} ({refusal.code})",))
+    return replaced(refusal, notes=(f"{prefix}{refusal.detail} ({refusal.code})",))
 
 
 def _of_rank(array: Array, operand: Value) -> Array:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value, producer_of
@@ -19,7 +18,7 @@ from ...ir.ops.inference import integers_of
 from ...ir.ops.views import clip_bounds
 from ...ir.provenance import Declined
 from ...ir.types import element_count, shape_of, static_shape_of
-from ...support.record import record
+from ...support.record import field, record
 from .attention import ROTARY, SCORES, rotary_of, scores_of
 
 CODE = "fused_unit"
@@ -54,7 +53,7 @@ class Unit:
         return f"{node.description} is part of a {self.kind}, which a runtime computes as one operator"
 
 
-@dataclass
+@record(frozen=False)
 class _Match:
     """The operators of a unit that were found so far, and its constants."""
 

@@ -8,12 +8,12 @@ data are not cut off. Channels, positions and weights are taken as independent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from ...ir.graph import Value
 from ...ir.tensor import Array
+from ...support.record import replaced
 from .gaussian import below
 from .linear import Linear
 from .moments import Moments
@@ -60,7 +60,7 @@ def _response(layer: Linear, square: Array) -> Array:
     """Return the variance [M] of a layer's results for noise of variance 1 in its weights, by the mean squares [C] of
     its data.
     """
-    noisy = replace(layer, weight=np.ones_like(layer.weight))
+    noisy = replaced(layer, weight=np.ones_like(layer.weight))
     return np.asarray(np.mean([variance for _, variance in noisy.phases(np.zeros_like(square), square)], axis=0))
 
 

@@ -8,7 +8,6 @@ stops an affine there stops a pair here. No operator is added but a Max or Min a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...ir.graph import Value
 from ...ir.module import Module
@@ -16,6 +15,7 @@ from ...ir.ops import has_trait, sole_reader
 from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
+from ...support.record import record
 from ..affine.algebra import Affine
 from ..affine.clipping import clip_shifted
 from ..affine.commit import Committer
@@ -29,7 +29,7 @@ MAX_GROWTH = 1 << 16
 """Bytes by which new biases and the constants between the layers of one pair may grow in total."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class LayerPair:
     """The layers before and after `value`, as the two plans that change them.
 

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from ...ir.ops.normalization import NORMALIZATIONS, normalized_parameters
 from ...ir.ops.row import Trait
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
+from ...support.record import replaced
 from .intervals import contracted, interval_of, to_channels
 from .moments import Moments, Propagator
 
@@ -63,7 +63,7 @@ class LikelyMoments(Propagator):
             if axis is not None and shape is not None and shape[axis] in (len(part.mean), None):
                 count = len(part.mean)
                 return [
-                    replace(each, axis=axis)
+                    replaced(each, axis=axis)
                     if own == axis and len(each.mean) == count
                     else each.along(None, 1).along(axis, count)
                     for each, own in zip(known, axes, strict=True)
@@ -104,7 +104,7 @@ class LikelyMoments(Propagator):
         if has_trait(node, Trait.LINEAR) or node.op == "einsum":
             found = self.contraction(node)
             if found is not None:
-                return replace(found.along(axis, len(low)), low=low, high=high), False
+                return replaced(found.along(axis, len(low)), low=low, high=high), False
         width = high.max() - low.min()
         for i in range(len(node.inputs)):
             data = self.get(node, i)
@@ -117,7 +117,7 @@ class LikelyMoments(Propagator):
                 and data.low.min() <= high.max()
                 and low.min() <= data.high.max()
             ):
-                return replace(data.whole.along(axis, len(low)), low=low, high=high), False
+                return replaced(data.whole.along(axis, len(low)), low=low, high=high), False
         return evenly(axis, low, high), True
 
     def is_constant(self, value: Value | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...ir.ops.row import Trait
 from ...ir.ops.views import may_read_padding, window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
+from ...support.record import record, replaced
 from ..affine.algebra import Affine
 from ..affine.layers import Fold, read_bias
 from ..affine.operands import Parameters
@@ -21,7 +21,7 @@ from ..affine.table import affine_rule
 from ..affine.zero_padding import shares
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Linear:
     """A layer with a constant `weight`, here in float64.
 
@@ -106,7 +106,7 @@ class Linear:
         """
         if self.node.op == "nn.conv_transpose" or may_read_padding(self.node, self.weight.shape[2:]):
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-        positive, negative = (replace(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum))
+        positive, negative = (replaced(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum))
         ends = []
         for with_positive, with_negative in ((low, high), (high, low)):
             parts = (

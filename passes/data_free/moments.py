@@ -12,7 +12,6 @@ positions and operands that a layer or sum combines are independent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ...ir.ops.row import Function, Trait, text_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ...support.record import record, replaced
 from ..affine.clipping import LIMITS, limit_of
 from ..affine.derived_rules import channel_sources
 from ..affine.operands import Parameters
@@ -45,7 +45,7 @@ KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
 """Traits of operators whose results have elements from one channel of the data each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Moments:
     """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of it.
 
@@ -208,7 +208,7 @@ class Propagator:
     def extremum(self, data: Moments) -> Moments:
         """Return the moments of the greatest or least of some elements: only their range is known."""
         unknown = np.full_like(data.mean, np.nan)
-        return replace(data, mean=unknown, std=unknown)
+        return replaced(data, mean=unknown, std=unknown)
 
     def concatenated(self, node: Node) -> Moments | None:
         """Return the moments of a Concat along the channels."""
@@ -276,7 +276,7 @@ class Propagator:
     def bounded(self, found: Moments) -> Moments:
         """Limit the range to `sigmas` deviations, where these are known."""
         reach = self.sigmas * found.std
-        return replace(found, low=np.fmax(found.low, found.mean - reach), high=np.fmin(found.high, found.mean + reach))
+        return replaced(found, low=np.fmax(found.low, found.mean - reach), high=np.fmin(found.high, found.mean + reach))
 
     def activation(self, node: Node) -> Moments | None:
         """Return the moments of a function of one normal variable."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...ir.ops.bounds import dtype_bounds
 from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
+from ...support.record import record, replaced
 from ..affine.statistics import Statistic
 from .bodies import ranges_of_bodies
 from .decisive import decisive_values
@@ -47,7 +47,7 @@ class Origin(Enum):
     """It holds if the ranges of the operands hold."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class ValueRange:
     """The likely moments of a value, with its range as `low` and `high`, and the origin of the range."""
 
@@ -186,7 +186,7 @@ class RangeWalk:
         if not has_trait(node, Trait.LINEAR):
             data = [each for each in node.inputs if each is not None and not self.evaluator.is_constant(each)]
             return likely, rough or (bool(data) and all(each in self.rough for each in data))
-        return (replace(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
+        return (replaced(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
 
     def reach(self, node: Node, value: Value, likely: Moments, width: float) -> float:
         """Return how many likely deviations from its mean a value may be, infinity where its interval is the limit."""

@@ -14,7 +14,6 @@ It is moved only where more Transposes go than come. Everything is decided befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 
 from ...ir.graph import Graph, Node, Value, producer_of
 from ...ir.matching import integers, result_of, static_shape
@@ -27,7 +26,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
-from ...support.record import record
+from ...support.record import field, record
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, int_vector, substitute
 from .transposed_form import Perm, TransposedForm, transposed_form

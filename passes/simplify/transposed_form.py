@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ...ir.ops.inference import integer_of, listed
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from ...support.record import record
+from ...support.record import field, record
 from .extents import ShapeEvaluator
 
 Perm = tuple[int, ...]
