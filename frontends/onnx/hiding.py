@@ -105,6 +105,7 @@ def hidden_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def _elements(tensor: TensorProto) -> Array | None:
-    if not tensor.raw_data and not tensor.float_data and not tensor.int64_data and not tensor.int32_data:
+    has_data = tensor.raw_data or tensor.float_data or tensor.int64_data or tensor.int32_data
+    if not has_data and 0 not in tensor.dims:
         return None
     return OnnxTensor(tensor, Path()).numpy()

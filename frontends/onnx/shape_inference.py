@@ -22,10 +22,12 @@ from ...codec.protos import (
 from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from ...ir.ops.views import Window
 from ...ir.types import DTYPES, UNKNOWN, Dim, TensorType, Type, shape_of, without_shapes
+from .counting import may_count_otherwise
 from .expansion import is_expansion_bounded
 from .hiding import Scope, hidden_in, hide
 from .resizing import RESIZERS, may_round
 from .slicing import may_go_backward
+from .squeezing import may_list_no_axis
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
@@ -75,9 +77,16 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
         is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
-        return not is_shown and _may_start_in_padding(node)
+        return not is_shown and (_may_start_in_padding(node) or _pads_unlike(node, scope))
 
-    tests = {**dict.fromkeys(POOLS, is_hidden_pool), **dict.fromkeys(RESIZERS, may_round), "Slice": may_go_backward}
+    tests = {
+        **dict.fromkeys(POOLS, is_hidden_pool),
+        **dict.fromkeys(RESIZERS, may_round),
+        "ConvTranspose": _pads_unlike,
+        "Range": may_count_otherwise,
+        "Slice": may_go_backward,
+        "Squeeze": may_list_no_axis,
+    }
     hide(light, tests)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
@@ -217,6 +226,19 @@ def _may_start_in_padding(pool: NodeProto) -> bool:
     if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
         return True
     return any(extent < stride + pad for extent, stride, pad in zip(reach, strides or [1] * rank, after, strict=False))
+
+
+def _pads_unlike(node: NodeProto, scope: Scope) -> bool:
+    """Return whether onnx and onnxruntime may pad differently for `auto_pad` SAME.
+
+    onnx's inference gives a pool with dilations as many windows as one without, and a ConvTranspose its output padding
+    beside those. onnxruntime pads for a window without dilations, and a ConvTranspose to stride * extent.
+    """
+    attrs = {attribute.name: attribute for attribute in node.attribute}
+    if "auto_pad" not in attrs or not attrs["auto_pad"].s.startswith(b"SAME"):
+        return False
+    steps, extra = (attrs[name].ints if name in attrs else () for name in ("dilations", "output_padding"))
+    return any(extra) if node.op_type == "ConvTranspose" else any(step != 1 for step in steps)
 
 
 def _pools_to_show(inferred: ModelProto) -> Iterator[str]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..graph import Node
+from ..graph import Node, Value
 from ..tensor import Array
-from ..types import dtype_of, shape_of, static_dims
+from ..types import DType, dtype_of, shape_of, static_dims
 from .channel_map import MAX_EXTENT
 from .inference import input_shape, integer_of
 from .interval import UNBOUNDED, ZERO, Interval, concatenated, enclosing, interval
@@ -65,7 +65,7 @@ def cast_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list
     """Bound Cast: an integer has no fraction."""
     dtype = dtype_of(node.output.type)
     if dtype is None or dtype.kind == "bool":
-        return [dtype_bounds(node, 0)]
+        return [dtype_bounds(node.output)]
     return [x[0] if dtype.kind == "float" else x[0].map(np.trunc)]
 
 
@@ -98,15 +98,32 @@ def up_to_extent(node: Node, x: Sequence[Interval], constants: Constants) -> lis
     return [interval(0, max(known) - 1 if len(known) == len(extents) and known else math.inf)]
 
 
-def dtype_bounds(node: Node, index: int) -> Interval:
-    """Return the bounds that the element type of a result gives: those of truth values and of small integers."""
-    dtype = dtype_of(node.outputs[index].type)
+def dtype_bounds(value: Value) -> Interval:
+    """Return the bounds that the element type of a value gives: those of truth values and of small integers."""
+    dtype = dtype_of(value.type)
     if dtype is not None and dtype.kind == "bool":
         return interval(0, 1)
-    if dtype is not None and dtype.kind in ("int", "uint") and dtype.bits <= 16:
-        signed = dtype.kind == "int"
-        return interval(-(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
-    return UNBOUNDED
+    return _integers_of(dtype) if dtype is not None and dtype.bits <= 16 else UNBOUNDED
+
+
+def representable(value: Value, found: Interval) -> Interval:
+    """Return the interval of `value` for the one that it has if no integer wraps, and divisions leave fractions."""
+    dtype = dtype_of(value.type)
+    if dtype is None or dtype.kind not in ("int", "uint"):
+        narrow = dtype_bounds(value)
+        return Interval(np.maximum(found.low, narrow.low), np.minimum(found.high, narrow.high))
+    limits = _integers_of(dtype)
+    if (found.low < limits.low).any() or (found.high > limits.high).any():
+        return dtype_bounds(value)
+    return found.map(np.trunc)
+
+
+def _integers_of(dtype: DType) -> Interval:
+    """Return the bounds of a type of integers, unbounded for any other type."""
+    if dtype.kind not in ("int", "uint"):
+        return UNBOUNDED
+    signed = dtype.kind == "int"
+    return interval(-(2.0 ** (dtype.bits - 1)) if signed else 0, 2.0 ** (dtype.bits - signed) - 1)
 
 
 def extents_product(node: Node, axes: Sequence[int] | None) -> float:

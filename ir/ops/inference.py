@@ -6,6 +6,7 @@ are left open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from ..graph import Node, Value
@@ -73,6 +74,14 @@ def normal_axes(axes: tuple[int, ...], rank: int) -> list[int] | None:
     """Return axes counted from the left, None where one is out of range or occurs twice."""
     found = [axis + rank if axis < 0 else axis for axis in axes]
     return found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
+
+
+def are_distinct(axes: Sequence[int]) -> bool:
+    """Return whether `axes`, of which there are some, are different axes of any rank that has them.
+
+    0 and -1 are one axis where the rank is 1.
+    """
+    return 0 < len(axes) == len(set(axes)) and (min(axes) >= 0 or max(axes) < 0)
 
 
 def broadcast_dims(a: Dim, b: Dim) -> Dim:

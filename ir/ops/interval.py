@@ -94,8 +94,9 @@ def inverted(x: Interval) -> Interval:
 
 
 def repeated(x: Interval, count: float) -> Interval:
-    """Return the interval of a sum of 1 to `count` terms that all lie in x."""
-    return Interval(np.minimum(x.low, _times(x.low, count)), np.maximum(x.high, _times(x.high, count)))
+    """Return the interval of a sum of 1 to `count` terms that all lie in x; of an unknown number, maybe none."""
+    total = Interval(np.minimum(x.low, _times(x.low, count)), np.maximum(x.high, _times(x.high, count)))
+    return total.hull(ZERO) if math.isinf(count) else total
 
 
 def _times(x: Array, count: float) -> Array:

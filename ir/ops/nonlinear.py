@@ -169,7 +169,7 @@ def _terms(node: Node, default: int) -> float:
     shape, axis = shape_of(node.operand().type), node.attrs.get("axis", default)
     if shape is None or not isinstance(axis, int):
         return math.inf
-    return extents_product(node, range(axis % max(len(shape), 1), len(shape)))
+    return max(1.0, extents_product(node, range(axis % max(len(shape), 1), len(shape))))
 
 
 def _log_softmax(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:

@@ -191,6 +191,8 @@ def _quotient(node: Node, x: Sequence[Interval], constants: Constants) -> list[I
 
 def _powered(x: Interval, exponent: float) -> Interval:
     """Return the interval of x^exponent; a fractional power has no value below zero."""
+    if not np.isfinite(exponent):
+        return UNBOUNDED
     if exponent < 0:
         return inverted(_powered(x, -exponent))
     if exponent != round(exponent):

@@ -95,10 +95,10 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages of them with the first state.
 
-    The cell of an LSTM grows by less than 1 with each element of the sequence.
+    The cell of an LSTM grows by less than 1 with each element of the sequence. The gates must be results of Sigmoid.
     """
-    names = node.attrs.get("activations", ())
-    if not isinstance(names, tuple) or any(_text(name) not in ("sigmoid", "tanh") for name in names):
+    names, kinds = node.attrs.get("activations", ()), _ACTIVATIONS[node.op]
+    if not isinstance(names, tuple) or any(_text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)):
         return [UNBOUNDED]
     data = input_shape(node)
     steps = data[1 if node.attrs.get("layout", 0) else 0] if data is not None and len(data) == 3 else None
@@ -112,12 +112,17 @@ def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[
     return [state, state, cell]
 
 
+_GATE, _STATE = ("sigmoid",), ("sigmoid", "tanh")
+_ACTIVATIONS = {"rnn": (_STATE,), "gru": (_GATE, _STATE), "lstm": (_GATE, _STATE, _STATE)}
+"""The activations of gates and states that keep the states of each operator within bounds."""
+
+
 def _text(name: object) -> str:
     return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).lower()
 
 
 def _unscaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    return [dtype_bounds(node, 0)]
+    return [dtype_bounds(node.output)]
 
 
 def _rescaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:

@@ -93,15 +93,19 @@ class Window:
         return (count - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1
 
     def count(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
-        """Return the number of windows along data of `size` elements, None where `auto_pad` decides on the pads.
+        """Return the number of windows along data of `size` elements.
 
-        With `ceil`, a last window that the data do not fill counts where it starts inside the data or the padding
-        before them. onnx's shape inference counts it anyway.
+        None where `auto_pad` decides on the pads, and where a window is larger than the data with their pads: runtimes
+        count one there, or none. With `ceil`, a last window that the data do not fill counts where it starts inside the
+        data or the padding before them. onnx's shape inference counts it anyway.
         """
         if self.pads is None or self.auto_pad != "NOTSET":
             return None
         stride, before = self.strides[axis], self.pads[axis]
-        count, rest = divmod(size + before + self.pads[len(self.strides) + axis] - self.reach(axis, 1, kernel), stride)
+        beyond = size + before + self.pads[len(self.strides) + axis] - self.reach(axis, 1, kernel)
+        if beyond < 0:
+            return None
+        count, rest = divmod(beyond, stride)
         return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
 

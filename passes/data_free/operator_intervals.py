@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait, op_info
+from ...ir.ops.bounds import dtype_bounds
 from ...ir.ops.interval import UNBOUNDED, ZERO, Interval
 from ...ir.ops.row import Trait, text_of
 from ...ir.types import Shape, dtype_of, shape_of
@@ -37,27 +38,29 @@ class OperatorIntervals:
         self.likely = likely
         self.evaluator = likely.params.evaluator
 
-    def of_results(self, node: Node, found: Found) -> list[Interval]:
-        """Return the intervals of the results of a node, of the first ones at least.
+    def of_results(self, node: Node, found: Found) -> tuple[list[Interval], bool]:
+        """Return the intervals of the results of a node, of the first ones at least, and whether they are likely only.
 
         They are those for the likely part of the operands' ranges where the others are astronomically wide.
         """
         intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
         info = op_info(node.op)
         if info is None or info.bounds is None or not intervals or _width(intervals[0]) < ASTRONOMICAL:
-            return intervals
+            return intervals, False
         signs = [
             self.intervals(node, found, [self.likely_part(node, i, sign) for i in range(len(node.inputs))])
             for sign in (1, -1)
         ]
         narrow = [positive.hull(negative) for positive, negative in zip(*signs, strict=True)]
-        return intervals if _width(intervals[0]) <= ASTRONOMICAL * _width(narrow[0]) else narrow
+        is_likely = not _width(intervals[0]) <= ASTRONOMICAL * _width(narrow[0])
+        return narrow if is_likely else intervals, is_likely
 
     def of(self, value: Value | None) -> Interval:
-        """Return the range of an operand, unbounded where it has none."""
+        """Return the range of an operand; where it has none, the bounds of its element type."""
         if value is None:
             return UNBOUNDED
-        return interval_of(self.likely.of(value), shape_of(value.type))
+        found = self.likely.of(value)
+        return dtype_bounds(value) if found is None else interval_of(found, shape_of(value.type))
 
     def likely_part(self, node: Node, index: int, sign: int) -> Interval:
         """Return the part of an operand's range that is at most `sigmas` deviations from its mean.
@@ -78,6 +81,8 @@ class OperatorIntervals:
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
         """Return the intervals of the results of a node for those of its operands."""
+        if "axis" in node.attrs and has_trait(node, Trait.BROADCASTS):  # the limited broadcast of old opsets
+            x = [each.whole for each in x]
         if any(has_trait(node, trait) for trait in (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)):
             return self.moved(node, found)
         info = op_info(node.op)

@@ -12,7 +12,7 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import has_trait
-from ...ir.ops.bounds import dtype_bounds
+from ...ir.ops.bounds import representable
 from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
@@ -129,13 +129,13 @@ class RangeWalk:
             return
         bodies = ranges_of_bodies(self, node)
         found = self.later | dict(self.likely.results(node))
-        intervals = self.operators.of_results(node, found) if bodies is None else bodies
+        intervals, is_likely = self.operators.of_results(node, found) if bodies is None else (bodies, False)
         for index, value in enumerate(node.outputs):
             if value in self.known or value in self.given:
                 self.record(value, found.get(value), None)
             else:
                 interval = intervals[index] if index < len(intervals) else UNBOUNDED
-                self.settle(node, index, value, interval, found.get(value))
+                self.settle(node, index, value, interval, found.get(value), is_likely=is_likely)
         self.later = {value: moments for value, moments in found.items() if value.node is not node}
 
     def forget(self, value: Value) -> None:
@@ -149,10 +149,14 @@ class RangeWalk:
         """Return the range of a value, unbounded where it has none."""
         return self.operators.of(value)
 
-    def settle(self, node: Node, index: int, value: Value, interval: Interval, found: Moments | None) -> None:
-        """Record the range of a result: the part of its interval that is likely, or safe where the value decides."""
-        narrow = dtype_bounds(node, index)
-        interval = Interval(np.maximum(interval.low, narrow.low), np.minimum(interval.high, narrow.high))
+    def settle(
+        self, node: Node, index: int, value: Value, interval: Interval, found: Moments | None, *, is_likely: bool
+    ) -> None:
+        """Record the range of a result: the part of its interval that is likely, or safe where the value decides.
+
+        `is_likely` tells that the interval is that of likely operands only.
+        """
+        interval = representable(value, interval)
         axis, low, high = ends_of(interval, shape_of(value.type), self.axis_of(node) if found is None else found.axis)
         if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
             return
@@ -165,7 +169,7 @@ class RangeWalk:
         cut = np.where(apart, low, ends[0]), np.where(apart, high, ends[1])
         if all(np.isfinite(array).all() for array in (*cut, likely.mean, likely.std)):
             is_cut = bool((cut[0] > low).any() or (cut[1] < high).any())
-            origin = Origin.PROPAGATED if is_cut else Origin.BOUND
+            origin = Origin.PROPAGATED if is_cut or is_likely else Origin.BOUND
             self.record(value, Moments(axis, likely.mean, likely.std, *cut), origin, rough=rough)
 
     def moments(self, node: Node, index: int, value: Value, ends: Ends, found: Moments | None) -> tuple[Moments, bool]:

@@ -25,6 +25,8 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 @rule(affine="untouched")
 def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, where every run fails that takes b: an LSTM, say, refuses the rank that follows"""
+    if node.graph is None or rewriter.module.graph not in node.graph.ancestors():
+        return rewriter.decline("it is in a function, of which a caller may not need the result that fails")
     branches = [_region(node, name) for name in ("then_branch", "else_branch")]
     for results in zip(node.outputs, *[branch.outputs for branch in branches], strict=False):
         ranks = [_rank(value, evaluator) for value in results[1:]]

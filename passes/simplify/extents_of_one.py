@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.graph import Node
 from ...ir.matching import result_of
 from ...ir.ops import ops_with
-from ...ir.ops.inference import integer_of, listed, normal_axes
+from ...ir.ops.inference import are_distinct, integer_of, listed, normal_axes
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
@@ -84,8 +84,8 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         equal = normal_axes(inner, len(shape)) is not None and {a % len(shape) for a in inner} == {
             a % len(shape) for a in outer
         }
-    else:
-        equal = sorted(inner) == sorted(outer)
+    else:  # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze adds two
+        equal = sorted(inner) == sorted(outer) and (producer.op == "expand_dims" or are_distinct(inner))
     return rewriter.forward(node.output, producer.operand()) if equal else rewriter.decline("their axes differ")
 
 

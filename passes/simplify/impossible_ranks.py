@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-import numpy as np
-
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import has_trait
+from ...ir.ops.inference import are_distinct
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
 
@@ -96,8 +95,8 @@ def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
             return None
         if node.op == "expand_dims":
             return axes.size
-        # A Squeeze may list an axis twice, also once from either end. Which axes are the same depends on the rank.
-        if np.unique(axes).size == axes.size and ((axes >= 0).all() or (axes < 0).all()):
+        # A Squeeze may list an axis twice, also once from either end. Runtimes disagree on one that lists none.
+        if are_distinct(axes.ravel().tolist()):
             return -axes.size
     return None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...ir.graph import Node, Value
 from ...ir.matching import check_unread, known_dtype, known_shape, result_of
 from ...ir.ops import is_legal
@@ -33,7 +31,8 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     pad = _spatial_pad(node, evaluator)
     if pad.value != 0:
         return rewriter.decline("the padding is not 0")
-    _check_windows(node, pad, evaluator)
+    _check_windows(node, pad)
+    _check_has_elements(pad)
     # The mean includes the zeros of the Pad, so the pool has to count its pads. It may not begin to count its own.
     if not node.attrs.get("count_include_pad"):
         if not is_legal("nn.avg_pool", "count_include_pad", node):
@@ -46,25 +45,23 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 
 @rule(affine="obstructs", reads=("nn.pad",))
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, -inf)) -> max_pool(x) with pads, and of integers, where the padding is the least of their type"""
+    """max_pool(pad(x, c)) -> max_pool(x) with pads, of integers, where c is the least of their type"""
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
-    # A MaxPool ignores its pads, as if they were -inf. A 0 is another number than that even beside data that is never
-    # negative: where a window has nothing but NaN beside it, onnxruntime returns the 0. Integers have no NaN.
-    if pad.value != _least(known_dtype(node.output)):
-        return rewriter.decline("the padding is not the least number, which is -inf for floats")
-    _check_windows(node, pad, evaluator)
-    # onnxruntime pads data without elements, but does not pool them. An AveragePool takes over its Pad there, too.
-    sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
-    if any((begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes):
-        return rewriter.decline("a padded extent may be 0, and runtimes pool no data without elements")
+    dtype = known_dtype(node.output)
+    # Of floats, not even -inf is as good as the pads, which a MaxPool ignores: where a window has NaN beside the padding,
+    # onnxruntime returns -inf or another element, but NaN or the least finite number without a Pad.
+    if dtype.is_float:
+        return rewriter.decline("beside NaN, a MaxPool takes the numbers of a Pad, and ignores its own pads")
+    if pad.value != _least(dtype):
+        return rewriter.decline("the padding is not the least integer")
+    _check_windows(node, pad)
+    _check_has_elements(pad)
     return _grow_pads(node, rewriter, pad)
 
 
 def _least(dtype: DType) -> float | None:
-    """Return the least number of a type, None of a type without an order."""
-    if dtype.is_float:
-        return -np.inf
+    """Return the least integer of a type, None of any other type."""
     return {"uint": 0.0, "int": -(2.0 ** (dtype.bits - 1))}.get(dtype.kind)
 
 
@@ -119,7 +116,14 @@ def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, .
     return window, window.pads
 
 
-def _check_windows(node: Node, pad: _SpatialPad, evaluator: ShapeEvaluator) -> None:
+def _check_has_elements(pad: _SpatialPad) -> None:
+    """Decline where a padded extent may be 0: onnxruntime pads data without elements, but does not pool them."""
+    sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
+    if any((begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes):
+        raise Declined("a padded extent may be 0, and runtimes pool no data without elements")
+
+
+def _check_windows(node: Node, pad: _SpatialPad) -> None:
     """Decline unless every window of a pool keeps an element of the data when its pads grow by those of `pad`."""
     (window, own), kernel = _explicit_window(node, pad), list_attribute(node, "kernel_shape") or ()
     if integer_of(node, "ceil_mode", 0) or any(item != 1 for item in window.dilations):

@@ -150,6 +150,24 @@ OPERATORS: dict[str, tuple[Build, Range]] = {
         X,
     ),
     "Cast": (lambda g, x, y: g.node("Cast", [g.node("Cast", [x], to=TensorProto.INT64)], to=TensorProto.FLOAT), X),
+    "a division of integers": (
+        lambda g, x, y: g.node(
+            "Cast", [g.node("Div", [g.node("Cast", [x], to=TensorProto.INT64), ints(g, 2)])], to=TensorProto.FLOAT
+        ),
+        (-1, 1),
+    ),
+    "a small integer that wraps": (
+        lambda g, x, y: g.node(
+            "Cast", [g.node("Cast", [g.node("Mul", [y, number(g, 200)])], to=TensorProto.UINT8)], to=TensorProto.FLOAT
+        ),
+        (0, 255),
+    ),
+    "a small integer": (
+        lambda g, x, y: g.node(
+            "Cast", [g.node("Cast", [g.node("Mul", [y, number(g, 100)])], to=TensorProto.UINT8)], to=TensorProto.FLOAT
+        ),
+        (50, 200),
+    ),
     "a truth value": (lambda g, x, y: g.node("Cast", [g.node("Less", [x, y])], to=TensorProto.FLOAT), (0, 1)),
     "a place": (lambda g, x, y: g.node("Cast", [g.node("ArgMax", [x], axis=3)], to=TensorProto.FLOAT), (0, 5)),
     "Resize": (
@@ -208,6 +226,82 @@ def test_an_operator_bounds_its_result(name: str) -> None:
         z = run(model, {"x": x, "y": y})["z"]
         assert z.min() >= low - 1e-5 * max(1, abs(low))
         assert z.max() <= high + 1e-5 * max(1, abs(high))
+
+
+def recurrent(op: str, activations: list[str]) -> Build:
+    count = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+
+    def build(g: Graph, x: str, y: str) -> str:
+        data = g.node("Reshape", [x, ints(g, 8, 6, 6)])
+        weights = [g.initializer(np.full((1, 4 * count, extent), 10, np.float32)) for extent in (6, 4)]
+        results = ["", "", "cell"] if op == "LSTM" else [""]
+        g.node(op, [data, *weights], results, hidden_size=4, activations=activations)
+        return results[-1] or g.nodes[-1].output[0]
+
+    return build
+
+
+RECURRENT: dict[str, tuple[Build, Range | None]] = {
+    "GRU": (recurrent("GRU", ["Sigmoid", "Tanh"]), (-1, 1)),
+    "a GRU whose gates are results of Tanh": (recurrent("GRU", ["Tanh", "Tanh"]), None),
+    "LSTM": (recurrent("LSTM", ["Sigmoid", "Tanh", "Tanh"]), (-8, 8)),
+    "an LSTM whose gates are results of Tanh": (recurrent("LSTM", ["Tanh", "Tanh", "Tanh"]), None),
+    "RNN": (recurrent("RNN", ["Tanh"]), (-1, 1)),
+    "an RNN of Relu": (recurrent("RNN", ["Relu"]), None),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_operator_has_bounds_if_its_gates_have(name: str) -> None:
+    build, expected = RECURRENT[name]
+    graph = Graph()
+    for given in ("x", "y"):
+        graph.input(given, SHAPE)
+    graph.output(graph.node("Identity", [build(graph, "x", "y")], "z"), None)
+    model = graph.model()
+    found = ranges(model, "", input_ranges={"x": X, "y": Y})
+    assert ("z" in found.missing) == (expected is None)
+    for x, y in samples(X, Y):
+        z = run(model, {"x": x, "y": y})["z"]
+        assert expected is None or (z.min() >= expected[0] - 1e-5 and z.max() <= expected[1] + 1e-5)
+    if expected is not None:
+        assert found.known["z"].range == expected
+
+
+UNBOUNDED: dict[str, Build] = {
+    "a divisor that may be zero": lambda g, x, y: g.node("Reciprocal", [x]),
+    "a power of infinity": lambda g, x, y: g.node("Pow", [y, number(g, math.inf)]),
+    "a power of nothing": lambda g, x, y: g.node("Pow", [y, number(g, math.nan)]),
+}
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_a_result_that_may_be_infinite_has_no_bound(name: str) -> None:
+    """The range of a reciprocal is that of usual divisors: a guess."""
+    graph = Graph()
+    for given in ("x", "y"):
+        graph.input(given, SHAPE)
+    result = graph.output(UNBOUNDED[name](graph, "x", "y"), None)
+    found = ranges(graph.model(), "", input_ranges={"x": X, "y": Y})
+    assert result in found.missing or found.known[result].origin == "propagated"
+
+
+def test_the_log_of_a_softmax_of_no_elements_has_a_range() -> None:
+    graph = Graph()
+    graph.input("x", (2, 0))
+    graph.output(graph.node("LogSoftmax", ["x"], "y", axis=1), None)
+    assert ranges(graph.model(), "", input_ranges={"x": (-1, 1)}).known["y"].range[1] == 0
+
+
+def test_an_operand_at_an_axis_is_not_aligned_with_the_last_one() -> None:
+    """Channels lie on axis 1 where an older opset says so, though the last axis has as many elements."""
+    graph = Graph(opset=6)
+    graph.input("x", (2, 4, 6, 4))
+    graph.node("Add", ["x", graph.initializer(np.float32([0, 10, 20, 30]))], "y", axis=1, broadcast=1)
+    graph.output("y", (2, 4, 6, 4))
+    known = ranges(graph.model(), "", input_ranges={"x": X}).known["y"]
+    assert known.axis in (None, 1)
+    assert known.range == (-2, 33)
 
 
 C = 64

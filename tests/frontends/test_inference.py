@@ -197,3 +197,72 @@ def test_in_functions_too_onnx_infers_no_extents_that_runtimes_do_not_compute(ca
     result = irc.compile(model).model
     assert run(result, inputs)["s"].tolist() == wanted["s"].tolist()
     assert np.array_equal(run(result, inputs)["y"], wanted["y"])
+
+
+AXES = {"given": (17, [2]), "given, none": (17, []), "an attribute": (11, [2]), "an attribute, none": (11, [])}
+
+
+@pytest.mark.parametrize("form", AXES)
+def test_the_axes_that_an_empty_list_takes_away_are_not_known(form: str) -> None:
+    """onnx infers that a Squeeze of no axes takes none away; onnxruntime takes away all of extent 1."""
+    opset, axes = AXES[form]
+    graph = Graph(opset=opset)
+    graph.input("x", [1, 3, 1])
+    if form.startswith("an attribute"):
+        graph.node("Squeeze", ["x"], "h")
+        graph.nodes[-1].attribute.add(name="axes", type=AttributeProto.INTS, ints=axes)
+    else:
+        graph.node("Squeeze", ["x", graph.initializer(np.array(axes, np.int64))], "h")
+    assert known_shape(graph) == "f32[1,3]" if axes else known_shape(graph) in ("f32[*]", "?")
+
+
+PADDED_ALIKE = {
+    "MaxPool": ("MaxPool", {"kernel_shape": [3]}, "f32[1,2,6]"),
+    "MaxPool with dilations": ("MaxPool", {"kernel_shape": [3], "dilations": [2]}, "f32[1,2,?]"),
+    "AveragePool with dilations": ("AveragePool", {"kernel_shape": [3], "dilations": [2]}, "f32[1,2,?]"),
+    "ConvTranspose": ("ConvTranspose", {"strides": [3]}, "f32[1,2,18]"),
+    "ConvTranspose with output padding": ("ConvTranspose", {"strides": [3], "output_padding": [1]}, "f32[1,2,?]"),
+}
+
+
+@pytest.mark.parametrize("case", PADDED_ALIKE)
+def test_auto_pad_is_known_where_onnx_and_onnxruntime_pad_alike(case: str) -> None:
+    op, attributes, known = PADDED_ALIKE[case]
+    graph = Graph(opset=19)
+    graph.input("x", [1, 2, 6])
+    weight = [graph.initializer(np.ones((2, 2, 3), np.float32))] if op == "ConvTranspose" else []
+    graph.node(op, ["x", *weight], "h", auto_pad="SAME_UPPER", **attributes)
+    assert known_shape(graph) == known
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("size", [3, 2, 1])
+def test_windows_larger_than_the_data_are_counted_as_runtimes_do(op: str, size: int) -> None:
+    """onnxruntime counts one where the stride is larger than what the data lack, and floor division none."""
+    graph = Graph(opset=11)
+    graph.input("x", [1, 2, size])
+    graph.node(op, ["x"], "h", kernel_shape=[3], strides=[3])
+    assert known_shape(graph) == "f32[1,2,1]"
+
+
+COUNTED = {(0.1, 1.1, 0.1): "f32[*]", (-1, 0.7, 0.1): "f32[*]", (0, 1, 0.25): "f32[4]"}
+
+
+@pytest.mark.parametrize("bounds", COUNTED)
+def test_a_range_of_floats_has_as_many_elements_as_onnxruntime_makes(bounds: tuple[float, ...]) -> None:
+    graph = Graph(opset=13)
+    graph.input("x", [1])
+    graph.node("Range", [graph.initializer(np.float32(bound)) for bound in bounds], "h")
+    assert known_shape(graph) == COUNTED[bounds]
+
+
+def known_shape(graph: Graph) -> str:
+    """The type that irc knows of h; its shape must be the shape that onnxruntime computes, also after a compile."""
+    graph.node("Shape", ["h"], "s")
+    graph.node("Add", ["s", graph.initializer(np.int64(1))], "y")
+    graph.output("y", None, np.dtype(np.int64))
+    model = graph.model()
+    inputs = random_inputs(model)
+    result = irc.compile(model).model
+    assert run(result, inputs)["y"].tolist() == run(model, inputs)["y"].tolist()
+    return next(str(value.type) for node in from_model(model).graph for value in node.outputs if value.name == "h")
