@@ -49,8 +49,8 @@ def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
     dtype = known_dtype(node.output)
-    # Of floats, not even -inf is as good as the pads, which a MaxPool ignores: where a window has NaN beside the padding,
-    # onnxruntime returns -inf or another element, but NaN or the least finite number without a Pad.
+    # Of floats, not even -inf is as good as the pads, which a MaxPool ignores: where a window has NaN beside the
+    # padding, onnxruntime returns -inf or another element, but NaN or the least finite number without a Pad.
     if dtype.is_float:
         return rewriter.decline("beside NaN, a MaxPool takes the numbers of a Pad, and ignores its own pads")
     if pad.value != _least(dtype):
