@@ -2,9 +2,9 @@
 
     make bench-int8        or        python benchmarks/int8.py --json RESULTS.json --plot PICTURE.svg
 
-Weights int8 and symmetric, activations uint8, by onnxruntime's quantizer, run without graph optimizations. Ranges from
-pictures are cross-validated: each of FOLDS parts of the pictures is judged with the ranges of the other parts. SQNR is
-that of the logits against the float network.
+Weights int8 and symmetric, activations uint8, by onnxruntime's quantizer, run without graph optimizations; the logits
+are not rounded. Ranges from pictures are cross-validated: each of FOLDS parts of the pictures is judged with the ranges
+of the other parts. SQNR is that of the logits against the float network.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from int8_nets import Array, Net, efficientnet_lite0, mobilenet_v2, pictures
 from irc.backends.quantizers.onnxruntime import cache_of
 from irc.backends.quantizers.ranges import Activation, Activations, activations
 from irc.quantization.fidelity import SquaredError
+from irc.quantization.static import PASSES
 from irc.verify.onnx_graph import tensor_names
 from irc.verify.runner import Runner
 from onnx import ModelProto
@@ -33,13 +34,15 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from rich.console import Console
 from rich.table import Table
 
+NOISE_SCALES = "default,CrossLayerEqualization{{objective=noise}}"
 STEPS = {
     "naive": "default",
     "equalized": "default,CrossLayerEqualization,FoldConstant",
-    "+ absorption": "default,CrossLayerEqualization,HighBiasAbsorption,FoldConstant",
-    "+ correction": "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection{{per_channel={}}},FoldConstant",
+    "equalized, objective=noise": f"{NOISE_SCALES},FoldConstant",
+    "+ absorption": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},FoldConstant",
+    "+ correction": PASSES,
 }
-"""Passes that prepare a network, with the granularity of the scales of weights."""
+"""Passes that prepare a network, with the granularity of the scales of weights. The last are those of irc quantize."""
 FOLDS = 4
 """Parts of the pictures, of which one is judged with the ranges of the others."""
 BATCH = 10
@@ -133,6 +136,7 @@ def quantized(model: ModelProto, ranges: Activations, *, per_channel: bool) -> M
             weight_type=QuantType.QInt8,
             per_channel=per_channel,
             calibration_cache_path=cache,
+            extra_options={"OpTypesToExcludeOutputQuantization": ["Gemm"]},
         )
         return onnx.load(target)
 
@@ -198,6 +202,24 @@ def by_nncf(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
         yield NOISE, task.score(run(make(random_inputs()), task.inputs))
 
 
+def by_onnxsim(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
+    """Yield the scores of onnxsim's quantizer, on the network that it simplifies and equalizes."""
+    import onnxsim
+
+    simplified, _ = onnxsim.simplify(copy.deepcopy(task.net.model))
+    equalized = onnxsim.cross_layer_equalize(simplified)
+
+    def make(inputs: Array) -> ModelProto:
+        feeds = [{"x": each[None]} for each in inputs]
+        made: ModelProto = onnxsim.quantize_static(
+            copy.deepcopy(equalized), feeds, per_channel=per_channel, full_graph=True
+        )
+        return made
+
+    yield PICTURES, task.score(cross_validated(task, lambda mask: make(task.calibration[mask])))
+    yield NOISE, task.score(run(make(random_inputs()), task.inputs))
+
+
 def measure(task: Task, cache: dict[str, Any], save: Callable[[], None], console: Console) -> None:
     """Measure all rows that are not in the cache."""
     ways: dict[str, Callable[[bool], Iterator[tuple[str, Score]]]] = {
@@ -206,6 +228,7 @@ def measure(task: Task, cache: dict[str, Any], save: Callable[[], None], console
     ways |= {
         "AIMET equalize_model": lambda per_channel: by_aimet(task, per_channel),
         "NNCF": lambda per_channel: by_nncf(task, per_channel),
+        "onnxsim": lambda per_channel: by_onnxsim(task, per_channel),
     }
     for per_channel in (False, True):
         for name, way in ways.items():
@@ -259,7 +282,7 @@ def picture(tasks: Sequence[Task], path: Path) -> None:
         sample = task.calibration[:BATCH]
         for label, passes, colour in (
             ("naive", STEPS["naive"], "#c2410c"),
-            ("equalized, absorbed, corrected", STEPS["+ correction"], "#0f5e9c"),
+            ("equalized, absorbed, corrected", PASSES, "#0f5e9c"),
         ):
             axes.plot(layer_ratios(task.net, sample, passes), ".-", color=colour, label=label, linewidth=1)
         axes.set_title(task.net.name, loc="left", fontsize=11)

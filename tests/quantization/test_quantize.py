@@ -143,6 +143,62 @@ def test_a_given_range_is_the_grid(option: str, with_data: bool, path: Path, cha
     assert grid(onnx.load(output), name) == pytest.approx((0, 51), rel=1e-6)
 
 
+def two_layers(end: str) -> ModelProto:
+    """Two products of matrices, with a result `y` that is the second one, its Relu, or read by a Relu with a result."""
+    graph = Graph()
+    graph.input("x", ["n", 6])
+    h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 8))], name="first")
+    h = graph.node("Relu", [h], name="between")
+    h = graph.node("MatMul", [h, graph.initializer(graph.random(8, 5))], "" if end == "activated" else "y", "second")
+    if end != "last":
+        graph.output(graph.node("Relu", [h], "y" if end == "activated" else "z", "end"))
+    if end != "activated":
+        graph.output("y")
+    return graph.model()
+
+
+@pytest.mark.parametrize(
+    ("end", "options", "is_float"),
+    [
+        ("last", {}, True),
+        ("last", {"ranges": {"y": (-25.0, 25.0)}}, False),
+        ("activated", {}, False),
+        ("read", {}, False),
+    ],
+    ids=["the last layer", "with a given range", "an activation that the grid computes", "read by an operator"],
+)
+def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bool) -> None:
+    model = two_layers(end)
+    found = irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", **options)
+    assert is_valid(found.model) is None
+    made = made_by(found.model)["y"]
+    assert (made.op_type == "MatMul") == is_float
+    assert (made.op_type == "DequantizeLinear") != is_float
+    read = {name for node in found.model.graph.node for name in node.input} | {"y", "z"}
+    assert {tensor.name for tensor in found.model.graph.initializer} <= read
+    left = {one.node: str(one.reason) for one in found.coverage if not one.quantized}
+    assert left == ({"end": "onnxruntime would clip the result 'y' to its range"} if end == "read" else {})
+    inputs = Graph().random(50, 6).clip(-2, 2)
+    results = harness.run(found.model, {"x": inputs}), harness.run(model, {"x": inputs})
+    assert results[0].keys() == results[1].keys()
+    for result, expected in zip(*(each.values() for each in results), strict=True):
+        assert sqnr(expected, result) > 25
+
+
+def test_a_float_result_is_what_was_rounded() -> None:
+    """The grid of the result applied to it gives the numbers of the model that rounds its result."""
+    model, inputs = two_layers("last"), {"x": Graph().random(50, 6).clip(-2, 2)}
+    exact, rounded = (
+        irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", ranges=ranges).model
+        for ranges in ({}, {"y": (-25.0, 25.0)})
+    )
+    step = np.float32(50) / np.float32(255)
+    found, expected = (harness.run(each, inputs)["y"] for each in (exact, rounded))
+    assert np.abs(found).max() < 25
+    assert np.abs(found - expected).max() <= step * 0.5001
+    assert np.abs(found - expected).max() > step * 0.4
+
+
 def test_per_channel(path: Path) -> None:
     output = path.with_name("int8.onnx")
     assert main(["quantize", str(path), "-o", str(output), "--per-channel", *RANGE, "-q"]) == 0

@@ -1,0 +1,45 @@
+"""Results of a quantized model that stay float: their rounding would cost precision, and no operator gains by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from onnx import ModelProto
+
+from ..verify.onnx_graph import reads
+
+
+def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collection[str]) -> None:
+    """Take QuantizeLinear and DequantizeLinear off the results of the main graph, in place. O(nodes).
+
+    `model` is the float model, with the names of the nodes. A result stays rounded if it is in `rounded`, if an
+    operator reads it, or if the operator of the float model that computes it is gone: the ends of the grid are then the
+    bounds of an activation.
+    """
+    graph = quantized.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    before = {name: node.name for node in model.graph.node for name in node.output}
+    readers = Counter(name for node in graph.node for name in reads(node))
+    results = Counter(info.name for info in graph.output)
+    integers: set[str] = set()
+    for result in results:
+        back = makers.get(result)
+        rounding = makers.get(back.input[0]) if back is not None and back.op_type == "DequantizeLinear" else None
+        if back is None or rounding is None or rounding.op_type != "QuantizeLinear" or result in rounded:
+            continue
+        exact = rounding.input[0]
+        maker = makers.get(exact)
+        alone = readers[result] == 0 and readers[back.input[0]] == readers[exact] == 1
+        if maker is None or not alone or exact in results or maker.name != before.get(result):
+            continue
+        maker.output[list(maker.output).index(exact)] = result
+        integers.add(back.input[0])
+    gone = [i for i, node in enumerate(graph.node) if not integers.isdisjoint((*node.input[:1], *node.output))]
+    grids = {name for i in gone for name in graph.node[i].input[1:]}
+    for i in reversed(gone):
+        del graph.node[i]
+    unread = grids.difference(*(reads(node) for node in graph.node), results)
+    for i in reversed(range(len(graph.initializer))):
+        if graph.initializer[i].name in unread:
+            del graph.initializer[i]
