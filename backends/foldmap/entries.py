@@ -57,6 +57,7 @@ ReasonCode = Literal[
     "overflow",
     "overridable_initializer",
     "per_element",
+    "quantized_between",
     "quantized_weight",
     "subgraph_boundary",
     "training_mode",

@@ -118,3 +118,19 @@ def check_stays_integer(fold: Fold, result: Value) -> None:
     if result.is_returned or any(reader.op != "quantize" for reader in result.users):
         detail = f"{node.description} multiplies dequantized matrices, and its result is not quantized"
         raise Refused("quantized_weight", f"{detail}: a float bias would make a float product of it")
+
+
+INTEGER_OPERATORS = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "QAttention")
+"""How the names of foreign operators begin whose results are rounded to integers, or come from them."""
+
+
+def check_no_integers(node: Node) -> None:
+    """Refuse to pass a `node` whose data are integers: what an affine would change before it was rounded."""
+    name = node.op.rpartition("::")[2]
+    if node.op == "dequantize":
+        source = node.operand().node
+        by = "" if source is None or source.op == "constant" else f" by {source.description}"
+        raise Refused("quantized_between", f"{node.description}: its data are rounded to integers{by}")
+    dtype = dtype_of(node.operand().type) if node.op == "cast" and node.inputs else None
+    if name.startswith(INTEGER_OPERATORS) or node.op == "quantize" or (dtype is not None and not dtype.is_float):
+        raise Refused("quantized_between", f"{node.description} computes with integers, which take no affine")

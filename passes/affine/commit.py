@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value, payload_of
 from ...ir.ops import has_trait, parameter_axis
+from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
@@ -178,9 +179,10 @@ class Committer:
             if known.shape != array.shape or known.tobytes() != array.tobytes():
                 inputs[index] = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
         self.rewriter.set_inputs(node, inputs)
-        if made.scale.ndim == 1 and made.scale.size > 1:
+        if made.scale.size > 1 and integer_of(node, "axis", 1) % made.integers.ndim != made.axis:
             self.rewriter.set_attr(node, "axis", made.axis)
-        self.rename(node.output)
+        for value in {node.output: None, made.value: None}:
+            self.rename(value)
 
     def _bias(self, fold: Fold, bias: Array, first: Node) -> None:
         node, index = fold.node, fold.bias_index

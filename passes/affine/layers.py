@@ -304,7 +304,7 @@ def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array
     The scale of the bias of an integer convolution is the product of the scales of data and weight, so it follows the
     weight.
     """
-    if bias.dtype.kind not in ("int", "uint") or bias.block or new.shape != bias.integers.shape:
+    if bias.dtype.kind not in ("int", "uint") or bias.block or bias.perm or new.shape != bias.integers.shape:
         detail = f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the folded bias"
         raise Refused("quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float")
     if scale is not None and fold.affine.has_scale:

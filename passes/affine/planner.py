@@ -23,6 +23,7 @@ from .checks import (
     check_axis_exists,
     check_constants,
     check_extents,
+    check_no_integers,
     check_one_axis,
     check_reader,
     check_sole_reader,
@@ -113,6 +114,7 @@ class Planner:
             raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
         rule = affine_rule(node.op).backward
         if rule is None:
+            check_no_integers(node)
             raise Refused("no_foldable_neighbour", f"{node.description} before it cannot absorb an affine")
         first: Refusal | None = None
         for way in rule(node, value.index, affine, self.params):

@@ -16,6 +16,7 @@ import numpy as np
 from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, all_finite, expand_rank, fits, numpy_dtype, round_to, smallest_normal
 from ...ir.types import DType
@@ -32,9 +33,12 @@ class QuantizedConstant:
     - `scale`, in float64 and not rounded to its `scale_dtype`, and `zero_point`, None for zero, have one shape.
     - They are one for the tensor where they have one element, one for each channel of `axis` where they are vectors,
       and else one for each `block` elements along `axis`.
+    - The layer reads `value`: the result, or its transpose with the axes `perm`.
     """
 
     node: Node
+    value: Value
+    perm: tuple[int, ...] | None
     integers: Array
     dtype: DType
     scale: Array
@@ -50,7 +54,7 @@ class QuantizedConstant:
         if self.zero_point is not None:
             centred = centred - self.over_elements(self._view(self.zero_point.astype(np.float64)))
         exact: Array = centred * self.over_elements(self._view(self.scale))
-        return exact
+        return exact if self.perm is None else exact.transpose(self.perm)
 
     @property
     def is_per_tensor(self) -> bool:
@@ -89,12 +93,15 @@ class QuantizedConstant:
         return array
 
     def scaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
-        """Return the constant times `factor`, float64 and broadcast against it.
+        """Return the constant times `factor`, float64 and broadcast against `value`.
 
         With `per_channel`, a constant with one scale may get one for each index of the axis `channels`. Raises Refused
         where the product cannot be written with the same integers up to reflection, and with as many scales.
         """
         factor = expand_rank(factor, self.integers.ndim)
+        if self.perm is not None:
+            factor = factor.transpose(np.argsort(self.perm))
+            channels = None if channels is None else self.perm[channels]
         found = self.rescaled(factor, channels, per_channel=per_channel)
         return replaced(found, integers=self._reflected(factor))
 
@@ -193,20 +200,22 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedConstant | None:
-    """Return the integers and scales of a constant that a DequantizeLinear makes for `reader` alone.
+    """Return the integers and scales of a constant that a DequantizeLinear, or one and a Transpose, make for `reader`
+    alone.
 
     Returns None where `value` is the result of something else. Raises Refused where its operands are not constant, are
     no integers with scales of their shape, or where others read it.
     """
-    node = producer_of(value, "dequantize")
+    node, moved = _dequantize_of(value)
     if node is None:
         return None
+    perm = None if moved is None else permutation(moved)
     label = node.description
     tensors = [None if operand is None else params.evaluator.tensor(operand) for operand in node.inputs]
     has_zero_point = node.input(2) is not None
     if len(tensors) < 2 or tensors[0] is None or tensors[1] is None or (has_zero_point and tensors[2] is None):
         raise Refused(CODE, f"{label}: its operands are not constant")
-    if value.sole_user() is not reader:
+    if value.sole_user() is not reader or (moved is not None and node.output.sole_user() is not moved):
         raise Refused(CODE, f"{label}: others read it, too")
     integers, scale, zero_point = tensors[0], tensors[1], tensors[2] if has_zero_point else None
     if integers.dtype.kind not in ("int", "uint", "float8") or not integers.size:
@@ -226,7 +235,16 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
             raise Refused(CODE, f"{label}: its zero point is not zero")
     numbers = scale.numpy().astype(np.float64)
     return QuantizedConstant(
-        node, integers.numpy(), integers.dtype, numbers, scale.dtype, points, axis, block if numbers.size > 1 else 0
+        node,
+        value,
+        perm,
+        integers.numpy(),
+        integers.dtype,
+        numbers,
+        scale.dtype,
+        points,
+        axis,
+        block if numbers.size > 1 else 0,
     )
 
 
@@ -248,5 +266,13 @@ def is_stored(value: Value | None, params: Parameters) -> bool:
     """Return whether `value` is a constant, or dequantized from one."""
     if params.evaluator.is_constant(value):
         return True
-    node = producer_of(value, "dequantize")
+    node, _ = _dequantize_of(value)
     return node is not None and bool(node.inputs) and params.evaluator.is_constant(node.inputs[0])
+
+
+def _dequantize_of(value: Value | None) -> tuple[Node | None, Node | None]:
+    """Return the DequantizeLinear that makes `value`, and the Transpose between them."""
+    moved = producer_of(value, "transpose")
+    if moved is None or permutation(moved) is None:
+        return producer_of(value, "dequantize"), None
+    return producer_of(moved.operand(), "dequantize"), moved
