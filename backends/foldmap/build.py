@@ -16,7 +16,15 @@ from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
 from ...ir.provenance import MERGED, Refusal
 from ...ir.tensor import Array, Tensor
-from ...passes.affine.fold_records import FoldedAffine, Layer, LayerEdits, Scope, SourceAffine, fold_records
+from ...passes.affine.fold_records import (
+    FoldedAffine,
+    Layer,
+    LayerEdits,
+    QuantizedParts,
+    Scope,
+    SourceAffine,
+    fold_records,
+)
 from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
 from ...support.record import record
 from .digests import tensor_digest
@@ -42,11 +50,13 @@ if TYPE_CHECKING:
         LayerOperator,
         ParameterEntry,
         ParameterName,
+        QuantizedEntry,
         ReasonCode,
         ScopeStep,
         SourceEntry,
         StatisticEntry,
         StatusName,
+        StoredIntegersEntry,
     )
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
@@ -247,6 +257,7 @@ class MapBuilder:
             "input": data,
             "output": {"name": remainder or proto.output[0], "original_names": list(layer.output_names)},
             "remainder": None if remainder is None else {"op_type": "Add", "output": remainder},
+            "quantized": self._quantized(layer.quantized),
             "folds": [self.fold_entry(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)],
         }
 
@@ -256,6 +267,27 @@ class MapBuilder:
             "original_name": layer.bias_name,
             "created": layer.bias_name is None,
             "digest": self.after.digest_of(name),
+        }
+
+    def _quantized(self, parts: QuantizedParts | None) -> QuantizedEntry | None:
+        if parts is None:
+            return None
+        return {
+            "weight": self._stored(parts.weight),
+            "bias": self._stored(parts.bias),
+            "reflected": int((parts.signs < 0).sum()),
+            "zeroed": int((parts.signs == 0).sum()),
+            "bias_error": parts.bias_error,
+        }
+
+    def _stored(self, node: Node | None) -> StoredIntegersEntry | None:
+        if node is None or node.graph is None:
+            return None
+        zero_point = node.input(2)
+        return {
+            "integers": self.name_of(node.operand(0)),
+            "scale": self.name_of(node.operand(1)),
+            "zero_point": None if zero_point is None else self.name_of(zero_point),
         }
 
     def fold_entry(self, fold: FoldedAffine, ref: str) -> FoldEntry:

@@ -194,6 +194,28 @@ class FoldEntry(TypedDict):
     shift: ArrayEntry
 
 
+class StoredIntegersEntry(TypedDict):
+    """The operands of the DequantizeLinear of a layer's weight or bias, by name."""
+
+    integers: str
+    scale: str
+    zero_point: str | None
+
+
+class QuantizedEntry(TypedDict):
+    """The parts of a layer that are dequantized and took affines.
+
+    Integers of `reflected` channels of the weight were reflected about the zero point, and those of `zeroed` channels
+    became it. The bias is off by `bias_error` at most.
+    """
+
+    weight: StoredIntegersEntry | None
+    bias: StoredIntegersEntry | None
+    reflected: Natural
+    zeroed: Natural
+    bias_error: float
+
+
 class LayerEntry(TypedDict):
     """A layer of the folded model into which affines were folded."""
 
@@ -206,6 +228,7 @@ class LayerEntry(TypedDict):
     input: str
     output: OutputEntry
     remainder: RemainderEntry | None
+    quantized: NotRequired[QuantizedEntry | None]
     folds: list[FoldEntry]
 
 

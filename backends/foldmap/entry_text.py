@@ -35,6 +35,7 @@ def layer_text(entry: LayerEntry) -> str:
     """Return the JSON of a layer into which affines were folded."""
     node, weight, output = entry["node"], entry["weight"], entry["output"]
     remainder = "null" if entry["remainder"] is None else encode(entry["remainder"])
+    quantized = "null" if entry["quantized"] is None else encode(entry["quantized"])
     return (
         f'{{"id": "{entry["id"]}", "scope": {_list(entry["scope"])}, "module": {_text(entry["module"])}, '
         f'"node": {{"name": {quoted(node["name"])}, '
@@ -43,7 +44,8 @@ def layer_text(entry: LayerEntry) -> str:
         f'"out_axis": {weight["out_axis"]}, "group": {weight["group"]}, "digest": {_text(weight["digest"])}}}, '
         f'"bias": {_bias(entry["bias"])}, "input": {quoted(entry["input"])}, '
         f'"output": {{"name": {quoted(output["name"])}, "original_names": {_texts(output["original_names"])}}}, '
-        f'"remainder": {remainder}, "folds": [{", ".join([_fold(fold) for fold in entry["folds"]])}]}}'
+        f'"remainder": {remainder}, "quantized": {quantized}, '
+        f'"folds": [{", ".join([_fold(fold) for fold in entry["folds"]])}]}}'
     )
 
 

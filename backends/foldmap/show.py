@@ -15,7 +15,7 @@ from .fold_map import FoldMap
 from .inverse import MapComparison
 
 if TYPE_CHECKING:
-    from .entries import SourceEntry
+    from .entries import LayerEntry, SourceEntry
 
 
 def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> None:
@@ -96,11 +96,17 @@ def _layers(fold_map: FoldMap) -> Table:
             _text(layer["node"]["name"]),
             _text(folds),
             _text(layer["weight"]["name"]),
-            _text("" if bias is None else bias["name"] + " (new)" * bias["created"]),
+            _text("" if bias is None else bias["name"] + " (new)" * bias["created"] + _bias_error(layer)),
             "" if known is None else _range(known.mean),
             "" if known is None else _range(known.std),
         )
     return table
+
+
+def _bias_error(layer: LayerEntry) -> str:
+    """Return the largest error of an integer bias that was rounded."""
+    quantized = layer.get("quantized")
+    return f" ±{quantized['bias_error']:.2g}" if quantized is not None and quantized["bias_error"] else ""
 
 
 def _others(fold_map: FoldMap) -> Table:

@@ -15,7 +15,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import DType, dtype_of
 from .algebra import Affine
-from .fold_records import FoldedAffine, Layer, fold_records
+from .fold_records import FoldedAffine, Layer, QuantizedParts, fold_records
 from .layers import Fold
 from .plan import Change, Plan
 from .quantized_constant import QuantizedConstant
@@ -127,6 +127,8 @@ class Committer:
         for quantized in (fold.quantized_weight, fold.quantized_bias):
             if quantized is not None:
                 self._quantized(quantized)
+        if layer is not None and (fold.quantized_weight is not None or fold.quantized_bias is not None):
+            _note_quantized(layer, fold, change.direction)
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
         if fold.padding is not None:
@@ -179,7 +181,7 @@ class Committer:
             if known.shape != array.shape or known.tobytes() != array.tobytes():
                 inputs[index] = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
         self.rewriter.set_inputs(node, inputs)
-        if made.scale.size > 1 and integer_of(node, "axis", 1) % made.integers.ndim != made.axis:
+        if made.scale.size > 1 and integer_of(node, "axis", 1) not in (made.axis, made.axis - made.integers.ndim):
             self.rewriter.set_attr(node, "axis", made.axis)
         for value in {node.output: None, made.value: None}:
             self.rename(value)
@@ -301,6 +303,18 @@ class Committer:
                     record = FoldedAffine(origin, change.direction, axis, stage.scale, stage.shift, crossed)
                     layer.folds.append(record)
                     records.folded.add(origin)
+
+
+def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
+    """Record in a layer which parts took the fold that are dequantized."""
+    parts = layer.quantized = layer.quantized or QuantizedParts()
+    if fold.quantized_weight is not None:
+        parts.weight = fold.quantized_weight.node
+        parts.signs = parts.signs * np.sign(fold.affine.scale)
+    if fold.quantized_bias is not None:
+        parts.bias = fold.quantized_bias.node
+        growth = float(np.abs(fold.affine.scale).max(initial=0.0)) if direction == "backward" else 1.0
+        parts.bias_error = parts.bias_error * growth + fold.bias_error
 
 
 def bias_name(node: Node) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.provenance import SideTable
@@ -42,6 +44,7 @@ class SourceAffine:
     epsilon: float | None
     params: dict[str, Param]
     imported: object = None
+    quantized: QuantizedParts | None = None
 
 
 Candidate = tuple[Node, Scope, int, tuple[str, ...]]
@@ -62,6 +65,20 @@ class FoldedAffine:
     scale: Array
     shift: Array
     crossed: tuple[str, ...] = ()
+
+
+@record(frozen=False)
+class QuantizedParts:
+    """The DequantizeLinear nodes of a layer whose scales, or integers, took affines: `weight` and `bias`.
+
+    `signs` are those of all factors of the weight together, [C] or []. The bias is off by `bias_error` at most, because
+    its integers were rounded.
+    """
+
+    weight: Node | None = None
+    bias: Node | None = None
+    signs: Array = field(default_factory=lambda: np.ones(()))
+    bias_error: float = 0.0
 
 
 @record(frozen=False)
@@ -86,6 +103,7 @@ class Layer:
     shift_add: Value | None = None
     factor: Array | None = None
     imported: object = None
+    quantized: QuantizedParts | None = None
 
 
 @record

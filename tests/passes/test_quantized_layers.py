@@ -21,7 +21,7 @@ from graphs import F32, Array, Graph, compiled, operators
 from harness import run
 from irc.cli import main
 from onnx import ModelProto, TensorProto, numpy_helper
-from scale_axis.build import bn, chain, op
+from scale_axis.build import bn, chain, mul, op
 from scale_axis.quantized import layer
 
 EXAMPLES = int(os.environ.get("IRC_EXAMPLES", "72"))
@@ -236,3 +236,40 @@ def test_a_bias_that_is_off_by_several_steps_is_a_deviation(tmp_path: Path) -> N
     onnx.save(before, tmp_path / "a.onnx")
     onnx.save(after, tmp_path / "b.onnx")
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--by", "rounding"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["Conv", "Gemm"])
+def test_the_fold_map_says_what_went_into_integers_scales_and_bias(kind: str) -> None:
+    before = between_integers(kind, "int32", relu=False, quantized=True)
+    result = compiled(before)
+    (entry,) = result.fold_map.layers
+    scale, shift = factors(before)
+    found = entry["quantized"]
+    assert found is not None
+    assert found["reflected"] == int((scale < 0).sum()) > 0
+    assert found["zeroed"] == 0
+    constants = {tensor.name for tensor in result.model.graph.initializer}
+    for stored in (found["weight"], found["bias"]):
+        assert stored is not None
+        assert {stored["integers"], stored["scale"]} <= constants
+    old, new = parts_of(before, 2), parts_of(result.model, 2)
+    assert old is not None
+    assert new is not None
+    wanted = scale * old.integers * old.scale.astype(np.float64) + shift
+    error = float(np.abs(new.integers * new.scale.astype(np.float64) - wanted).max())
+    assert np.isclose(found["bias_error"], error, rtol=1e-6)
+    assert 0 < error <= new.scale.max() / 2
+    known = result.fold_map.output_stats(entry["id"])
+    assert known is not None
+    beta = next(source["params"]["beta"]["value"] for source in result.fold_map.sources)
+    assert beta is not None
+    assert np.array_equal(known.mean, result.fold_map.arrays.get(beta))
+
+
+def test_a_zero_scale_is_counted() -> None:
+    graph = Graph(dtype=F32)
+    graph.output(chain(layer(), mul(4, 1, 1, c=[0, -1, 2, 0]))(graph, graph.input("x", [2, 3, 5, 5])))
+    (entry,) = compiled(graph.model()).fold_map.layers
+    found = entry["quantized"]
+    assert found is not None
+    assert (found["reflected"], found["zeroed"], found["bias"], found["bias_error"]) == (1, 2, None, 0.0)

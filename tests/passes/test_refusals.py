@@ -112,6 +112,24 @@ def shared_bias(graph: Graph, x: str) -> str:
     return graph.node("Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), bias])
 
 
+FAKE = chain(op("QuantizeLinear", 0.5, np.uint8(8)), op("DequantizeLinear", 0.5, np.uint8(8)))
+
+
+def integer_product(graph: Graph, x: str) -> str:
+    """A MatMulInteger of quantized data, as float numbers."""
+    data = graph.node("QuantizeLinear", [x, graph.initializer(0.5), graph.initializer(np.uint8(8))])
+    weight, zero = graph.initializer(np.arange(12, dtype=np.int8).reshape(3, 4)), graph.initializer(np.uint8(8))
+    return graph.node("Cast", [graph.node("MatMulInteger", [data, weight, zero])], to=onnx_dtype(graph.dtype))
+
+
+def transposed_bias(graph: Graph, x: str) -> str:
+    """A Gemm whose dequantized bias is the transpose of its integers."""
+    whole = np.arange(16, dtype=np.int32).reshape(4, 4)
+    bias = dequantize(graph, graph.initializer(whole), np.asarray(0.5, graph.dtype), None)
+    names = [x, graph.initializer(draw(graph, (3, 4))), graph.node("Transpose", [bias], perm=[1, 0])]
+    return graph.node("Gemm", names)
+
+
 def one_bias(graph: Graph, x: str) -> str:
     """A Gemm whose dequantized bias is one number."""
     bias = dequantize(graph, graph.initializer(np.asarray(3, np.int32)), np.asarray(0.5, graph.dtype), None)
@@ -323,6 +341,11 @@ ROWS_BACK: list[Row] = [
     back("quantized empty", "it reads i8[0, 3, 1, 1]", mul(c=2.0), first=dequantized(shape=(0, 3, 1, 1))),
     back("quantized bias of two readers", "others read it, too", SCALE, first=shared_bias),
     back("quantized bias of another shape", "cannot hold the folded bias", mul(4), x=(2, 3), first=one_bias),
+    back("quantized bias, transposed", "cannot hold the folded bias", mul(4), x=(4, 3), first=transposed_bias),
+    back(
+        "quantized between", "its data are rounded to integers by QuantizeLinear", bn(4), first=chain(conv(4, 3), FAKE)
+    ),
+    back("QLinear operators", "computes with integers", bn(4), first=integer_product, x=(2, 3)),
     back("quantized bias overflows", "quantized_bias=float", add(*C, c=2.0**30), first=layer(bias="int32")),
     back("quantized bias of scale zero", "its scale is zero", add(*C, c=1.0), first=layer(bias="int32", step=0.0)),
     back(

@@ -101,6 +101,20 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
     return build
 
 
+def transposed(kind: str, *, per_channel: bool = True, twice: bool = False) -> Step:
+    """A layer whose weight, [4, 3], is dequantized and transposed; with `twice` others read it before."""
+
+    def build(graph: Graph, x: str) -> str:
+        scale = draw(graph, (4,) if per_channel else (), "+")
+        q = stored(graph, integers(graph, (4, 3), INT8, None, None))
+        weight = dequantize(graph, q, scale, None, **({"axis": 0} if per_channel else {}))
+        if twice:
+            graph.output(graph.node("Neg", [weight]))
+        return graph.node(kind, [x, graph.node("Transpose", [weight], perm=[1, 0])])
+
+    return build
+
+
 POSITIVE = mul(4, 1, 1, sign="+")
 FLOAT8 = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)
 EXACT = [2.0, -1.0, 0.5, -4.0]
@@ -183,6 +197,13 @@ CASES: list[Case] = [
     qdq("quantized in the graph", layer(by="Q"), SIGNED, dtype=F32),
     qdq("quantized in the graph, one scale", layer(by="Q", axis=None), mul(c=-2.0), dtype=F32),
     qdq("quantized and clipped in the graph", layer(by="QClip"), SIGNED, dtype=F32),
+    # behind a Transpose
+    qdq("Gemm, Transpose", transposed("Gemm"), COLUMNS, **ROWS, has="Transpose"),
+    qdq("MatMul, Transpose", transposed("MatMul"), COLUMNS, x=(2, 5, 3), has="Transpose"),
+    qdq("MatMul, Transpose, one scale", transposed("MatMul", per_channel=False), COLUMNS, x=(2, 5, 3), options=ALLOW),
+    qdq("MatMul, Transpose, one scale, refused", transposed("MatMul", per_channel=False), COLUMNS, x=(2, 5, 3),
+        left="Mul"),
+    qdq("MatMul, Transpose, two readers", transposed("MatMul", twice=True), COLUMNS, x=(2, 5, 3), left="Mul Neg"),
     # other types
     *(qdq(f"{np.dtype(kind).name}", layer(dtype=kind), SIGNED) for kind in (np.int16, ml_dtypes.int4)),
     *(qdq(f"{np.dtype(kind).name}", layer(dtype=kind, zero_point=middle), SIGNED)
