@@ -33,7 +33,9 @@ FORMS = (
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
     command = commands.add_parser(
-        "foldmap", help="print, check or export a fold map", description="Print, check or export a fold map."
+        "foldmap",
+        help="print, check, export or recover a fold map",
+        description="Print, check, export or recover a fold map.",
     )
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print a fold map as tables", description="Print a fold map as tables.")
@@ -64,13 +66,31 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("--to", required=True, choices=FORMS, help="the format")
     export.add_argument("-o", "--output", metavar="OUT", required=True, help="the output; - is standard output")
     add_ranges(export)
+    recover = actions.add_parser(
+        "recover",
+        help="write the fold map of a model that another tool folded",
+        description="Find the BatchNormalizations that went into the layers of FOLDED.onnx, by the numbers of a "
+        "checkpoint from before, and write the fold map.",
+        epilog="CHECKPOINT is a state_dict (.pt, .pth, .bin or .ckpt, read by torch with weights_only; .safetensors; "
+        ".npz) or the unfolded model (.onnx).",
+    )
+    recover.add_argument("model", metavar="FOLDED.onnx")
+    recover.add_argument("--from", dest="checkpoint", required=True, metavar="CHECKPOINT", help="the numbers before")
+    recover.add_argument("-o", "--output", metavar="MAP.json", required=True, help="the fold map")
+    recover.add_argument(
+        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
+    )
+    recover.add_argument(
+        "--epsilon", type=float, metavar="E", help="of all BatchNormalizations; a state_dict does not have it (tried)"
+    )
+    recover.add_argument("-q", "--quiet", action="store_true", help="do not print layers and a summary")
     for action in (show, check, export):
         add_limits(action)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the action."""
-    return {"show": _show, "check": _check, "export": _export}[options.action](options)
+    return {"show": _show, "check": _check, "export": _export, "recover": _recover}[options.action](options)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -100,6 +120,38 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     sys.stdout.writelines(f"{visible(line)}\n" for line in mismatch_lines(found))
     raise FoldMapError(f"{options.model}: the fold map {options.map} belongs to another model, or it was changed since")
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from ..backends.onnx.external_output import external_files
+    from ..backends.recovery import read_checkpoint, recover
+    from ..backends.recovery.explanation import EPSILONS
+    from ..frontends.onnx import read_model
+    from ..support.errors import UsageError, visible
+    from ..support.output_paths import check_apart
+
+    if options.output == "-":
+        raise UsageError("recover needs a file, not standard output")
+    model, base_dir = read_model(options.model)
+    reads = [options.model, options.checkpoint, *external_files(model, base_dir)]
+    check_apart(map_files(options.output), reads)
+    checkpoint = read_checkpoint(options.checkpoint)
+    with naming(options.model):
+        found = recover(model, checkpoint, base_dir, EPSILONS if options.epsilon is None else (options.epsilon,))
+    found.fold_map.save(options.output, store=options.fold_map_store)
+    if options.quiet:
+        return 0
+    for hit in found.explanations:
+        sys.stdout.write(visible(f"{hit.layer.label}: {hit.norm.path}, epsilon {hit.epsilon:.4g}") + "\n")
+    for label, reason in found.refused.items():
+        sys.stdout.write(visible(f"{label}: not recovered: {reason}") + "\n")
+    for path in found.missing:
+        sys.stdout.write(visible(f"BatchNormalization {path}: in no layer") + "\n")
+    sys.stderr.write(
+        f"{len(found.explanations)} BatchNormalizations recovered; layers: {len(found.refused)} not recovered, "
+        f"{len(found.unchanged)} unchanged\n"
+    )
+    return 0
 
 
 def _export(options: argparse.Namespace) -> int:

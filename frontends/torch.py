@@ -22,7 +22,8 @@ from typing import Any
 from ..codec.protos import ModelProto
 from ..codec.streaming import make_placeholder
 from ..ir.module import Module
-from ..ir.tensor import ArrayTensor
+from ..ir.tensor import ArrayTensor, numpy_dtype
+from ..ir.types import BF16
 from ..support.errors import ModelError, UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .onnx import from_model
@@ -122,6 +123,43 @@ def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
         return from_torch(program, limits=limits)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
+
+
+def load_state(path: str | Path) -> Any:
+    """Return what torch.save wrote, with arrays for tensors: nothing but tensors, numbers, texts and their containers.
+
+    Raises ModelError if the file cannot be read, or has anything else in it, such as a whole module.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise ModelError(f"{path}: {INSTALL}") from None
+    from pickle import UnpicklingError
+
+    try:
+        with _quietly():
+            return _arrays_of(torch.load(path, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise ModelError(f"{path}: there is no such file") from None
+    except UnpicklingError:
+        raise ModelError(f"{path}: it holds more than tensors: save model.state_dict()") from None
+    except Exception as error:
+        raise ModelError(f"{path}: torch cannot read this as a checkpoint: {_reason(error)}") from None
+
+
+def _arrays_of(loaded: Any) -> Any:
+    import torch
+
+    if isinstance(loaded, Mapping):
+        return {key: _arrays_of(each) for key, each in loaded.items()}
+    if not isinstance(loaded, torch.Tensor):
+        return loaded
+    if loaded.dtype == torch.bfloat16:
+        return loaded.view(torch.uint16).numpy(force=True).view(numpy_dtype(BF16))
+    try:
+        return loaded.numpy(force=True)
+    except TypeError:  # a type that numpy has not
+        return None
 
 
 def _check_inference(model: Any, *, is_program: bool) -> None:

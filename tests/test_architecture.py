@@ -22,6 +22,7 @@ LAYERS = (
     "backends.runtime",
     "passes",
     "backends.foldmap",
+    "backends.recovery",
     "backends.result",
     "backends.compiler",
     "backends.quantizers",
