@@ -134,16 +134,14 @@ def load_state(path: str | Path) -> Any:
         import torch
     except ImportError:
         raise ModelError(f"{path}: {INSTALL}") from None
-    from pickle import UnpicklingError
-
     try:
         with _quietly():
             return _arrays_of(torch.load(path, map_location="cpu", weights_only=True))
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such file") from None
-    except UnpicklingError:
-        raise ModelError(f"{path}: it holds more than tensors: save model.state_dict()") from None
     except Exception as error:
+        if type(error).__name__ == "UnpicklingError":
+            raise ModelError(f"{path}: it holds more than tensors: save model.state_dict()") from None
         raise ModelError(f"{path}: torch cannot read this as a checkpoint: {_reason(error)}") from None
 
 

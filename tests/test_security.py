@@ -84,6 +84,8 @@ def test_nothing_makes_code_of_data_or_opens_a_connection() -> None:
             if ast.unparse(function) in ("np.load", "np.lib.format.read_array"):
                 pickles = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "allow_pickle"]
                 assert pickles == ["False"], f"{name}:{node.lineno}: {called}"
+            if ast.unparse(function) == "torch.load":
+                assert "weights_only=True" in map(ast.unparse, node.keywords), f"{name}:{node.lineno}"
             assert "register_custom_ops_library" not in called, name
     assert started == PROCESSES
 
