@@ -61,6 +61,15 @@ def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
     return ClipBounds(*found)
 
 
+def normalizes_last_axis(node: Node) -> bool:
+    """Return whether the results of a `nn.softmax` add up to 1 along the last axis alone.
+
+    Before opset 13 they do so over all axes from `axis` on.
+    """
+    shape, axis = input_shape(node), node.attrs.get("axis", -1 if node.opset >= 13 else 1)
+    return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
 @record
 class Window:
     """The window of a convolution or pool along its spatial axes.

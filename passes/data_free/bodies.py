@@ -11,7 +11,9 @@ from ...ir.types import shape_of
 from .intervals import Ends, ends_of
 
 ROUNDS = 4
-"""Most times that the body of a loop is visited until the ranges of its states stand still."""
+"""Most times that the body of a loop is visited until the ranges of its states stand still; then as often again, where
+a state that still grows is unbounded.
+"""
 
 
 class Walk(Protocol):
@@ -55,7 +57,7 @@ def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
     states = len(operands) - scanned
     ranges = operands[:states]
     outputs = body.outputs[1 if kind == "Loop" else 0 :]
-    for last in (*(False,) * ROUNDS, True):
+    for grows in (*(False,) * ROUNDS, *(True,) * ROUNDS):
         _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])
         walk.visit_graph(body)
         results = [walk.interval(value).whole for value in outputs]
@@ -63,7 +65,7 @@ def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
         still = [_equal(known, wide) for known, wide in zip(ranges, wider, strict=True)]
         if all(still):
             break
-        ranges = [wide if same or not last else UNBOUNDED for wide, same in zip(wider, still, strict=True)]
+        ranges = [wide if same or not grows else UNBOUNDED for wide, same in zip(wider, still, strict=True)]
     else:
         ranges = [UNBOUNDED] * states
         _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])

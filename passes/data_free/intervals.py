@@ -11,6 +11,7 @@ from ...ir.graph import Node
 from ...ir.ops.bounds import extents_product
 from ...ir.ops.inference import input_shape
 from ...ir.ops.interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, repeated
+from ...ir.ops.views import normalizes_last_axis
 from ...ir.tensor import Array
 from ...ir.types import Shape
 from .moments import Moments
@@ -55,10 +56,11 @@ def to_channels(array: Array, rank: int, axis: int | None, count: int, function:
 def contracted(node: Node) -> float:
     """Return how many products each element of the result of a matrix product or convolution sums up."""
     shape = input_shape(node, 1)
-    if node.op == "matmul":
-        return extents_product(node, (-1,))
-    if node.op == "nn.dense":
-        return extents_product(node, (0 if node.attrs.get("transA", 0) else 1,))
+    if node.op in ("matmul", "nn.dense"):
+        terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
+        axis = -1 if node.attrs.get("transB", 0) else max(-2, -len(shape)) if shape else 0
+        extent = shape[axis] if shape else None
+        return float(extent) if terms == math.inf and isinstance(extent, int) else terms
     if shape is None or len(shape) < 2 or node.op == "einsum":
         return math.inf
     kept = shape[1:] if node.op == "nn.conv" else (shape[0], *shape[2:])
@@ -71,7 +73,7 @@ def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
     The rows of a Softmax along its last axis add up to 1: the product with them is an average.
     """
     first = node.operand().node
-    if node.op == "matmul" and first is not None and first.op == "nn.softmax" and is_last_axis(first):
+    if node.op == "matmul" and first is not None and first.op == "nn.softmax" and normalizes_last_axis(first):
         return x[1].whole
     product = repeated(multiplied(x[0].whole, x[1].whole), contracted(node))
     if node.op in ("nn.conv", "nn.conv_transpose"):
@@ -82,9 +84,3 @@ def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
         assert isinstance(alpha, int | float) and isinstance(beta, int | float)
         product, bias = multiplied(product, interval(alpha, alpha)), multiplied(bias, interval(beta, beta))
     return added(product, bias)
-
-
-def is_last_axis(node: Node) -> bool:
-    """Return whether the axis of a node is the last one of its data."""
-    shape, axis = input_shape(node), node.attrs.get("axis", -1)
-    return axis == -1 or (shape is not None and axis == len(shape) - 1)

@@ -466,6 +466,59 @@ def test_bodies(name: str) -> None:
     np.testing.assert_allclose(found.known["y"].range, expected, atol=1e-9)
 
 
+def test_a_state_that_grows_leaves_the_others_their_range() -> None:
+    """c = c + c, h = h * sigmoid(c): as a cell has it."""
+    graph = Graph()
+    x = graph.input("x", (4, 3))
+    node = helper.make_node
+    steps = [node("Identity", ["go"], ["d"]), node("Add", ["c", "c"], ["c1"]), node("Sigmoid", ["c1"], ["s"])]
+    steps.append(node("Mul", ["h", "s"], ["h1"]))
+    kinds = {"i": TensorProto.INT64, "go": TensorProto.BOOL, "d": TensorProto.BOOL}
+    loop = body("l", steps, ["i", "go", "c", "h"], ["d", "c1", "h1"], kinds)
+    start = [ints(graph, 3), graph.initializer(np.array(True)), graph.node("Exp", [x]), x]
+    graph.node("Loop", start, ["last", "state"], body=loop)
+    graph.output(graph.node("Identity", ["last"], "y"), None)
+    graph.output(graph.node("Identity", ["state"], "z"), None)
+    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    assert "y" in found.missing
+    assert found.known["z"].range == (-2, 3)
+
+
+@pytest.mark.parametrize(
+    ("opset", "axis", "expected"),
+    [(11, None, (0, 12)), (11, 1, (0, 12)), (11, 2, (2, 3)), (11, -1, (2, 3)), (13, None, (2, 3)), (13, 1, (0, 12))],
+)
+def test_only_rows_that_add_up_to_one_average(opset: int, axis: int | None, expected: Range) -> None:
+    """Before opset 13 a Softmax adds up over all axes from `axis`, by default 1, on."""
+    graph = Graph(opset=opset)
+    x, z = graph.input("x", (2, 3, 4)), graph.input("z", (2, 4, 5))
+    weights = graph.node("Softmax", [x], **({} if axis is None else {"axis": axis}))
+    graph.output(graph.node("MatMul", [weights, z], "y"))
+    model = graph.model()
+    low, high = ranges(model, "", input_ranges={"x": (-1.0, 1.0), "z": (2.0, 3.0)}).known["y"].range
+    assert (low, high) == expected
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.uniform(-1, 1, (2, 3, 4)), "z": rng.uniform(2, 3, (2, 4, 5))}
+    found = run(model, {name: array.astype(np.float32) for name, array in inputs.items()})["y"]
+    assert low <= found.min() <= found.max() <= high
+    assert (found.min() < 2) == (expected == (0, 12))
+
+
+@pytest.mark.parametrize("rank", [2, None])
+def test_the_weight_says_how_many_terms_a_product_has(rank: int | None) -> None:
+    graph = Graph()
+    x = graph.input("x", None if rank is None else ["n", 4])
+    graph.output(graph.node("MatMul", [x, graph.initializer(np.full((4, 3), 0.5, np.float32))], "y"), None)
+    assert ranges(graph.model(), "", input_ranges={"x": (-1.0, 3.0)}).known["y"].range == (-2, 6)
+
+
+def test_a_product_of_an_unknown_number_of_terms_has_no_range() -> None:
+    graph = Graph()
+    x, z = graph.input("x", None), graph.input("z", ["k", 3])
+    graph.output(graph.node("MatMul", [x, z], "y"), None)
+    assert ranges(graph.model(), "", input_ranges={"x": (-1.0, 3.0), "z": (-1.0, 1.0)}).missing == ("y",)
+
+
 def test_calls_of_functions_are_looked_into() -> None:
     graph = Graph(domains={"own": 1})
     x = graph.input("x", (2, 3))
