@@ -26,6 +26,7 @@ from .affine.choice import Chooser
 from .affine.folding import ChainFolder
 from .affine.operands import Parameters
 from .affine.planner import Planner
+from .affine.quantized_constant import UnroundedConstants
 from .affine.source_affines import collect_opened
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
@@ -98,6 +99,7 @@ class FoldScaleAxis(Pass):
             quantized=self.quantized_weights,
             per_channel=self.per_channel == "allow",
             float_bias=self.quantized_bias == "float",
+            unrounded=module.provenance.table(UnroundedConstants).numbers,
             border=self.border,
         )
         chooser = Chooser(Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth)

@@ -18,7 +18,7 @@ from .algebra import Affine
 from .fold_records import FoldedAffine, Layer, QuantizedParts, fold_records
 from .layers import Fold
 from .plan import Change, Plan
-from .quantized_constant import QuantizedConstant
+from .quantized_constant import QuantizedConstant, UnroundedConstants
 from .statistics import statistic_refs
 from .transfer import Transfer
 
@@ -128,7 +128,7 @@ class Committer:
             if quantized is not None:
                 self._quantized(quantized)
         if layer is not None and (fold.quantized_weight is not None or fold.quantized_bias is not None):
-            _note_quantized(layer, fold, change.direction)
+            _note_quantized(layer, fold)
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
         if fold.padding is not None:
@@ -169,17 +169,22 @@ class Committer:
         node = made.node
         evaluator, inputs = self.module.constants, list(node.inputs)
         scale = round_to(made.scale, made.scale_dtype)
-        for index, array, dtype in (
-            (0, made.integers, made.dtype),
-            (1, scale, made.scale_dtype),
-            (2, made.zero_point, made.dtype),
+        unrounded = self.module.provenance.table(UnroundedConstants).numbers
+        for index, array, dtype, exact in (
+            (0, made.integers, made.dtype, made.exact),
+            (1, scale, made.scale_dtype, made.scale),
+            (2, made.zero_point, made.dtype, None),
         ):
             old = inputs[index] if index < len(inputs) else None
             known = None if old is None else evaluator.array(old)
             if old is None or array is None or known is None:
                 continue
-            if known.shape != array.shape or known.tobytes() != array.tobytes():
-                inputs[index] = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
+            is_exact = exact is None or np.array_equal(exact, known.astype(np.float64))
+            if not is_exact or known.shape != array.shape or known.tobytes() != array.tobytes():
+                constant = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
+                inputs[index] = constant
+                if exact is not None:
+                    unrounded[constant] = exact
         self.rewriter.set_inputs(node, inputs)
         if made.scale.size > 1 and integer_of(node, "axis", 1) not in (made.axis, made.axis - made.integers.ndim):
             self.rewriter.set_attr(node, "axis", made.axis)
@@ -305,7 +310,7 @@ class Committer:
                     records.folded.add(origin)
 
 
-def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
+def _note_quantized(layer: Layer, fold: Fold) -> None:
     """Record in a layer which parts took the fold that are dequantized."""
     parts = layer.quantized = layer.quantized or QuantizedParts()
     if fold.quantized_weight is not None:
@@ -313,8 +318,7 @@ def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
         parts.signs = parts.signs * np.sign(fold.affine.scale)
     if fold.quantized_bias is not None:
         parts.bias = fold.quantized_bias.node
-        growth = float(np.abs(fold.affine.scale).max(initial=0.0)) if direction == "backward" else 1.0
-        parts.bias_error = parts.bias_error * growth + fold.bias_error
+        parts.bias_error = fold.bias_error
 
 
 def bias_name(node: Node) -> str:

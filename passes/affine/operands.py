@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ class Parameters:
 
     - With `quantized`, weights and biases that a DequantizeLinear makes of constants count as constant. A weight with
       one scale may get one for each channel with `per_channel`. The bias becomes float with `float_bias`.
+      `unrounded` has what constants were rounded from in float64.
     - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or `map` as in
       FoldScaleAxis, or `ignore` for the result as if nothing were padded.
     - With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
@@ -34,6 +36,7 @@ class Parameters:
         quantized: bool = False,
         per_channel: bool = False,
         float_bias: bool = False,
+        unrounded: Mapping[Value, Array] = MappingProxyType({}),
         border: str = "keep",
         limits: bool = False,
     ) -> None:
@@ -41,6 +44,7 @@ class Parameters:
         self.quantized = quantized
         self.per_channel = per_channel
         self.float_bias = float_bias
+        self.unrounded = unrounded
         self.border = border
         self.limits = limits
         self._largest: dict[tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array] = {}

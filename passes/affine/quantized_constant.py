@@ -3,7 +3,8 @@
 A factor that is constant in each part of the tensor with one scale goes into the scales, and the integers stay. A
 negative one reflects its integers about the zero point, 2 * zero_point - q, and zero makes them the zero point.
 
-A scale is rounded once, so a number of the folded tensor is rounded twice: with its scale, and by DequantizeLinear. It
+A scale is rounded once, however many folds it takes, and so is an integer bias: `UnroundedConstants` has the numbers
+before. So a number of the folded tensor is rounded twice: with its scale, and by DequantizeLinear. It
 differs from the correctly rounded product by one unit in the last place at most. With n = q - zero_point, exact scale
 e = scale * |factor|, and s its rounding, |n s - n e| <= |n| ulp(s) / 2 <= ulp(n s), as |n s| >= |n| 2**k for s >= 2**k:
 the result is off by less than 1.5 ulp, and so by less than two from the rounding of n e.
@@ -17,7 +18,7 @@ from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
-from ...ir.provenance import Refused
+from ...ir.provenance import Refused, SideTable
 from ...ir.tensor import Array, all_finite, expand_rank, fits, numpy_dtype, round_to, smallest_normal
 from ...ir.types import DType
 from ...support.record import record, replaced
@@ -34,6 +35,7 @@ class QuantizedConstant:
     - They are one for the tensor where they have one element, one for each channel of `axis` where they are vectors,
       and else one for each `block` elements along `axis`.
     - The layer reads `value`: the result, or its transpose with the axes `perm`.
+    - `exact` are the numbers that `integers` were rounded from, where they were.
     """
 
     node: Node
@@ -46,10 +48,13 @@ class QuantizedConstant:
     zero_point: Array | None
     axis: int
     block: int
+    exact: Array | None = None
 
     @property
     def elements(self) -> Array:
         """The numbers before any rounding, in float64."""
+        if self.exact is not None:
+            return self.exact
         centred: Array = self.integers.astype(np.float64)
         if self.zero_point is not None:
             centred = centred - self.over_elements(self._view(self.zero_point.astype(np.float64)))
@@ -189,7 +194,15 @@ class QuantizedConstant:
                 f"{label}: the folded bias exceeds {self.dtype}: FoldScaleAxis{{quantized_bias=float}} keeps it float",
             )
         error = float(np.abs(nearest * scale - numbers).max(initial=0.0))
-        return replaced(self, integers=(nearest + centre).astype(numpy_dtype(self.dtype))), error
+        whole = (nearest + centre).astype(numpy_dtype(self.dtype))
+        return replaced(self, integers=whole, exact=numbers), error
+
+
+class UnroundedConstants(SideTable):
+    """The numbers in float64 that constants of folded layers were rounded from, by the constant."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Value, Array] = {}
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
@@ -233,7 +246,10 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
             raise Refused("dtype_mismatch", f"{label}: its zero point does not fit the integers")
         if integers.dtype.kind == "float8" and points.astype(np.float32).any():
             raise Refused(CODE, f"{label}: its zero point is not zero")
-    numbers = scale.numpy().astype(np.float64)
+    numbers = params.unrounded.get(node.operand(1))
+    if numbers is None:
+        numbers = scale.numpy().astype(np.float64)
+    exact = params.unrounded.get(node.operand(0))
     return QuantizedConstant(
         node,
         value,
@@ -245,6 +261,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
         points,
         axis,
         block if numbers.size > 1 else 0,
+        exact,
     )
 
 
