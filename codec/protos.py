@@ -1,20 +1,15 @@
-"""The protobuf messages of ONNX. The rest of the onnx package takes longer to import than a small compile.
-
-They are the classes of the package itself, whichever of the two is imported first.
-"""
+"""The protobuf messages of ONNX: the classes of the onnx package."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from importlib.machinery import PathFinder
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..support.errors import ModelError, clipped
+from .onnx_parts import onnx_part
 
 if TYPE_CHECKING:
     from onnx import (
@@ -31,25 +26,10 @@ if TYPE_CHECKING:
         ValueInfoProto,
     )
 else:
-
-    def _messages() -> ModuleType:
-        name = "onnx.onnx_ml_pb2"
-        package = PathFinder.find_spec("onnx") if "onnx" not in sys.modules else None
-        spec = None if package is None else PathFinder.find_spec(name, package.submodule_search_locations)
-        if spec is None or spec.loader is None:
-            import onnx.onnx_ml_pb2
-
-            return onnx.onnx_ml_pb2
-        module = ModuleType(name)
-        module.__spec__, module.__file__ = spec, spec.origin
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    _found = _messages()
+    _messages = onnx_part("onnx_ml_pb2")
 
     def __getattr__(name: str) -> object:
-        return getattr(_found, name)
+        return getattr(_messages, name)
 
 
 __all__ = [

@@ -23,8 +23,11 @@ ELEMENT_FIELDS = (
 )
 """The fields of a TensorProto that contain its elements, or their location."""
 
-_NUMPY_LAYOUT = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
+_NUMPY_LAYOUT = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"}
 """Element types whose raw data has the memory layout of numpy."""
+
+_NUMBERS = {"f32": "float_data", "f64": "double_data", "i32": "int32_data", "i64": "int64_data", "bool": "int32_data"}
+"""Fields that list elements as numbers of their own type, or 0 and 1."""
 
 CACHED_BYTES = 1024
 """Tensors of up to this many bytes are decoded once: every pass reads the parameters of BatchNormalization."""
@@ -86,10 +89,18 @@ class OnnxTensor(Tensor):
         if self.dtype.name in _NUMPY_LAYOUT and (self.payload is not None or self.proto.HasField("raw_data")):
             data = b"".join(map(byte_view, self.payload.blocks())) if self.payload is not None else self.proto.raw_data
             return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+        array = self._listed()
+        array.flags.writeable = False
+        return array
+
+    def _listed(self) -> Array:
+        """Return the elements that the message lists as numbers, or that are packed below a byte."""
+        field = _NUMBERS.get(self.dtype.name)
+        if field is not None and self.payload is None and not self.proto.HasField("segment"):
+            return np.array(getattr(self.proto, field), numpy_dtype(self.dtype)).reshape(self.shape)
         from onnx import numpy_helper
 
         array: Array = numpy_helper.to_array(self._complete())
-        array.flags.writeable = False
         return array
 
     def blocks(self) -> Iterator[Array]:
@@ -166,9 +177,13 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
+    tensor = OnnxTensor(proto, base_dir)
+    array = tensor.numpy()
+    if tensor.dtype.bits >= 8:
+        return array.tobytes()
     from onnx import numpy_helper
 
-    return numpy_helper.from_array(OnnxTensor(proto, base_dir).numpy()).raw_data
+    return numpy_helper.from_array(array).raw_data
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:

@@ -19,6 +19,14 @@ def may_hold_tensors(node: NodeProto) -> bool:
     return any(attribute.type not in _LEAF_KINDS for attribute in node.attribute)
 
 
+def has_one_tensor(node: NodeProto) -> bool:
+    """Return whether `node` is as Constant is: its only attribute is one tensor."""
+    if len(node.attribute) != 1:
+        return False
+    set_fields = {field.name for field, _ in node.attribute[0].ListFields()}
+    return "t" in set_fields and set_fields <= {"name", "type", "t", "doc_string"}
+
+
 def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator[AttributeProto]:
     """Yield the attributes of nodes, and defaults of functions, that may contain graphs or tensors.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..codec.onnx_parts import has_schema, newest_opset
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Node
 from ..ir.module import Module
@@ -28,10 +29,8 @@ def standard_type(node: Node, module: Module) -> str | None:
         return None
     if any((known, op_type, "") in module.functions for known in DEFAULT_DOMAINS):
         return None
-    from onnx import defs
-
     opset = node.graph.opsets.get("", 1)
-    return op_type if 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "") else None
+    return op_type if 0 <= opset <= newest_opset() and has_schema(op_type, opset) else None
 
 
 def is_deterministic(node: Node, module: Module) -> bool:

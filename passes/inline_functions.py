@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from ..codec.onnx_parts import get_schema, has_schema, newest_opset
 from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..ir.attributes import Attribute, AttributeRef
@@ -309,10 +310,8 @@ def required(node: Node) -> int:
 
 def since(op_type: str, opset: int) -> int:
     """Return the opset version that introduced the operator as it is in `opset`; 0 if unknown."""
-    from onnx import defs
-
-    known = 0 <= opset <= defs.onnx_opset_version() and defs.has(op_type, opset, "")
-    return int(defs.get_schema(op_type, opset, "").since_version) if known else 0
+    known = 0 <= opset <= newest_opset() and has_schema(op_type, opset)
+    return int(get_schema(op_type, opset).since_version) if known else 0
 
 
 def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:

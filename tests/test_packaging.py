@@ -11,7 +11,9 @@ from pathlib import Path
 
 import harness
 import irc
+import onnx
 import pytest
+from graphs import F32, Graph, batch_norm
 
 PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
 
@@ -76,6 +78,31 @@ def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_listed_elements(tmp_path: Path) -> None:
+    graph = Graph(dtype=F32, domains={"other": 1})
+    hidden = graph.node(
+        "Conv", [graph.input("x", ["N", 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")], "c"
+    )
+    hidden = graph.node("Gelu", [graph.batch_norm(hidden, batch_norm(4), "b")], "g", domain="other")
+    numbers = onnx.helper.make_tensor("numbers", onnx.TensorProto.INT64, [3], [0, 0, -1])
+    graph.nodes.append(onnx.helper.make_node("Constant", [], ["shape"], value=numbers))
+    graph.output(graph.node("Reshape", [hidden, "shape"], "y"), [None] * 3)
+    model = graph.model()
+    for tensor in model.graph.initializer:
+        tensor.float_data.extend(onnx.numpy_helper.to_array(tensor).ravel().tolist())
+        tensor.ClearField("raw_data")
+    onnx.save(model, tmp_path / "model.onnx")
+    command = ["compile", str(tmp_path / "model.onnx"), "-q", "-o", str(tmp_path / "o.onnx")]
+    code = (
+        f"import sys; from irc.cli import main; main({command!r}); before = 'onnx' in sys.modules;"
+        "import onnx; model = onnx.load(sys.argv[1]); onnx.checker.check_model(model);"
+        "onnx.shape_inference.infer_shapes(model); onnx.printer.to_text(model); onnx.defs.get_schema('Gelu');"
+        "print(before, [node.op_type for node in model.graph.node])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, command[-1]], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False ['Conv', 'Gelu', 'Reshape']"
 
 
 @pytest.mark.parametrize("call", ["cli.parser()", "cli.main(['passes'])"])

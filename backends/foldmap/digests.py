@@ -14,9 +14,9 @@ from pathlib import Path
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...codec.streaming import contains_placeholder, materialize_in_place
+from ...codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
 from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
-from ...codec.traversal import all_tensors, may_hold_tensors
+from ...codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
 
 
@@ -88,6 +88,11 @@ def graph_digest(
 
 def _with_digests(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: Path) -> bytes:
     """Return a message, serialized, in which digests replace the elements of tensors."""
+    if isinstance(message, NodeProto) and has_one_tensor(message) and not placeholders_exist():
+        node = NodeProto()
+        node.CopyFrom(message)
+        _put_digest(node.attribute[0].t, base_dir)
+        return node.SerializeToString(deterministic=True)
     model = ModelProto()
     if isinstance(message, NodeProto):
         model.graph.node.append(message)
@@ -97,9 +102,13 @@ def _with_digests(message: SparseTensorProto | NodeProto | FunctionProto, base_d
         model.functions.append(message)
     materialize_in_place(model)
     for tensor in all_tensors(model):
-        digest = tensor_digest(tensor, base_dir)
-        for field in (*ELEMENT_FIELDS, "data_location"):
-            tensor.ClearField(field)
-        tensor.raw_data = digest.encode()
+        _put_digest(tensor, base_dir)
     parts = (*model.graph.node, *model.graph.sparse_initializer, *model.functions)
     return b"".join(part.SerializeToString(deterministic=True) for part in parts)
+
+
+def _put_digest(tensor: TensorProto, base_dir: Path) -> None:
+    digest = tensor_digest(tensor, base_dir)
+    for field in (*ELEMENT_FIELDS, "data_location"):
+        tensor.ClearField(field)
+    tensor.raw_data = digest.encode()

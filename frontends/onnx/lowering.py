@@ -7,6 +7,7 @@ backend makes attributes again. No other input, output or attribute changes, so 
 
 from __future__ import annotations
 
+from ...codec.onnx_parts import get_schema, has_schema
 from ...ir.attributes import AttributeRef
 from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
 from ...ir.ops.parameters import mixed_forms
@@ -18,10 +19,8 @@ def has_too_many_results(op_type: str, info: OpInfo, node: NodeView) -> bool:
     """Return whether a node has more results than its operator."""
     if node.opset > 0 and len(node.outputs) <= info.max_results:
         return False
-    from onnx import defs  # which takes longer to import than a small compile
-
-    known = node.opset > 0 and defs.has(op_type, node.opset, "")
-    return not known or len(node.outputs) > int(defs.get_schema(op_type, node.opset, "").max_output)
+    known = node.opset > 0 and has_schema(op_type, node.opset)
+    return not known or len(node.outputs) > int(get_schema(op_type, node.opset).max_output)
 
 
 def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusal | None]:

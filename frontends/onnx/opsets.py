@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ...codec.onnx_parts import newest_opset
 from ...codec.protos import IR_VERSION, ModelProto, OperatorSetIdProto, require_utf8
 from ...ir.ops import DEFAULT_DOMAINS
 from ...support.errors import clipped
@@ -21,15 +22,8 @@ def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return versions
 
 
-def newest_opset() -> int:
-    """Return the last opset of the default domain that the installed onnx package knows."""
-    from onnx import defs
-
-    return int(defs.onnx_opset_version())
-
-
 def is_newer(opset: int) -> bool:
-    """Return whether an opset is newer than all that are known. The onnx package is imported only if it may be."""
+    """Return whether an opset is newer than all that are known. The schemas of onnx are loaded only if it may be."""
     return opset > SURE_OPSET and opset > newest_opset()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, shape_inference
-
+from ...codec.onnx_parts import infer_shapes
+from ...codec.protos import ModelProto
 from ...support.isolation import run_in_fork
 
 SECONDS, SECONDS_PER_BYTE = 3, 1e-5
@@ -13,10 +13,5 @@ SECONDS, SECONDS_PER_BYTE = 3, 1e-5
 def infer_shapes_in_child(model: ModelProto) -> ModelProto | None:
     """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time or memory."""
     content = model.SerializeToString()
-    result = run_in_fork(_infer, content, SECONDS + int(len(content) * SECONDS_PER_BYTE))
+    result = run_in_fork(infer_shapes, content, SECONDS + int(len(content) * SECONDS_PER_BYTE))
     return None if result is None else ModelProto.FromString(result)
-
-
-def _infer(content: bytes) -> bytes:
-    inferred: bytes = shape_inference.infer_shapes(content).SerializeToString()
-    return inferred

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 
+from ...codec import onnx_parts
 from ...codec.onnx_types import import_type
 from ...codec.protos import (
     AttributeProto,
@@ -98,9 +99,7 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
             from .sandbox import infer_shapes_in_child
 
             return infer_shapes_in_child(light)
-        from onnx import shape_inference
-
-        return shape_inference.infer_shapes(light)
+        return ModelProto.FromString(onnx_parts.infer_shapes(light.SerializeToString()))
     except Exception:  # whatever onnx raises, the model is imported without these types
         return None
 
@@ -126,10 +125,8 @@ def with_schema_types(
     outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int
 ) -> list[tuple[str, Type]]:
     """Return the outputs of a node by name, unknown types replaced where the operator's schema admits one only."""
-    from onnx import defs
-
-    if any(type_ is UNKNOWN for _, type_ in outputs) and opset > 0 and defs.has(op_type, opset, domain):
-        formal = defs.get_schema(op_type, opset, domain).outputs
+    if any(type_ is UNKNOWN for _, type_ in outputs) and opset > 0 and onnx_parts.has_schema(op_type, opset, domain):
+        formal = onnx_parts.get_schema(op_type, opset, domain).outputs
         return [
             (name, _only_type(formal[i].types) if type_ is UNKNOWN and i < len(formal) else type_)
             for i, (name, type_) in enumerate(outputs)

@@ -1,0 +1,58 @@
+"""Parts of the onnx package without the rest of it, which takes longer to import than a small compile.
+
+They are the modules of the package itself, whichever of the two is imported first.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
+
+
+def onnx_part(name: str) -> Any:
+    """Return the module `onnx.name`, without an import of the package where that can be avoided."""
+    full = f"onnx.{name}"
+    if full in sys.modules:
+        return sys.modules[full]
+    package = PathFinder.find_spec("onnx") if "onnx" not in sys.modules else None
+    spec = None if package is None else PathFinder.find_spec(full, package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return import_module(full)
+    module = module_from_spec(spec)
+    sys.modules[full] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def _compiled() -> Any:
+    return onnx_part("onnx_cpp2py_export")
+
+
+def infer_shapes(model: bytes) -> bytes:
+    """Return a serialized model with the types that onnx infers. Raises an error of onnx where it is invalid."""
+    inferred: bytes = _compiled().shape_inference.infer_shapes(model, False, False, False)
+    return inferred
+
+
+def newest_opset() -> int:
+    """Return the last opset of the default domain that the installed onnx package knows."""
+    return int(_compiled().defs.schema_version_map()[""][1])
+
+
+def has_schema(op_type: str, opset: int, domain: str = "") -> bool:
+    """Return whether the installed onnx package has the operator in the opset of its domain."""
+    return bool(_compiled().defs.has_schema(op_type, opset, domain))
+
+
+def get_schema(op_type: str, opset: int, domain: str = "") -> OpSchema:
+    """Return the schema of an operator that the installed onnx package has."""
+    schema: OpSchema = _compiled().defs.get_schema(op_type, opset, domain)
+    return schema
