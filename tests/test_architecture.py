@@ -26,6 +26,7 @@ LAYERS = (
     "backends.result",
     "backends.compiler",
     "backends.quantizers",
+    "backends.torch",
     "verify",
     "quantization",
     "report",

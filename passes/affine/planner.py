@@ -153,10 +153,14 @@ class Planner:
         return node
 
     def into(self, value: Value, affine: Affine) -> Change:
-        """Return the change that makes the layer or BatchNormalization with the result `value` apply `affine`, too."""
+        """Return the change that makes the layer or BatchNormalization with the result `value` apply `affine`, too.
+
+        Raises Refused, also if `value` is the result of neither.
+        """
         assert value.node is not None
         fold = self._absorbed(value.node, affine)
-        assert fold is not None
+        if fold is None:
+            raise Refused("no_foldable_neighbour", f"{value.node.description} has no constant weight")
         return Change(fold.node, value, "backward", fold=fold)
 
     def _absorbed(self, node: Node, affine: Affine) -> Fold | None:

@@ -798,3 +798,15 @@ def test_constants_in_between_do_not_grow_much() -> None:
     h = graph.node("Relu", [graph.node("Add", [h, graph.initializer(np.float64(0.5))])])
     graph.output(graph.node("Conv", [h, graph.initializer(graph.random(1, channels, 1, 1))], "y"))
     unchanged(graph, "none")
+
+
+def test_the_scores_of_an_attention_are_no_layer() -> None:
+    """A MatMul of two computed values has no weight to equalize; the layers around it have."""
+    graph = Graph()
+    x = graph.input("x", [2, 4, 6])
+    queries, keys = (graph.node("MatMul", [x, graph.initializer(graph.random(6, 6))]) for _ in range(2))
+    scores = graph.node("MatMul", [queries, graph.node("Transpose", [keys], perm=[0, 2, 1])])
+    graph.node("MatMul", [graph.node("Relu", [scores]), graph.initializer(graph.random(4, 3))], "y")
+    graph.output("y")
+    model = graph.model()
+    assert_equivalent(model, compile_model(model, f"default,{PASS}").model)
