@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from equalize import (
     accuracy,
@@ -37,6 +39,7 @@ from graphs import (
 from harness import run
 from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
+from irc.cli import main
 from irc.passes import CrossLayerEqualization, PassContext, Verify
 from irc.passes.affine.fold_records import fold_records
 from irc.passes.affine.source_affines import known_statistics
@@ -594,6 +597,56 @@ def test_what_stops_a_scale(name: str, stopped: bool) -> None:
     result = equalized(model)
     assert (result.model == model) == stopped
     assert bool(fold_records(result.module).history) != stopped
+
+
+def _squeezed(graph: Graph, h: str, gate: str) -> str:
+    """h times a gate for each channel, as squeeze and excitation has it."""
+    g = graph.node("Conv", [graph.node("GlobalAveragePool", [h]), graph.initializer(graph.random(2, 4, 1, 1))])
+    g = graph.node("Conv", [graph.node("Relu", [g]), graph.initializer(graph.random(4, 2, 1, 1))])
+    return graph.node("Mul", [h, graph.node(gate, [g])])
+
+
+def _hard_swish_in_parts(graph: Graph, h: str) -> str:
+    bounds = graph.initializer(0.0), graph.initializer(6.0)
+    gate = graph.node("Clip", [graph.node("Add", [h, graph.initializer(3.0)]), *bounds])
+    return graph.node("Div", [graph.node("Mul", [h, gate]), graph.initializer(6.0)])
+
+
+GATES: dict[str, tuple[Build, int | str]] = {
+    "squeeze and excitation": (lambda g, h: _squeezed(g, h, "Sigmoid"), 4),
+    "squeeze and excitation with HardSigmoid": (lambda g, h: _squeezed(g, h, "HardSigmoid"), 4),
+    "a product of layers": (
+        lambda g, h: g.node("Mul", [h, g.node("Conv", ["x", g.initializer(g.random(4, 3, 1, 1))])]),
+        3,
+    ),
+    "Swish": (lambda g, h: g.node("Mul", [h, g.node("Sigmoid", [h])]), "Sigmoid 't_3' after it cannot absorb"),
+    "HardSwish": (lambda g, h: g.node("HardSwish", [h]), "HardSwish 't_3' after it cannot absorb"),
+    "HardSwish in parts": (_hard_swish_in_parts, "is part of a HardSwish, which a runtime computes as one"),
+    "a product with HardSigmoid": (
+        lambda g, h: g.node("Mul", [h, g.node("HardSigmoid", [h])]),
+        "HardSigmoid 't_3': its slope is not per channel",
+    ),
+    "a square": (lambda g, h: g.node("Mul", [h, h]), "reads the affine on more than one path"),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gates_pass_a_scale_or_say_why_not(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build, expected = GATES[name]
+    graph = Graph(dtype=F64)
+    graph.input("x", [2, 3, 5, 5])
+    h = graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1))])
+    graph.output(graph.node("Identity", [_conv(graph, build(graph, h))], "y"))
+    model = graph.model()
+    result = equalized(model)
+    changed = [len(applied.layers) for applied in fold_records(result.module).history]
+    assert changed == ([expected] if isinstance(expected, int) else [])
+    if isinstance(expected, str):
+        assert result.model == model
+        onnx.save(model, tmp_path / "model.onnx")
+        command = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "out.onnx"), "--passes", PASS]
+        assert main([*command, "--debug-rules"]) == 0
+        assert expected in capsys.readouterr().err
 
 
 def test_only_activations_between_convolutions() -> None:
