@@ -8,6 +8,7 @@ from collections.abc import Collection
 from onnx import ModelProto
 
 from ..verify.onnx_graph import reads
+from .integer_limits import remove_unread
 
 
 def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collection[str]) -> None:
@@ -39,7 +40,4 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     grids = {name for i in gone for name in graph.node[i].input[1:]}
     for i in reversed(gone):
         del graph.node[i]
-    unread = grids.difference(*(reads(node) for node in graph.node), results)
-    for i in reversed(range(len(graph.initializer))):
-        if graph.initializer[i].name in unread:
-            del graph.initializer[i]
+    remove_unread(quantized, grids)

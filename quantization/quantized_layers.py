@@ -82,6 +82,7 @@ class LayerFinder:
         self.tensors = constant_tensors(quantized.graph)
         self.readers = [_readers(each) for each in (model, quantized)]
         self.results = {info.name for info in model.graph.output}
+        self.integers = {node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
         self.left_out: dict[str, str] = {}
         """Layers of the quantized model that no float layer was found for, with the reason."""
 
@@ -118,6 +119,7 @@ class LayerFinder:
     def _layer(self, ours: NodeProto, theirs: NodeProto) -> QuantizedLayer | None:
         read = self._read_integer if theirs.op_type in INTEGER_LAYERS else self._read_dequantized
         operands, quantized, observed, grid, steps = read(theirs)
+        is_integer = theirs.op_type in INTEGER_LAYERS or observed in self.integers
         names = {index: ours.input[index] for index in quantized if index < len(ours.input)}
         if not set(names.values()) <= self.constant[0] or names.keys() != quantized.keys():
             self.left_out[theirs.name or theirs.output[0]] = "it has other operands in the float model"
@@ -130,7 +132,6 @@ class LayerFinder:
                 self.left_out[theirs.name or theirs.output[0]] = "it has another weight in the float model"
                 return None
         quantized = {index: np.asarray(array, constants[index].dtype) for index, array in quantized.items()}
-        is_integer = theirs.op_type in INTEGER_LAYERS
         activations = self._fused(ours)
         return QuantizedLayer(ours, activations, observed, is_integer, grid, operands, constants, quantized, steps)
 
@@ -153,14 +154,17 @@ class LayerFinder:
         return operands, constants, observed, grid, np.asarray(steps)
 
     def rounded(self, name: str) -> tuple[str, Grid | None]:
-        """Return the tensor that holds a value after it was rounded, and its grid; the value itself if it is not."""
+        """Return the tensor that holds a value after it was rounded, and its grid; the value itself if it is not.
+
+        The tensor has integers where an operator on integers reads them.
+        """
         readers = self.readers[1].get(name, [])
         if len(readers) != 1 or readers[0].op_type != "QuantizeLinear":
             return name, None
         (rounding,) = readers
         followers = self.readers[1].get(rounding.output[0], [])
-        made = next((node.output[0] for node in followers if node.op_type == "DequantizeLinear"), name)
-        return made, self._grid(rounding)
+        made = next((node.output[0] for node in followers if node.op_type == "DequantizeLinear"), "")
+        return made or rounding.output[0], self._grid(rounding)
 
     def _read_integer(
         self, node: NodeProto

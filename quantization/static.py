@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +37,7 @@ from ..verify.runner import Runner, first_line
 from .coverage import NO_RANGE, Coverage, Reason, coverage
 from .fidelity import Fidelity, measure
 from .float_results import keep_results_float
+from .integer_limits import limit_integers
 from .quantized_layers import FUSED
 from .samples import count_samples, generate_samples, read_samples
 
@@ -186,7 +187,9 @@ def quantize(
     given = {**(input_ranges or {}), **(ranges or {})}
     quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
     keep_results_float(quantized, prepared, ranges or {})
-    covered = coverage(prepared, quantized, frozenset(known.shapes), quantizable_types(), reasons)
+    limited = limit_integers(quantized)
+    found = coverage(prepared, quantized, frozenset(known.shapes), quantizable_types(), reasons)
+    covered = [replace(one, reason=None) if one.node in limited else one for one in found]
     fidelity, measured_on = _compare(source, folder, quantized, tests, calibration, known)
     warnings = [*ctx.warnings, *_beyond(tests, known), *warnings]
     names = [info.name for info in overridable_inputs(source)]
