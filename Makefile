@@ -12,6 +12,7 @@
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
+# make bench-quantized  the other tools on forms of quantized layers with BatchNormalization
 # make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
 
@@ -36,7 +37,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-cleanup bench-int8 lint format clean
+.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -81,6 +82,9 @@ bench: $(BENCH)/.ready
 
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
+
+bench-quantized: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/quantized.py
 
 bench-cleanup: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
