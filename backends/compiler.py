@@ -9,6 +9,7 @@ from typing import Any
 from ..codec.protos import ModelProto
 from ..frontends import load
 from ..frontends.onnx import from_model
+from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
 from ..passes.infra import PassContext, Sequential
@@ -40,6 +41,9 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     ctx = context or PassContext()
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
+    lost = folded_before(module.source) if isinstance(module.source, ModelProto) else None
+    if lost is not None and lost not in ctx.warnings:
+        ctx.warnings.append(lost)
     if freeze_initializers:
         from ..passes import FreezeInitializers
 

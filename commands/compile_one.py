@@ -15,6 +15,7 @@ from ..backends.compiler import read
 from ..backends.onnx.external_output import check_kept
 from ..backends.result import Result
 from ..codec.protos import ModelProto
+from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded
 from ..ir.module import Module
 from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
@@ -63,6 +64,11 @@ def _compile(
     files = FileTransaction(output, options.fold_map, options.json)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+
+        source = module.source if isinstance(module.source, ModelProto) else None
+        has_map = options.fold_map is not None or options.embed_fold_map
+        if has_map and source is not None and folded_before(source) is None and seems_folded(source):
+            result.warnings.append(SEEMS_FOLDED)
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
             if recorder is not None:
