@@ -439,3 +439,34 @@ def test_a_shared_detector(tmp_path: Path) -> None:
     inputs = harness.random_inputs(onnx.load(path))
     assert harness.run(model, inputs).keys() == harness.run(onnx.load(path), inputs).keys()
     assert sum(node.op_type == "Conv" for node in model.graph.node) >= 50
+
+
+@pytest.mark.parametrize(
+    ("net", "mean", "std", "least"),
+    [
+        ("mobilenet_v2", (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), 17),
+        ("efficientnet_lite0", (127.0,) * 3, (128.0,) * 3, 14),
+    ],
+)
+def test_the_shared_nets_trained_on_pictures(
+    net: str, mean: tuple[float, ...], std: tuple[float, ...], least: float, record_property: Any
+) -> None:
+    """Without data, on eight pictures: one of them may have another class than by the float model."""
+    path = harness.SHARED / "imagenet" / f"{net}.onnx"
+    if not path.exists():
+        pytest.skip("the folder of shared models is not beside the checkout")
+    with np.load(path.with_name("images.npz")) as data:
+        pixels = data["images"][:8].astype(np.float64)
+    low, high = ((end - np.array(mean)) / np.array(std) for end in (0, 255))
+    pictures = (pixels - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+    name = next(harness.required_inputs(onnx.load(path))).name
+    found = irc.quantize(
+        path, input_ranges={name: (low.min(), high.max())}, test_data={name: pictures.astype(np.float32)}
+    )
+    (fidelity,) = found.fidelity
+    record_property("compared", f"irc quantize, {net}: {fidelity.sqnr:.1f} dB, agreement {fidelity.agreement}")
+    assert all(one.quantized for one in found.coverage)
+    assert set(found.ranges.values()) == {"given", "statistic", "propagated", "bound"}
+    assert fidelity.sqnr > least
+    assert fidelity.agreement is not None
+    assert fidelity.agreement >= 7 / 8
