@@ -16,7 +16,7 @@ from .support.streams import install_streams
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 class Formatter(argparse.HelpFormatter):
@@ -31,6 +31,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, **keywords})
+
+    def format_help(self) -> str:
+        """Return the help with examples, which are not filled, at its foot."""
+        from .commands.examples import example_lines
+
+        return super().format_help() + example_lines(self.prog)
 
 
 def _columns() -> int:
@@ -54,6 +60,20 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     for name in COMMANDS if only is None else [only]:
         command(name).add(commands)
     return root
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace, rest: Sequence[str]) -> NoReturn:
+    """End with the usage of the command that was given, and the option that is nearest to the first unknown one."""
+    for action in parser._actions:
+        chosen = getattr(options, action.dest, None)
+        if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
+            refuse_unknown(action.choices[chosen], options, rest)
+    from difflib import get_close_matches
+
+    option = next((text for text in rest if text.startswith("-")), rest[0])
+    near = get_close_matches(option.split("=")[0], parser._option_string_actions, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    parser.error(f"unknown {'option' if option.startswith('-') else 'argument'} {option}{hint}")
 
 
 def start_no_threads() -> None:
@@ -114,7 +134,11 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
 def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
     argv = sys.argv[1:] if argv is None else argv
     grammar = parser(argv[0] if argv and argv[0] in COMMANDS else None)
-    options = grammar.parse_args(argv)
+    options, rest = grammar.parse_known_args(argv)
+    if hasattr(options, "models") and not any(text.startswith("-") for text in rest):
+        options.models += rest  # argparse takes no models after an option
+    elif rest:
+        refuse_unknown(grammar, options, rest)
     if options.version:
         from .support.version import __version__
 

@@ -45,6 +45,8 @@ class Outcome:
     seconds: float
     lines: tuple[str, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
+    explanation: tuple[str, ...] = ()
+    """The lines of --explain, which go to standard output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class CompileJob:
     places: OutputPaths
     folder: str = field(default_factory=os.getcwd)
 
-    def run(self) -> tuple[str | None, dict[str, Any]]:
-        """Compile the model in this process; return the error and the summary."""
+    def run(self) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
+        """Compile the model in this process; return the error, the summary and the lines of --explain."""
         gc.set_threshold(*GC_THRESHOLDS)
         os.chdir(self.folder)
         summary = Summary(None)
@@ -71,20 +73,20 @@ class CompileJob:
             error = format_exception_only(reason)[-1].strip()
         document = dict(summary.document or {})
         document.pop("error", None)  # the outcome has it without the name of the model
-        return error, document
+        return error, document, summary.explanation
 
     def clean_up(self) -> None:
         """Remove the temporary files that a killed compile left beside its outputs."""
         for path in self.places.files(self.folder):
             remove_stale_files(path)
 
-    def outcome(self, result: JobResult[tuple[str | None, dict[str, Any]]]) -> Outcome:
+    def outcome(self, result: JobResult[tuple[str | None, dict[str, Any], tuple[str, ...]]]) -> Outcome:
         """Return the outcome for the result of this job."""
-        error, summary = result.value or (result.error, {})
+        error, summary, explanation = result.value or (result.error, {}, ())
         if error is not None:
             error = error.removeprefix(f"{self.places.model}: ")
         lines = tuple(result.log.splitlines())
-        return Outcome(self.places.model, self.places.output, error, result.seconds, lines, summary)
+        return Outcome(self.places.model, self.places.output, error, result.seconds, lines, summary, explanation)
 
 
 def compile_many(
@@ -131,7 +133,7 @@ def run_many(options: argparse.Namespace) -> int:
         make_folders(jobs)
         summary.enter(files)  # an error of this file is known before anything runs
         with progress("compiling", len(jobs), quiet=options.quiet) as advance:
-            for result in run_jobs(jobs, options.jobs):
+            for result in run_jobs(jobs, options.jobs or 1):
                 outcome = outcomes[result.index] = jobs[result.index].outcome(result)
                 advance(outcome.model)
                 while printed in outcomes:
@@ -139,6 +141,10 @@ def run_many(options: argparse.Namespace) -> int:
                     printed += 1
         ordered = [outcomes[index] for index in range(len(jobs))]
         summary.write([document_of(outcome) for outcome in ordered])
+    if options.json == "-":
+        sys.stderr.writelines(map("{}\n".format, _explanations(ordered)))
+    else:
+        summary.explanation = tuple(_explanations(ordered))
     summary.print()
     failed = [outcome.model for outcome in ordered if outcome.error is not None]
     if failed:
@@ -181,6 +187,13 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     """Yield all that is printed of a model, each line with its name."""
     for line in (*outcome.lines, *(outcome.error or "").splitlines()):
         yield f"{outcome.model}: {line.removeprefix(f'{outcome.model}: ')}"
+
+
+def _explanations(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Yield the lines of --explain, each with the name of its model."""
+    for outcome in outcomes:
+        for line in outcome.explanation:
+            yield f"{outcome.model}: {line}"
 
 
 def document_of(outcome: Outcome) -> dict[str, Any]:

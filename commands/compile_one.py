@@ -21,7 +21,7 @@ from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
 from ..support.errors import UsageError, visible
 from ..support.files import FileTransaction
-from ..support.output_paths import FOLD_MAP, MODEL, REPORT, beside, check_apart, within
+from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
 from .options import limits_of, map_files, name_of, warn
 from .summary import Summary, count_nodes, describe_result, summarize
 
@@ -94,11 +94,33 @@ def _compile(
             )
         if summary.is_wanted:
             summary.write(describe_result(result, verify, before, perf_counter() - start))
-    summarize(options, result, before, timing, perf_counter() - start)
+    written = _written_files(options, output, files)
+    summarize(options, result, before, timing, perf_counter() - start, written)
+    if options.explain:
+        _explain(options, result, output, summary)
     if verify is not None:
         warn(verify.warnings())
         if not options.quiet:
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
+
+
+def _written_files(options: argparse.Namespace, output: str | None, files: FileTransaction) -> list[str]:
+    """Return the paths of all files that are in place, as the user writes them."""
+    arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
+    beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
+    found = [output, *beside_model, options.fold_map, *arrays, options.report, options.json, options.dump_ir]
+    return [path_to_text(path) for path in dict.fromkeys(found) if path not in (None, "-") and Path(path).exists()]
+
+
+def _explain(options: argparse.Namespace, result: Result, output: str | None, summary: Summary) -> None:
+    """Give the lines of --explain to the summary, or print them to standard error if standard output is taken."""
+    from ..backends.foldmap.show import explain
+
+    lines = tuple(map(visible, explain(result.fold_map)))
+    if output == "-" or options.json == "-":
+        sys.stderr.writelines(f"{line}\n" for line in lines)
+    else:
+        summary.explanation = lines
 
 
 @contextmanager

@@ -30,10 +30,19 @@ GC_THRESHOLDS = (100_000, 50, 50)
 
 def add_passes(command: argparse.ArgumentParser, default: str = "default") -> None:
     """Add --passes and --freeze-initializers."""
-    command.add_argument("--passes", default=default, metavar="PASSES", help=f"the passes to run (default: {default})")
+    command.add_argument(
+        "--passes", type=_pipeline, default=default, metavar="PASSES", help=f"the passes to run (default: {default})"
+    )
     command.add_argument(
         "--freeze-initializers", action="store_true", help="turn initializers that are also inputs into constants"
     )
+
+
+def _pipeline(text: str) -> str:
+    """Return the text of a pipeline, which names a pass at least. Raises argparse.ArgumentTypeError."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("name a pass, `default`, or `none`")
+    return text
 
 
 LIMITS = {
@@ -233,7 +242,9 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     )
     add_inputs(command)
     add_limits(command)
-    add("--explain", action="store_true", help="print for each affine where it went or why it stays")
+    add(
+        "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"
+    )
     add("--report", metavar="REPORT.html", help="write a page that shows the changes of the passes")
     add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")

@@ -32,6 +32,8 @@ class Summary:
         """The instrument of --verify, once there is one."""
         self.is_free = path == "-"
         """Whether the model is known to read no file at the path, which a failure may then replace."""
+        self.explanation: tuple[str, ...] = ()
+        """The lines of --explain."""
         self._temporary: Path | None = None
 
     def enter(self, files: ExitStack) -> None:
@@ -55,9 +57,11 @@ class Summary:
                 self._temporary.write_text(json_text(document), encoding="utf-8", errors="backslashreplace")
 
     def print(self) -> None:
-        """Print a document for standard output: last, as it cannot be taken back."""
+        """Print what goes to standard output: last, as it cannot be taken back."""
         if self.path == "-":
             sys.stdout.write(json_text(self.document))
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in self.explanation)
 
     @contextmanager
     def of_failure(self) -> Iterator[None]:
@@ -114,23 +118,28 @@ def count_nodes(module: Module) -> int:
     return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
 
 
-def summarize(options: argparse.Namespace, result: Result, before: int, timing: Timing | None, seconds: float) -> None:
-    """Print warnings, durations, explanations and the summary to standard error, as `options` say."""
+def summarize(
+    options: argparse.Namespace,
+    result: Result,
+    before: int,
+    timing: Timing | None,
+    seconds: float,
+    written: Sequence[str],
+) -> None:
+    """Print warnings, durations and the summary to standard error, as `options` say."""
     from ..support.errors import visible
 
     warn(result.warnings)
     lines: list[str] = []
     if timing is not None:
         lines.append(timing.render())
-    if options.explain:
-        from ..backends.foldmap.show import explain
-
-        lines.extend(map(visible, explain(result.fold_map)))
     if not options.quiet:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
         parts = [f"{before} -> {result.operators} operators", f"affines: {counts or 'none'}", f"{seconds:.2f} s"]
         if result.held_back:
             folds = "1 fold" if result.held_back == 1 else f"{result.held_back} folds"
             parts.insert(2, f"{folds} held back by overridable initializers (--freeze-initializers)")
+        if written:
+            parts.append(f"wrote {', '.join(map(visible, written))}")
         lines.append("; ".join(parts))
     sys.stderr.writelines(f"{line}\n" for line in lines)

@@ -19,7 +19,7 @@ def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ModelError(f"{path}: this is not text") from None
+        raise ModelError(f"{path}: this is not IR text; the name of an ONNX file must not end with .irc") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     module = parse(text, name=str(path), limits=limits)

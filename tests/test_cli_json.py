@@ -73,7 +73,7 @@ def test_of_several_models_none_is_compiled_where_the_list_cannot_be_written(pla
     (tmp_path / "folder").mkdir()
     for name in ("a.onnx", "b.onnx"):
         (tmp_path / name).write_bytes(EXAMPLE.read_bytes())
-    done = irc("compile", "a.onnx", "b.onnx", "--json", place, cwd=tmp_path)
+    done = irc("compile", "a.onnx", "b.onnx", "-j1", "--json", place, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith(f"irc: {place}: cannot be written: ")
     assert names(tmp_path) == ["a.onnx", "b.onnx", "folder"]
@@ -182,7 +182,7 @@ def test_one_of_several_models_that_fails_says_how_far_it_came(tmp_path: Path) -
     (tmp_path / "a.onnx").write_bytes(EXAMPLE.read_bytes())
     unknown = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = NotThere(x) }'
     onnx.save(onnx.parser.parse_model(unknown), tmp_path / "b.onnx")
-    done = irc("compile", "a.onnx", "b.onnx", "--verify=end", "--json", "-", "-q", cwd=tmp_path)
+    done = irc("compile", "a.onnx", "b.onnx", "-j1", "--verify=end", "--json", "-", "-q", cwd=tmp_path)
     assert done.returncode == 1
     a, b = json.loads(done.stdout)
     assert (a["error"], len(a["verified"])) == (None, 1)

@@ -84,7 +84,7 @@ def test_models_of_several_folders_keep_them_and_without_a_folder_their_places(t
     assert sorted(files(tmp_path / "out")) == ["x/a.irc.onnx", "y/z/a.irc.onnx"]
     assert sorted(files(tmp_path / "pages")) == ["x/a.html", "y/z/a.html"]
     assert {str(Path(name).parent) for name in files(tmp_path / "ir")} == {"x/a", "y/z/a"}
-    assert irc(*arguments[:3], cwd=tmp_path).returncode == 0
+    assert irc(*arguments[:3], "-j1", cwd=tmp_path).returncode == 0
     assert [name for name in files(tmp_path / "in") if "irc" in name] == ["x/a.irc.onnx", "y/z/a.irc.onnx"]
 
 
@@ -99,21 +99,23 @@ def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["a.onnx", "a.onnx"], "a.onnx: the model is given twice"),
-        (["a.onnx", "x/../a.onnx"], "x/../a.onnx: the model is given twice"),
-        (["a.onnx", "a.pb"], "a.onnx and a.pb: both would be written to"),
-        (["a.onnx", "a.irc.onnx"], "a.onnx: its output would replace a.irc.onnx"),
-        (["a.onnx", "-"], "standard input can only be compiled alone"),
+        (["a.onnx", "a.onnx", "-j1"], "a.onnx: the model is given twice"),
+        (["a.onnx", "x/../a.onnx", "-j1"], "x/../a.onnx: the model is given twice"),
+        (["a.onnx", "a.pb", "-j1"], "a.onnx and a.pb: both would be written to"),
+        (["a.onnx", "a.irc.onnx", "-j1"], "a.onnx: its output would replace a.irc.onnx"),
+        (["a.onnx", "-", "-j1"], "standard input can only be compiled alone"),
+        (["a.onnx", "b.onnx"], "b.onnx exists: give `-o b.onnx` to replace it"),
+        (["a.onnx", "gone"], "gone: there is no such file; give `-o gone` to write it"),
         (["a.onnx", "b.onnx", "-o", "-"], "not to standard output"),
         (["a.onnx", "b.onnx", "-o", "a.pb"], "a.pb is a file"),
         (["a.onnx", "b.onnx", "-o", "a.pb/deep"], "a.pb is a file"),
         (["a.onnx", "b.onnx", "-o", "c.onnx"], "c.onnx: several models go to a folder"),
-        (["a.onnx", "b.onnx", "--fold-map", "map.json"], "map.json: several models go to a folder"),
-        (["a.onnx", "b.onnx", "--fold-map", "-"], "not to standard output"),
-        (["a.onnx", "b.onnx", "--print-after", "all"], "--print-after goes with one model"),
-        (["a.onnx", "b.onnx", "--diff"], "--diff goes with one model"),
-        (["a.onnx", "b.onnx", "--verify", "--inputs", "x.npz"], "--inputs goes with one model"),
-        (["a.onnx", "b.onnx", "--passes", "Fold"], "Fold"),
+        (["a.onnx", "b.onnx", "--fold-map", "map.json", "-j1"], "map.json: several models go to a folder"),
+        (["a.onnx", "b.onnx", "--fold-map", "-", "-j1"], "not to standard output"),
+        (["a.onnx", "b.onnx", "--print-after", "all", "-j1"], "--print-after goes with one model"),
+        (["a.onnx", "b.onnx", "--diff", "-j1"], "--diff goes with one model"),
+        (["a.onnx", "b.onnx", "--verify", "--inputs", "x.npz", "-j1"], "--inputs goes with one model"),
+        (["a.onnx", "b.onnx", "--passes", "Fold", "-j1"], "Fold"),
         (["a.onnx", "b.onnx", "-o", "taken"], "taken/a.irc.onnx"),
         (["a.onnx", "b.onnx", "--jobs", "0"], "--jobs 0"),
         (["a.onnx", "--jobs", "0"], "--jobs 0"),
@@ -168,7 +170,7 @@ def test_a_process_that_is_ended_takes_no_other_with_it(jobs: str, tmp_path: Pat
 
 def test_names_may_look_like_options(tmp_path: Path) -> None:
     place(tmp_path, "-a.onnx", "--quiet.onnx")
-    done = irc("-q", "--", "-a.onnx", "--quiet.onnx", cwd=tmp_path)
+    done = irc("-q", "-j1", "--", "-a.onnx", "--quiet.onnx", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     done = irc("-q", "-o=-out", "--fold-map=-out", "--", "-a.onnx", "--quiet.onnx", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -198,9 +200,11 @@ def test_a_sentence_for_each_model_where_there_is_no_place_for_temporary_files(s
 
 def test_warnings_and_explanations_name_their_model(tmp_path: Path) -> None:
     place(tmp_path, "a.onnx", "b.onnx")
-    done = irc("a.onnx", "b.onnx", "--explain", "--time-passes", "--verify", cwd=tmp_path)
+    done = irc("a.onnx", "b.onnx", "-j1", "--explain", "--time-passes", "--verify", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     *lines, _ = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (len(lines) // 2)
+    lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (len(lines) // 2)
     assert "b.onnx: BatchNormalization stem/bn: folded into stem/conv" in lines
 

@@ -17,6 +17,7 @@ from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
 from ...support.limits import DEFAULT_LIMITS, Limits
+from .foreign_files import HEAD, describe_file, describe_folder
 from .importer import import_model
 
 LARGE_FILE = 32 << 20
@@ -77,17 +78,18 @@ def _with_file_name(path: str | Path) -> Iterator[None]:
 def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[FilePart]]:
     """Return the message at `path`, and the parts of the file that its placeholders represent: none with `whole`."""
     if str(path) == "-":
-        return _parsed(sys.stdin.buffer.read()), []
+        return _parsed(sys.stdin.buffer.read(), path), []
     file_path = Path(path)
     parts: list[FilePart] = []
     try:
         if not file_path.is_file():  # a pipe or device: it can be read once, from beginning to end
-            return _parsed(file_path.read_bytes()), []
+            return _parsed(file_path.read_bytes(), path), []
         file = SourceFile.at(file_path)
     except FileNotFoundError:
         raise ModelError("there is no such file") from None
     except IsADirectoryError:
-        raise ModelError("this is a folder, not an ONNX file") from None
+        found = describe_folder(file_path)
+        raise ModelError(f"this is {found}" if found else "this is a folder, not an ONNX file") from None
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}") from None
     if whole or file.size < LARGE_FILE:
@@ -95,10 +97,10 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     else:
         data, parts = extract_payloads(file, LARGE_PAYLOAD)
     file.check_unchanged()
-    return _parsed(data), parts
+    return _parsed(data, path), parts
 
 
-def _parsed(data: bytes) -> ModelProto:
+def _parsed(data: bytes, path: str | Path) -> ModelProto:
     if not data:
         raise ModelError("the file is empty")
     model = ModelProto()
@@ -107,7 +109,10 @@ def _parsed(data: bytes) -> ModelProto:
     except DecodeError as error:
         if "MaxDepth" in str(error):
             raise ModelError("its messages are nested deeper than the 100 levels that protobuf reads") from None
-        raise ModelError("this is not an ONNX model, or it is truncated") from None
+        found = describe_file(data[:HEAD], path)
+        raise ModelError(f"this is {found or 'not an ONNX model, or it is truncated'}") from None
+    if not model.HasField("graph") and (found := describe_file(data[:HEAD], path)) is not None:
+        raise ModelError(f"this is {found}")
     return model
 
 

@@ -1,0 +1,42 @@
+"""Examples at the foot of each `--help`, by command."""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "irc": (
+        "irc compile net.onnx out.onnx",
+        "irc compile net.onnx out.onnx --explain",
+        "irc compile --help",
+    ),
+    "irc compile": (
+        "irc compile net.onnx out.onnx",
+        "irc compile net.onnx -o out.onnx --fold-map map.json --verify",
+        "irc compile net.onnx out.onnx --passes SimplifyInference,FoldScaleAxis{forward=false},FoldConstant",
+        "irc compile a.onnx b.onnx -o folder --jobs 2",
+    ),
+    "irc report": ("irc report net.onnx -o page.html",),
+    "irc dump": ("irc dump net.onnx", "irc dump net.onnx --passes default --diff"),
+    "irc diff": ("irc diff net.onnx same.onnx",),
+    "irc align": ("irc align net.onnx out.onnx", "irc align net.onnx out.onnx --map map.json --html align.html"),
+    "irc bisect": ("irc bisect net.onnx",),
+    "irc quantize": (
+        "irc quantize net.onnx -o int8.onnx --input-range image=0:1",
+        "irc quantize net.onnx -o int8.onnx --data calibration.npz",
+    ),
+    "irc foldmap": ("irc foldmap show map.json", "irc foldmap check out.onnx map.json"),
+    "irc foldmap show": ("irc foldmap show map.json",),
+    "irc foldmap check": ("irc foldmap check out.onnx map.json",),
+    "irc foldmap export": (
+        "irc foldmap export out.onnx map.json --to nncf -o nncf.json --input-range image=0:1",
+        "irc foldmap export out.onnx map.json --to ranges -o - --input-range image=0:1",
+    ),
+    "irc foldmap recover": ("irc foldmap recover out.onnx --from net.onnx -o recovered.json",),
+    "irc unfold": ("irc unfold out.onnx map.json -o back.onnx",),
+    "irc passes": ("irc passes",),
+}
+
+
+def example_lines(prog: str) -> str:
+    """Return the foot of the help of the command `prog`: its examples, one a line."""
+    found = EXAMPLES.get(prog, ())
+    return "".join(("\nexamples:\n" if found else "", *(f"  {line}\n" for line in found)))
