@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ..support.record import record
 
@@ -10,6 +11,13 @@ APPLIED = "applied"
 
 Trace = Callable[[str, str, str], None]
 """Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave none)."""
+
+
+class Described(Protocol):
+    """A node, as messages to users name it."""
+
+    @property
+    def description(self) -> str: ...
 
 
 @record(frozen=False)
@@ -28,6 +36,10 @@ class DebugCounter:
     def exhausted(self) -> bool:
         """Whether the limit is reached."""
         return self.limit is not None and self.count >= self.limit
+
+    def label(self, node: Described) -> str:
+        """Return the description of `node` for `note` and `decline`, empty where nobody reads it."""
+        return "" if self.trace is None and self.limit is None else node.description
 
     def note(self, rule: str, where: str) -> None:
         """Count an application of `rule` at the node `where`."""

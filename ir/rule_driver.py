@@ -122,7 +122,7 @@ class RuleDriver(Generic[C]):
             return False
         outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
         trace = counter.trace
-        label = node.description if trace is not None or counter.limit is not None else ""
+        label = counter.label(node)
         operands = None
         try:
             for each in rules:

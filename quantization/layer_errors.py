@@ -80,7 +80,7 @@ class LayerError:
     `alone` is the error with the data of the float model, `accumulated` the error in the quantized model. `weights`,
     `rounding` and `clipping` are those of one source each, with all else float. `mean_share` is the share of the energy
     of `alone` in the mean of each channel, `per_channel` would be `weights` with a scale for each channel (NaN if there
-    is one). `repair` says what would reduce the greatest part.
+    is one). `repair` names the change that would reduce the greatest part.
     """
 
     layer: str
@@ -275,7 +275,7 @@ class _Meter:
             self.count += difference.size // max(len(sums), 1)
 
     def result(self) -> LayerError:
-        """Return what was measured."""
+        """Return the measurements as text."""
         errors = self.errors
         noise = errors["alone"].noise
         mean_share = float(np.square(self.means).sum() / self.count / noise) if noise and self.count else 0.0
@@ -295,7 +295,7 @@ class _Meter:
         )
 
     def _repair(self, per_channel: float, mean_share: float) -> str:
-        """Return what would reduce the greatest part of the error."""
+        """Return the change that would reduce the greatest part of the error."""
         worst = max(PARTS, key=lambda part: self.errors[part].noise)
         if self.errors["alone"].sqnr > ENOUGH or not self.errors[worst].noise:
             return ""

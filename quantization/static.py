@@ -346,7 +346,7 @@ def _reader(batches: Sequence[Feeds]) -> Any:
 
 @contextmanager
 def _collecting_warnings() -> Iterator[list[str]]:
-    """Collect what the quantizer logs as a warning, and keep it off standard error."""
+    """Collect the warnings that the quantizer logs, and keep them off standard error."""
     found: list[str] = []
 
     class Collector(logging.Handler):

@@ -62,7 +62,7 @@ class ChainFolder:
                 moved = moved or not chain.is_reduced
             if not ops:
                 continue
-            label = node.description
+            label = self.rewriter.debug_counter.label(node)
             try:
                 choice = self.chooser.choose(ops, whole=whole)
             except Refused as refused:
@@ -99,7 +99,7 @@ class ChainFolder:
             candidates = ([op], [*left[-1:], op]) if left else ([op],)
             undone = next((each for each in candidates if is_identity(affine_of(each))), [])
             now = self.finder.renewed(undone[0]) if undone else None  # its data may be another value by now
-            label = op.nodes[0].description if undone else ""
+            label = counter.label(op.nodes[0]) if undone else ""
             if now is None or counter.exhausted or not self.rewriter.forward(op.result, now.data):
                 left.append(op)
                 continue
