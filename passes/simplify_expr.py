@@ -32,8 +32,8 @@ class SimplifyExpr(Pass):
        the result must be finite in the data's dtype, and the constants must not cancel (additions) or leave the normal
        range (multiplications). Integers wrap. The constant may grow to 64 KiB, or to the sum of the two.
     5. Transposes move through elementwise operators, concatenations, pads and reductions if fewer of them remain.
-    6. A constant pad of zeros moves into the pads of the convolution or average pool that is its only reader. A pad of
-       -inf, or of the least integer, moves into the pads of a max pool, if no padded extent may be 0.
+    6. A constant pad of zeros moves into the pads of the convolution or average pool that is its only reader, and a pad
+       of the least integer into those of a max pool of integers. No padded extent of a pool may be 0.
     7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` if both operands of the product have rank 2 and b, constant or
        not, broadcasts into the product. A bias of zeros that is computed at run time is removed.
     8. `where` and `if` with a constant condition become the chosen operand or branch.

@@ -54,8 +54,9 @@ def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
     low, high = _bounds(node, params)
     if not -np.inf < low <= 0:
         raise Refused("activation_between", f"{node.description}: its lower bound is not between -inf and 0")
-    if affine.axis is None:
-        return _rebounded(node, [low, max(low, float(high - affine.shift))])
+    if affine.axis is None:  # x - t is above any lower bound up to 0, so it may fall with the upper one
+        shifted = float(high - affine.shift)
+        return _rebounded(node, [min(low, shifted), shifted])
     return _limited(node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params)
 
 

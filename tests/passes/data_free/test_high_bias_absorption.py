@@ -280,3 +280,27 @@ def test_a_matmul_without_a_place_for_a_bias_stays() -> None:
     graph.output(graph.node("Relu", [graph.node("Gemm", dense)], "z"))
     model = graph.model()
     assert compile_model(model, f"default,{PASS}{{sigmas=0.1}}").model == compile_model(model).model
+
+
+@pytest.mark.parametrize("high", [6.0, 1.0])
+def test_one_bias_moves_behind_a_clip_that_is_the_same_in_all_channels(high: float) -> None:
+    """With the upper bound below c, the Clip is constant: it stays at that bound, less c."""
+    graph = Graph(dtype=F64)
+    graph.input("x", [16, 3, 6, 6])
+    data = {"x": graph.random(16, 3, 6, 6)}
+    h = graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1), "first")])
+    h = calibrated(graph, h, data, np.full(4, 0.25), np.full(4, 3.0))
+    graph.node("Tanh", [clipped(0.0, high)(graph, h)], "y")
+    graph.output("y", None)
+    plain, result = compile_model(graph.model()), absorbed(graph.model(), "spread=gamma")
+    first, second = fold_records(result.module).history[0].layers.values()
+    np.testing.assert_allclose(first["absorbed"], 2.25, rtol=1e-6)
+    np.testing.assert_allclose(second["received"], 2.25, rtol=1e-6)
+    before, found = (values(made.model, data) for made in (plain, result))
+    convs = [[node for node in made.model.graph.node if node.op_type == "Conv"] for made in (plain, result)]
+    same = (before[convs[0][0].output[0]] >= 2.25).all(axis=1)
+    assert same.mean() > 0.9
+    y, z = (
+        part[layers[1].output[0]].transpose(0, 2, 3, 1) for part, layers in zip((before, found), convs, strict=True)
+    )
+    np.testing.assert_allclose(z[same], y[same], atol=1e-6)
