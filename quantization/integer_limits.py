@@ -118,8 +118,10 @@ class _Finder:
         slack = float(grids[1].scale) / 2
         if low < least or high > most + slack or grids[0].dtype != grids[1].dtype:
             return None
-        scale = np.float32(grids[1].scale)
-        integers = np.rint(numpy_helper.to_array(limit).astype(np.float32) / scale) + np.float32(grids[1].zero)
+        bounds, scale = numpy_helper.to_array(limit).astype(np.float32), np.float32(grids[1].scale)
+        if np.isnan(bounds).any():
+            return None
+        integers = np.rint(bounds / scale) + np.float32(grids[1].zero)
         return _Limited(first, back, node, second, np.clip(integers, *grids[1].limits).astype(grids[1].dtype))
 
     def is_only_path(self, first: NodeProto, back: NodeProto, node: NodeProto) -> bool:

@@ -24,14 +24,21 @@ pytestmark = pytest.mark.skipif(
 LIMIT = np.float32([[0.3, 6.0, 1.7, 2.4, 0.9]])
 
 
-def limited(*ops: str, opset: int = 21, low: float = 0.0, read_again: str = "", swapped: bool = False) -> ModelProto:
+def limited(
+    *ops: str,
+    opset: int = 21,
+    low: float = 0.0,
+    read_again: str = "",
+    swapped: bool = False,
+    limit: Array = LIMIT,
+) -> ModelProto:
     """A product of matrices, a Clip, the Min and Max `ops` with a constant for each channel, and another product."""
     graph = Graph(opset=opset)
     graph.input("x", ["n", 6])
     h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 5))], "h", "first")
     h = graph.node("Clip", [h, graph.initializer(np.float32(low)), graph.initializer(np.float32(6))], "c", "clip")
     for i, op in enumerate(ops):
-        operands = [h, graph.initializer(LIMIT if op == "Min" else LIMIT / 9 + low)]
+        operands = [h, graph.initializer(limit if op == "Min" else limit / 9 + low)]
         h = graph.node(op, operands[::-1] if swapped else operands, f"m{i}", f"{op}_{i}")
     if read_again:
         graph.output(graph.node("Sigmoid", [read_again], "z"))
@@ -98,6 +105,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "limited data that are read again": ({"read_again": "m0"}, {}, ["Min_0"]),
     "a grid that reaches below the Clip": ({}, {"ranges": {"m0": (-3.0, 6.0)}}, []),
     "a grid that reaches above the Clip": ({}, {"ranges": {"m0": (0.0, 9.0)}}, []),
+    "a limit of infinity": ({"limit": np.float32([[0.3, np.inf, 1.7, 2.4, 0.9]])}, {}, ["Min_0"]),
     "a grid within that of the Clip": ({}, {"ranges": {"m0": (0.0, 5.0)}}, ["Min_0"]),
 }
 
