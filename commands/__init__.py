@@ -25,7 +25,20 @@ if TYPE_CHECKING:
             """Run the subcommand and return the exit status."""
 
 
-COMMANDS = ("compile", "report", "dump", "diff", "align", "bisect", "quantize", "foldmap", "unfold", "passes")
+COMMANDS = (
+    "compile",
+    "inspect",
+    "check",
+    "report",
+    "dump",
+    "diff",
+    "align",
+    "bisect",
+    "quantize",
+    "foldmap",
+    "unfold",
+    "passes",
+)
 """Names of the subcommands, in the order of the help text."""
 
 

@@ -14,6 +14,12 @@ EXAMPLES = {
         "irc compile net.onnx out.onnx --passes SimplifyInference,FoldScaleAxis{forward=false},FoldConstant",
         "irc compile a.onnx b.onnx -o folder --jobs 2",
     ),
+    "irc inspect": ("irc inspect net.onnx", "irc inspect net.onnx --json -"),
+    "irc check": (
+        "irc check net.onnx",
+        "irc check net.onnx --format sarif -o irc.sarif",
+        "irc check a.onnx b.onnx --allow graph_output --format github",
+    ),
     "irc report": ("irc report net.onnx -o page.html",),
     "irc dump": ("irc dump net.onnx", "irc dump net.onnx --passes default --diff"),
     "irc diff": ("irc diff net.onnx same.onnx",),
@@ -32,7 +38,7 @@ EXAMPLES = {
     ),
     "irc foldmap recover": ("irc foldmap recover out.onnx --from net.onnx -o recovered.json",),
     "irc unfold": ("irc unfold out.onnx map.json -o back.onnx",),
-    "irc passes": ("irc passes",),
+    "irc passes": ("irc passes", "irc passes --json"),
 }
 
 

@@ -1,0 +1,78 @@
+"""`irc inspect`: the facts of a model, and what the passes would fold or leave."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from .options import EPILOG, MODEL, Subparsers, add_limits, add_passes, limits_of, name_of, warn, write_json
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from ..report.inspection import AffineFacts, ModelInspection
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Add the subcommand with its arguments."""
+    command = commands.add_parser(
+        "inspect",
+        help="show operators, parameters and multiplications, and what blocks a fold",
+        description="Show the facts of MODEL, and which scales and shifts the passes would fold or leave. Nothing is "
+        "written.",
+        epilog=EPILOG,
+    )
+    command.add_argument("model", metavar="MODEL", help=MODEL)
+    add_passes(command)
+    command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
+    add_limits(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the facts, or write them as JSON."""
+    from ..backends.compiler import compile as compile_model
+    from ..backends.compiler import read
+    from ..passes import parse_pipeline
+    from ..report.inspection import VERSION, affine_facts, inspect_module
+    from ..support.errors import visible
+
+    pipeline = parse_pipeline(options.passes)
+    module = read(options.model, limits_of(options))
+    facts = inspect_module(module)
+    result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers)
+    warn(warning for warning in result.warnings if warning != facts["folded_before"])
+    affines = affine_facts(result.fold_map)
+    if options.json is not None:
+        document = {
+            "format": "irc.inspect",
+            "version": VERSION,
+            "model": name_of(options.model),
+            **facts,
+            "compiled_operators": result.operators,
+            "affines": affines,
+        }
+        write_json(options.json, document)
+    if options.json != "-":
+        lines = _lines(name_of(options.model), facts, affines, result.operators)
+        sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
+    return 0
+
+
+def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compiled: int) -> Iterator[str]:
+    opsets = ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items()) or "none"
+    yield f"{name}: {facts['producer'] or 'no producer'}; IR version {facts['ir_version']}; opsets: {opsets}"
+    for kind, values in (("input", facts["inputs"]), ("output", facts["outputs"])):
+        for value in values:
+            yield f"{kind} {value['name']}: {value['type']}"
+    counts = ", ".join(f"{op} {count}" for op, count in facts["operators"].items())
+    yield f"operators: {sum(facts['operators'].values())} ({counts}); {compiled} after the passes"
+    yield f"parameters: {facts['parameters']:,} ({facts['parameter_bytes']:,} bytes)"
+    macs = facts["macs"]
+    left = ", ".join(f"{count} {op}" for op, count in macs["uncounted"].items())
+    yield f"multiplications of a sample: {macs['counted']:,}{f' (not counted: {left})' if left else ''}"
+    if facts["folded_before"] is not None:
+        yield facts["folded_before"]
+    stays = [affine for affine in affines if affine["status"] == "kept"]
+    yield f"scales and shifts: {len(affines)}, of which {len(stays)} stay"
+    for affine in stays:
+        yield f"  {affine['op_type']} {affine['node']}: {affine['reason']}: {affine['detail']}"
