@@ -19,7 +19,7 @@ from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
 from ...ir.provenance import Refused, SideTable
-from ...ir.tensor import Array, all_finite, expand_rank, fits, numpy_dtype, round_to, smallest_normal
+from ...ir.tensor import Array, expand_rank, fits, numpy_dtype, round_to, smallest_normal
 from ...ir.types import DType
 from ...support.record import record, replaced
 from .operands import Parameters
@@ -111,12 +111,10 @@ class QuantizedConstant:
         return replaced(found, integers=self._reflected(factor))
 
     def rescaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
-        """Return the constant with its scales times the magnitudes of `factor`, which has its rank. Zero leaves a scale
-        as it is.
+        """Return the constant with its scales times the magnitudes of `factor`, which is finite and has its rank. Zero
+        leaves a scale as it is.
         """
         label = self.node.description
-        if not all_finite(factor):
-            raise Refused("nonfinite", f"{label}: a scale is infinite or not a number")
         magnitude = np.abs(factor)
         largest = self.largest_by_scale(magnitude)
         if ((magnitude != self.over_elements(largest)) & (factor != 0)).any():

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from graphs import F64, Array, Graph, compiled
+from harness import operators
 from irc.backends.result import Result
 from onnx import ModelProto, numpy_helper
 from oracle import assert_same_function, assert_sound
@@ -113,7 +114,22 @@ def test_random_networks(seed: int) -> None:
     assert_sound(model, integer, PIPELINE % allowed)
     if fates(integer) != fates(result):
         return  # a bias that cannot hold a shift, or whose steps cannot follow, stopped a fold
-    exact, rounded = dequantized(result.model), dequantized(integer.model)
+    assert_rounded_once(result.model, integer.model)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_bias_that_takes_two_shifts_is_rounded_once(seed: int) -> None:
+    graph = Graph(dtype=F64, seed=seed)
+    steps = chain(add(3, 1, 1), layer(bias="int32", step=2.0**-3, low=1, high=9), add(4, 1, 1))
+    graph.output(steps(graph, graph.input("x", [2, 3, 5, 5])))
+    exact, rounded = (compiled(graph.model(), PIPELINE % option) for option in ("quantized_bias=float", ""))
+    assert "Add" not in operators(rounded.model)
+    assert_rounded_once(exact.model, rounded.model)
+
+
+def assert_rounded_once(result: ModelProto, integer: ModelProto) -> None:
+    """The same weights, and integer biases within half a step of the biases of `result`."""
+    exact, rounded = dequantized(result), dequantized(integer)
     assert exact.keys() == rounded.keys()
     for key, (numbers, scale) in rounded.items():
         wanted, width = exact[key]
@@ -123,7 +139,7 @@ def test_random_networks(seed: int) -> None:
             continue
         values = numbers * scale
         held = wanted * width if wanted.dtype == np.int32 else wanted
-        assert (np.abs(values - held) <= 0.5000001 * np.broadcast_to(scale, values.shape)).all(), key
+        assert (np.abs(values - held) <= (0.5 + 1e-9) * np.broadcast_to(scale, values.shape)).all(), key
 
 
 def test_the_networks_fold_and_refuse() -> None:

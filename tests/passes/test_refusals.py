@@ -308,6 +308,13 @@ ROWS_BACK: list[Row] = [
     ),
     back("quantized scale overflows", "exceeds", mul(*C, c=[1, 2, 3, 1e38]), dtype=F32, first=layer(scale=[1e3] * 4)),
     back(
+        "quantized scale of zeros overflows",
+        "a scale exceeds f32",
+        mul(*C, c=[1, 2, 3, 1e38]),
+        dtype=F32,
+        first=layer(low=0, high=0, scale=[1e3] * 4),
+    ),
+    back(
         "quantized scale vanishes",
         "is below the normal numbers of f32",
         mul(*C, c=[1, 2, 3, 1e-35]),
