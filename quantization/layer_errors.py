@@ -275,7 +275,7 @@ class _Meter:
             self.count += difference.size // max(len(sums), 1)
 
     def result(self) -> LayerError:
-        """Return the measurements as text."""
+        """Return the measurements of the layer."""
         errors = self.errors
         noise = errors["alone"].noise
         mean_share = float(np.square(self.means).sum() / self.count / noise) if noise and self.count else 0.0
