@@ -1,3 +1,4 @@
+# make docs   the site, in build/site; a broken link is an error
 # make demo   set up, compile the example model, show what happened
 # make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests
@@ -28,6 +29,7 @@ BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
 INT8 := $(VENV)-int8
+DOCS := $(VENV)-docs
 TARGET := all
 EXECUTIONS := 200000
 MINUTES := 1
@@ -37,7 +39,10 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -114,7 +119,8 @@ $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
 $(INT8)/.ready: GROUP := int8
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready: pyproject.toml $(PACKAGE)
+$(DOCS)/.ready: GROUP := docs
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready $(DOCS)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -123,4 +129,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) $(DOCS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
