@@ -66,6 +66,7 @@ test-quantizers: $(QUANTIZERS)/.ready
 	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers
 
 test-browser: $(BROWSER)/.ready
+	@command -v chromedriver >/dev/null || { echo "chromedriver is not installed: apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(BROWSER)/bin/python -m pytest -q tests/browser
 
 test-cluster: $(CLUSTER)/.ready

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+CLASH = (
+    "another package with the folder irc, such as the library for Internet Relay Chat, has replaced files of "
+    "irc-compiler: pip uninstall irc irc-compiler, then install irc-compiler in an environment of its own"
+)
+
+
 class Formatter(argparse.HelpFormatter):
     """Help as wide as the terminal; argparse would import `shutil` to ask for it."""
 
@@ -83,6 +89,9 @@ def start_no_threads() -> None:
 
 def program() -> int:
     """Run `main` as the process `irc`, which ends without freeing its memory object by object."""
+    if "lazy_exports" not in vars(sys.modules[__package__]):
+        sys.stderr.write(f"irc: {CLASH}\n")
+        return 1
     start_no_threads()
     install_streams()
     try:

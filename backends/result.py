@@ -17,6 +17,7 @@ from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
 from ..support.files import FileTransaction, replacing, writing
+from ..support.notebook import frame, table
 from ..support.output_paths import arrays_path
 from .foldmap import (
     ArrayStore,
@@ -25,9 +26,11 @@ from .foldmap import (
     NpzWriter,
     PayloadObserver,
     affine_statuses,
+    affine_table,
     check_store,
     count_statuses,
     number_layers,
+    statuses,
 )
 from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
@@ -71,6 +74,14 @@ class Result:
         """Count affines of the source by status like `FoldMap.count`, without building the fold map."""
         found = affine_statuses(self.module, number_layers(self.module, self._layers))
         return count_statuses((status.status, status.reason) for status in found.values())
+
+    def __repr__(self) -> str:
+        return f"<Result: {self.operators} operators, affines: {statuses(self.count())}>"
+
+    def _repr_html_(self) -> str:
+        """Return where each affine went for a notebook."""
+        warned = table(("warning",), [(warning,) for warning in self.warnings])
+        return frame(repr(self), warned, affine_table(self.fold_map))
 
     @property
     def operators(self) -> int:

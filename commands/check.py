@@ -148,8 +148,6 @@ def _github(found: Findings) -> str:
 
 def _sarif(found: Findings) -> str:
     """Return a SARIF log: a rule for each reason code, a result for each affine that stays."""
-    from urllib.parse import quote
-
     from ..support.version import __version__
 
     results: list[dict[str, Any]] = []
@@ -160,7 +158,7 @@ def _sarif(found: Findings) -> str:
         for rule, level, sentence, node in rows:
             place: dict[str, Any] = {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(name, errors="surrogateescape")},
+                    "artifactLocation": {"uri": _uri(name)},
                     "region": {"startLine": 1},
                 }
             }
@@ -170,3 +168,9 @@ def _sarif(found: Findings) -> str:
     rules = [{"id": rule} for rule in sorted({str(result["ruleId"]) for result in results})]
     driver = {"name": "irc", "version": __version__, "rules": rules}
     return json_text({"$schema": SARIF, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]})
+
+
+def _uri(path: str) -> str:
+    """Return a path as a relative URI: bytes other than plain characters are escaped."""
+    plain = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
+    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in path.encode("utf-8", "surrogateescape"))

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ..support.limits import DEFAULT_LIMITS, Limits
+from ..support.notebook import folded_text, frame, table
 from .debug_counter import DebugCounter
 from .evaluate import ConstantEvaluator
 from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool
 from .payload import Payload
 from .provenance import Provenance
+
+MAX_LINES = 1000
+"""Most lines of IR text that a notebook shows."""
 
 
 class Module:
@@ -106,6 +110,32 @@ class Module:
         if node.name and self._node_counts[node.name] == 1:
             return node.name
         return self._node_names.fresh(node.name or hint or node.op)
+
+    def __repr__(self) -> str:
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items())
+        return f"<Module {self.graph.name!r}: {sum(self._operators().values())} operators, opsets: {opsets or 'none'}>"
+
+    def _operators(self) -> Counter[str]:
+        """Count the operators of all graphs by name, without constants."""
+        return Counter(node.op for node in self.walk() if node.op not in ("constant", "variable", "return"))
+
+    def _repr_html_(self) -> str:
+        """Return the inputs, outputs, operators and IR text for a notebook."""
+        ends = [
+            (kind, value.name, value.type)
+            for kind, values in (("input", self.graph.inputs), ("output", self.graph.outputs))
+            for value in values
+        ]
+        counts = sorted(self._operators().items(), key=lambda item: (-item[1], item[0]))
+        lines = str(self).splitlines()
+        text = "\n".join(lines[:MAX_LINES])
+        title = "IR text" if len(lines) <= MAX_LINES else f"IR text, first {MAX_LINES} of {len(lines)} lines"
+        return frame(
+            repr(self),
+            table(("", "name", "type"), ends),
+            table(("operator", "count"), counts),
+            folded_text(title, text),
+        )
 
     def __str__(self) -> str:
         from .text.printer import to_text

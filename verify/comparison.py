@@ -14,6 +14,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ..support.errors import SourceError, VerifyError
+from ..support.notebook import frame, table
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
 from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
 from .inputs import Stimulus, interface_mismatch, is_boolean, overridable_inputs, required_inputs
@@ -100,6 +101,17 @@ class Comparison:
             )
         source.noisy_runs, self.left_out = budget.noisy_runs, budget.left_out(is_open=is_open)
         return tuple(stimuli(source.model, source.error_on, seed=seed, kinds=budget.kinds, sizes=budget.sizes))
+
+    def __repr__(self) -> str:
+        return f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of inputs>"
+
+    def _repr_html_(self) -> str:
+        """Return the sets of inputs for a notebook."""
+        rows = (
+            (stimulus.name, ", ".join(f"{name} {list(array.shape)}" for name, array in stimulus.feeds.items()))
+            for stimulus in self.inputs
+        )
+        return frame(repr(self), table(("inputs", "shapes"), rows))
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
         """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""

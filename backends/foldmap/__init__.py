@@ -8,7 +8,7 @@ from __future__ import annotations
 from .arrays import ArrayStore
 from .build import MapBuilder, affine_statuses, number_layers
 from .digests import graph_digest
-from .fold_map import FoldMap, count_statuses
+from .fold_map import FoldMap, affine_table, count_statuses, statuses
 from .inverse import OTHER_MODEL, MapComparison, belongs_to, check, unfold
 from .npz import NpzWriter
 from .observer import PayloadObserver
@@ -26,11 +26,13 @@ __all__ = [
     "NpzWriter",
     "PayloadObserver",
     "affine_statuses",
+    "affine_table",
     "belongs_to",
     "check",
     "check_store",
     "count_statuses",
     "graph_digest",
     "number_layers",
+    "statuses",
     "unfold",
 ]

@@ -17,6 +17,7 @@ from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError
 from ...support.files import FileTransaction, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits
+from ...support.notebook import frame, table
 from .arrays import ArrayStore
 from .loading import check_version, read_document
 from .npz import NpzWriter
@@ -40,6 +41,17 @@ class FoldMap:
                 raise FoldMapError(f"the fold map has no {key}")
         self.data = data
         self.arrays = ArrayStore() if arrays is None else arrays
+
+    def __repr__(self) -> str:
+        return f"<FoldMap: {len(self.layers)} layers, affines: {statuses(self.count())}>"
+
+    def _repr_html_(self) -> str:
+        """Return where each affine went, and the layers, for a notebook."""
+        layers = (
+            (layer["node"]["op_type"], layer["node"]["name"], ", ".join(fold["source"] for fold in layer["folds"]))
+            for layer in self.layers
+        )
+        return frame(repr(self), affine_table(self), table(("layer", "name", "folded"), layers))
 
     # reading and writing
 
@@ -200,3 +212,27 @@ class FoldMap:
 def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
     """Count pairs of status and reason; affines that are kept count as `kept: <reason>`."""
     return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
+
+
+def statuses(counts: Counter[str]) -> str:
+    """Return the counts of `FoldMap.count` in one line."""
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
+
+
+def affine_table(fold_map: FoldMap) -> str:
+    """Return an HTML table of the affines of a fold map."""
+    names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
+    return table(
+        ("id", "affine", "name", "status", "where, or why not"),
+        (
+            (
+                source["id"],
+                source["node"]["op_type"],
+                source["node"]["name"] or source["output"],
+                source["status"],
+                ", ".join(names[layer] for layer in source["layers"])
+                or ": ".join(filter(None, (source["reason"], source["detail"]))),
+            )
+            for source in fold_map.sources
+        ),
+    )
