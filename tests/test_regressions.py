@@ -531,6 +531,22 @@ def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(domain: str, lef
     assert [node.op_type for node in irc.compile(source).model.graph.node] == [*left, "Relu"]
 
 
+@pytest.mark.parametrize("op", ["Scaler", "Normalizer", "Binarizer"])
+@pytest.mark.parametrize(("domain", "left"), [("ai.onnx.ml", ["Gemm"]), ("com.acme", ["MatMul", "Add"])])
+def test_an_elementwise_operator_of_scikit_learn_keeps_the_shape(op: str, domain: str, left: list[str]) -> None:
+    """onnx infers none for it, and a MatMul of unknown rank is no Gemm."""
+    attrs: dict[str, Any] = {"offset": [1.0], "scale": [2.0]} if op == "Scaler" else {}
+    nodes = [helper.make_node(op, ["x"], ["a"], domain=domain, **attrs), make("MatMul", ["a", "w"], ["b"])]
+    nodes += [make("Add", ["b", "c"], ["y"])]
+    source = model(nodes, [info("x", ["N", 4])], [info("y", ["N", 3])], {"w": array(4, 3), "c": array(3)})
+    source.opset_import.append(helper.make_opsetid(domain, 1))
+    result = irc.compile(source).model
+    assert [node.op_type for node in result.graph.node] == [op, *left]
+    if domain == "ai.onnx.ml":
+        inputs = {"x": array(5, 4)}
+        assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) <= 1e-6
+
+
 @pytest.mark.parametrize("layout", [0, 1])
 def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int) -> None:
     """The first extent of the last Reshape is that of the input, of which inference sees a -1 only."""

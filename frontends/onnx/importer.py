@@ -224,7 +224,8 @@ class _Importer:
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
         outputs = [(result, types.get(result, UNKNOWN)) for result in proto.output]
         if domain == ML_DOMAIN and (domain, op_type) not in self.functions:
-            outputs = with_schema_types(outputs, op_type, domain, graph.opsets.get(domain, 0))
+            data = inputs[0].type if inputs and inputs[0] is not None else UNKNOWN
+            outputs = with_schema_types(outputs, op_type, domain, graph.opsets.get(domain, 0), data)
         op = f"{domain}::{op_type}"
         overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
         if attrs is not None:

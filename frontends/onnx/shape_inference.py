@@ -22,7 +22,7 @@ from ...codec.protos import (
 )
 from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from ...ir.ops.views import Window
-from ...ir.types import DTYPES, UNKNOWN, Dim, TensorType, Type, shape_of, without_shapes
+from ...ir.types import DTYPES, UNKNOWN, Dim, Shape, TensorType, Type, shape_of, without_shapes
 from .counting import may_count_otherwise
 from .expansion import is_expansion_bounded
 from .hiding import Scope, hidden_in, hide
@@ -42,6 +42,9 @@ MAX_COUNTED = 1 << 20
 
 ML_DOMAIN = "ai.onnx.ml"
 """The domain whose operators often have results of one type, which onnx's inference does not tell."""
+
+ELEMENTWISE = ("Binarizer", "Normalizer", "Scaler")
+"""Operators of ML_DOMAIN whose result has the shape of their data."""
 
 
 STAND_INS = {("com.microsoft", "DynamicQuantizeLSTM"): "LSTM"}
@@ -122,20 +125,24 @@ def value_types(proto: GraphProto, inferred: GraphProto | None, *, is_main: bool
 
 
 def with_schema_types(
-    outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int
+    outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int, data: Type
 ) -> list[tuple[str, Type]]:
-    """Return the outputs of a node by name, unknown types replaced where the operator's schema admits one only."""
+    """Return the outputs of a node by name, unknown types replaced where the operator's schema admits one only.
+
+    `data` is the type of the first operand, of which ELEMENTWISE operators keep the shape: onnx infers none for them.
+    """
+    shape = data.shape if op_type in ELEMENTWISE and isinstance(data, TensorType) else None
     if any(type_ is UNKNOWN for _, type_ in outputs) and opset > 0 and onnx_parts.has_schema(op_type, opset, domain):
         formal = onnx_parts.get_schema(op_type, opset, domain).outputs
         return [
-            (name, _only_type(formal[i].types) if type_ is UNKNOWN and i < len(formal) else type_)
+            (name, _only_type(formal[i].types, shape) if type_ is UNKNOWN and i < len(formal) else type_)
             for i, (name, type_) in enumerate(outputs)
         ]
     return list(outputs)
 
 
-def _only_type(names: Collection[str]) -> Type:
-    return TensorType(DTYPES["f32"], None) if set(names) == {"tensor(float)"} else UNKNOWN
+def _only_type(names: Collection[str], shape: Shape) -> Type:
+    return TensorType(DTYPES["f32"], shape) if set(names) == {"tensor(float)"} else UNKNOWN
 
 
 def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
