@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .backends.result import Result, emit
     from .commands.compile_many import Outcome, compile_many
     from .frontends import load
+    from .frontends.text import parse
     from .ir.module import Module
-    from .ir.text.parser import parse
     from .quantization.static import Quantized, quantize
     from .support.errors import (
         EmitError,
@@ -69,8 +69,8 @@ __getattr__, __dir__ = lazy_exports(
         "backends.result": ("Result", "emit"),
         "commands.compile_many": ("Outcome", "compile_many"),
         "frontends": ("load",),
+        "frontends.text": ("parse",),
         "ir.module": ("Module",),
-        "ir.text": ("parse",),
         "quantization.static": ("Quantized", "quantize"),
         "support.errors": (
             "EmitError",

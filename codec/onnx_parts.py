@@ -42,9 +42,10 @@ def infer_shapes(model: bytes) -> bytes:
     return inferred
 
 
-def newest_opset() -> int:
-    """Return the last opset of the default domain that the installed onnx package knows."""
-    return int(_compiled().defs.schema_version_map()[""][1])
+def newest_opset(domain: str = "") -> int:
+    """Return the last opset of a domain that the installed onnx package knows, 0 where it knows none."""
+    versions: dict[str, tuple[int, int]] = _compiled().defs.schema_version_map()
+    return versions.get(domain, (0, 0))[1]
 
 
 def has_schema(op_type: str, opset: int, domain: str = "") -> bool:
@@ -56,3 +57,13 @@ def get_schema(op_type: str, opset: int, domain: str = "") -> OpSchema:
     """Return the schema of an operator that the installed onnx package has."""
     schema: OpSchema = _compiled().defs.get_schema(op_type, opset, domain)
     return schema
+
+
+@cache
+def domain_schemas(domain: str) -> dict[str, int]:
+    """Return the names of the operators of a domain, each with the first opset that has it."""
+    first: dict[str, int] = {}
+    for schema in _compiled().defs.get_all_schemas_with_history():
+        if schema.domain == domain:
+            first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
+    return first

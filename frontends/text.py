@@ -1,14 +1,30 @@
-"""The reader of files of IR text."""
+"""The reader of IR text."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..ir.module import Module
-from ..ir.text.parser import parse
+from ..ir.tensor import Tensor
+from ..ir.text import parser
 from ..ir.verifier import verify
 from ..support.errors import ModelError, VerifyError
 from ..support.limits import DEFAULT_LIMITS, Limits
+from .onnx.node_schemas import ONNX_SCHEMAS
+
+
+def parse(
+    text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Module:
+    """Return the module that IR text describes. O(len(text)).
+
+    `name` is the name of the text in messages; `data` holds the payloads that the text leaves out, by digest. Raises
+    ParseError if the text is not a module, or exceeds `limits`.
+    """
+    module = parser.parse(text, name=name, data=data, limits=limits)
+    module.schemas = ONNX_SCHEMAS
+    return module
 
 
 def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:

@@ -16,6 +16,7 @@ from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool
 from .payload import Payload
 from .provenance import Provenance
+from .schemas import NO_SCHEMAS, Schemas
 
 MAX_LINES = 1000
 """Most lines of IR text that a notebook shows."""
@@ -28,11 +29,13 @@ class Module:
     data. `payloads` are the tensors for which `source` holds placeholders. `limits` apply to import, passes and export.
     `warnings` are the warnings of the frontend. `misdeclared` are the names of values whose declarations in `source`
     are wrong: without them the model is written once a pass has run. `annotating` are the names of constants that
-    annotations of other values refer to: they stay though no operator reads them.
+    annotations of other values refer to: they stay though no operator reads them. `unimported` are the domains of which
+    IR text has operators and imports no opset.
 
     `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
     rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
-    records the fate of every imported node. `constants` evaluates constant expressions. `untouchable`, unless empty, is
+    records the fate of every imported node. `schemas` knows the operators that are not in the table. `constants`
+    evaluates constant expressions. `untouchable`, unless empty, is
     the reason why no pass may edit the module; it is then written back unchanged.
     """
 
@@ -55,7 +58,9 @@ class Module:
         self.untouchable = ""
         self.annotating: set[str] = set()
         self.limits = limits
+        self.schemas: Schemas = NO_SCHEMAS
         self.warnings: list[str] = []
+        self.unimported: set[str] = set()
         self.misdeclared: dict[Graph, set[str]] = {}
         self.next_origin = 0
         self._value_names: NamePool | None = None

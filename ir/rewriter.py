@@ -13,10 +13,23 @@ from types import TracebackType
 from .attributes import Attribute, SparseTensor
 from .evaluate import ConstantEvaluator
 from .graph import FunctionKey, Node, Value
+from .making import (
+    Number,
+    Operands,
+    check_count,
+    check_required,
+    checked_attributes,
+    constant_of,
+    constants_for,
+    find_operator,
+    newest_form,
+    table_row,
+)
 from .module import Module
 from .ops import op_info
-from .ops.inference import input_shape
-from .ops.row import Trait
+from .ops.inference import input_shape, unknown
+from .ops.parameters import with_operands
+from .ops.row import NodeView, Trait
 from .provenance import MERGED, REMOVED
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
@@ -137,36 +150,113 @@ class Rewriter:
     def make(
         self,
         op: str,
-        inputs: Sequence[Value | None],
-        attrs: Mapping[str, Attribute] | None = None,
+        inputs: Operands,
+        attrs: Mapping[str, object] | None = None,
         *,
         before: Node,
         hint: str = "",
         name: str = "",
         type_: Type = UNKNOWN,
         results: int | None = None,
+        opset: int | None = None,
     ) -> Node:
-        """Insert and return a new node, an `op` of the operator table, before the node `before`. O(inputs).
+        """Insert and return a new node before the node `before`. O(inputs).
 
-        It has `results` outputs, by default as many as the row of `op` says. They have the type `type_`, or inferred
-        types where it is unknown, and fresh names made from `hint`.
+        `op` is an operator of the operator table (`nn.conv`), one of ONNX (`onnx::HardSwish`), or one of another domain
+        (`com.acme::Foo`), which the graph then imports in `opset` if it does not yet. A number or an array among the
+        `inputs` becomes a constant of the element type of the other operands.
+
+        The node has `results` outputs, by default as many as `op` needs. They have the type `type_`, or inferred types
+        where it is unknown, and fresh names made from `hint`. Raises IRError for an unknown operator or attribute, for
+        an attribute of another kind, and for too many or too few inputs.
         """
         info = op_info(op)
-        assert info is not None, f"{op} is not in the operator table"
-        outputs = [(self.module.fresh_name(hint or op), type_) for _ in range(results or info.outputs)]
-        node = self._insert(Node(op, inputs, attrs, outputs=outputs, name=name), before)
+        if info is None:
+            made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
+        else:
+            schema = newest_form(info, self.module, before) if attrs and not attrs.keys() <= info.attrs.keys() else None
+            checked = checked_attributes(info.onnx or op, attrs, info, schema) if attrs else {}
+            made, needed = op, info.outputs
+            if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
+                check_count(info.onnx or op, inputs, *info.inputs)
+            values = self._values(inputs, before, op)
+        info = op_info(made)
+        outputs = [(self.module.fresh_name(hint or made.rpartition("::")[2]), type_) for _ in range(results or needed)]
+        node = self._insert(Node(made, values, checked, outputs=outputs, name=name), before)
         root = self.root
         if root is not None and root.outputs:
             for output in node.outputs:
                 output.made_for(root.output)
-        if Trait.DECIDES_RANK in info.traits or not is_known(type_):
+        if info is None or info.infer is unknown:
+            if not is_known(type_):
+                self._infer_by_schema(node)
+        elif Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self.module.constants)
         return node
 
-    def constant(self, tensor: Tensor | SparseTensor, *, before: Node, hint: str) -> Value:
-        """Insert a constant before the node `before`, and return its value."""
-        outputs = ((self.module.fresh_name(hint or "constant"), tensor.type),)
-        return self._insert(Node("constant", (), {"value": tensor}, outputs=outputs), before).output
+    def _values(self, inputs: Operands, before: Node, op: str) -> Sequence[Value | None]:
+        """Return the inputs of an operator of the table; numbers become constants."""
+        if all([value is None or isinstance(value, Value) for value in inputs]):
+            return inputs  # type: ignore[return-value]  # as the line before says
+        info = op_info(op)
+        assert info is not None
+        tensors = constants_for(info.onnx or op, inputs, newest_form(info, self.module, before))
+        return self._with_constants(inputs, tensors, before)
+
+    def _with_constants(
+        self, inputs: Operands, tensors: Mapping[int, Tensor], before: Node
+    ) -> tuple[Value | None, ...]:
+        values: list[Value | None] = []
+        for i, value in enumerate(inputs):
+            if i in tensors:
+                values.append(self.constant(tensors[i], before=before, hint="constant"))
+            else:
+                assert value is None or isinstance(value, Value)
+                values.append(value)
+        return tuple(values)
+
+    def _foreign(
+        self, op: str, inputs: Operands, attrs: Mapping[str, object], before: Node, opset: int | None
+    ) -> tuple[str, Sequence[Value | None], dict[str, Attribute], int]:
+        """Return operator, inputs, attributes and the number of results of a node that ONNX or another domain defines.
+
+        Where the operator table has the operator, it is that one.
+        """
+        module, operator = self.module, find_operator(op, self.module, before, opset)
+        row, schema, version = table_row(operator), operator.schema, operator.opset
+        if row is not None and schema is not None and len(inputs) > schema.greatest:
+            schema = newest_form(row, module, before) or schema  # the form of the IR, in a model of an older opset
+            version = max(version, *[parameter.since for parameter in row.parameters.values()], 1)
+        title = operator.op_type
+        if schema is not None:
+            check_count(title, inputs, schema.least, schema.greatest)
+        checked = checked_attributes(title, attrs, None, schema)
+        check_required(title, checked, schema)
+        tensors = constants_for(title, inputs, schema)
+        needed = max(1, 1 if schema is None else schema.results)
+        values = self._with_constants(inputs, tensors, before)
+        if row is not None and (operator.domain, operator.op_type, "") not in module.functions:
+            lowered = module.schemas.lower(title, NodeView(version, checked, values, ("result",) * needed))
+            if lowered is not None:
+                with_parameters, all_values = with_operands(
+                    row, checked, values, lambda node: self._insert(node, before), version
+                )
+                return lowered, all_values, with_parameters, row.outputs
+        return operator.op, values, checked, needed
+
+    def _infer_by_schema(self, node: Node) -> None:
+        """Fill in the types of a node that the operator table does not infer."""
+        module = self.module
+        types = module.schemas.infer(node, module.constants, module.limits)
+        for output, inferred in zip(node.outputs, types, strict=False):
+            if output.type is UNKNOWN:
+                output.type = inferred
+
+    def constant(self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = "") -> Value:
+        """Insert a constant before the node `before`, and return its value; a number or an array keeps its dtype."""
+        payload = tensor if isinstance(tensor, Tensor | SparseTensor) else constant_of(tensor, None, "a constant")
+        outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
+        return self._insert(Node("constant", (), {"value": payload}, outputs=outputs), before).output
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users. O(uses).
@@ -229,9 +319,18 @@ class Rewriter:
         self._erase_unread(before, node, MERGED)
         self.changed = True
 
-    def set_attr(self, node: Node, name: str, value: Attribute) -> None:
-        """Set one attribute."""
-        node.attrs = {**node.attrs, name: value}
+    def set_attr(self, node: Node, name: str, value: object) -> None:
+        """Set one attribute. Raises IRError where the operator has none of that name, or of that kind."""
+        info = op_info(node.op)
+        schema = None
+        if info is None:
+            domain, _, op_type = node.op.partition("::")
+            if node.graph is not None and (domain, op_type, node.overload) not in self.module.functions:
+                schema = self.module.schemas.find(domain, op_type, node.graph.opsets.get(domain, 0))
+        elif name not in info.attrs:
+            schema = newest_form(info, self.module, node)
+        title = node.description
+        node.attrs = {**node.attrs, **checked_attributes(title, {name: value}, info, schema)}
         node.rewritten = True
         self.changed = True
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..support.errors import VerifyError, visible
 from .graph import Function, Graph, Node, Value
 from .module import Module
-from .ops import op_info
+from .ops import DEFAULT_DOMAINS, op_info
 from .types import F64, dtype_of
 
 
@@ -27,6 +27,7 @@ def check(module: Module) -> Iterator[str]:
         if graph.parent is not None:
             yield f"graph {graph.name!r} is a region and a top-level graph"
         yield from _check_graph(graph)
+    yield from _check_imports(module)
     yield from _check_functions(module)
     yield from _check_uses(module)
     yield from _check_origins(module)
@@ -122,6 +123,16 @@ def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
     if parameter.node is None or op_info(parameter.node.op) is None:
         narrow = dtype_of(data.type)
         yield f"{node.label} has {narrow} data and a float64 operand %{parameter.name} that is not a parameter"
+
+
+def _check_imports(module: Module) -> Iterator[str]:
+    """Check that the domains of all nodes that passes made are imported."""
+    for node in module.walk():
+        if node.source is None and "::" in node.op and node.graph is not None:
+            domain, opsets = node.op.partition("::")[0], node.graph.opsets
+            if domain not in DEFAULT_DOMAINS and domain not in opsets and domain not in module.unimported:
+                example = f"graph.opsets[{domain!r}] = 1"
+                yield f"{node.label} is of domain {domain!r}, of which its graph imports no opset: set {example}"
 
 
 def _check_functions(module: Module) -> Iterator[str]:

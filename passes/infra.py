@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from ..frontends.onnx.node_schemas import ONNX_SCHEMAS
 from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, VerifyError
 from .affine.source_affines import collect_sources
@@ -107,6 +108,7 @@ class Pass:
         """
         ctx = ctx or PassContext()
         module.opened = False
+        module.schemas = ONNX_SCHEMAS
         if ctx.runs is not None:
             if not ctx.runs:
                 return module

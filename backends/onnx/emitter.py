@@ -29,6 +29,7 @@ from ...codec.protos import (
 from ...codec.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Node
 from ...ir.module import Module
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.types import Type
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
@@ -92,6 +93,7 @@ class _Emitter:
             copy_fields(module.source, model, ("graph", "functions"))
             if module.changed:
                 remove_fold_map(model)
+                _import_opsets(model, module.graph)
         else:
             model.ir_version, model.producer_name = module.ir_version, "irc"
             for domain, version in module.graph.opsets.items():
@@ -157,6 +159,8 @@ class _Emitter:
         graph = function.graph
         if isinstance(function.source, FunctionProto):
             copy_fields(function.source, target, ("node", "value_info"))
+            if self.module.changed:
+                _import_opsets(target, graph)
         else:
             target.domain, target.name, target.overload = function.domain, function.name, function.overload
             target.input.extend(value.name for value in graph.inputs)
@@ -172,6 +176,14 @@ class _Emitter:
             defined = writer.defined() | set(target.input)
             was = {name for node in function.source.node for name in node.output}
             target.value_info.extend(i for i in function.source.value_info if i.name in defined or i.name not in was)
+
+
+def _import_opsets(target: ModelProto | FunctionProto, graph: Graph) -> None:
+    """Import the domains that passes added to `graph`."""
+    imported = {entry.domain if entry.domain not in DEFAULT_DOMAINS else "" for entry in target.opset_import}
+    for domain, version in graph.opsets.items():
+        if domain and domain not in imported:
+            target.opset_import.add(domain=domain, version=version)
 
 
 def _lists_initializers(source: ModelProto | None) -> bool:

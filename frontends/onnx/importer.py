@@ -32,6 +32,7 @@ from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
 from .lowering import lower
+from .node_schemas import ONNX_SCHEMAS
 from .opsets import is_newer, opset_versions, version_warnings
 from .shape_inference import ML_DOMAIN, contradicts, infer_shapes, value_types, with_schema_types
 from .toposort import reads, topological_order
@@ -104,6 +105,7 @@ class _Importer:
         self.limits = limits
         self.count, self.depth = 0, 0
         self.module = Module(Graph(), ir_version=model.ir_version, source=model, limits=limits)
+        self.module.schemas = ONNX_SCHEMAS
         self.module.base_dir = base_dir
         self.module.warnings.extend(version_warnings(model))
         self.shared: dict[bytes, tuple[str, Attribute]] = {}

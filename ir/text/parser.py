@@ -30,11 +30,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...support.errors import clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ..attributes import Attribute
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
-from ..ops import BY_ONNX_NAME, OPS
+from ..ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from ..ops.parameters import with_operands
 from ..ops.row import OpInfo, invalid_attribute
 from ..rewriter import infer_types
@@ -85,6 +86,9 @@ class _Parser(AttributeParser):
             if function.key in module.functions:
                 self.fail("a function that is not defined yet", at, f"'{function.domain}::{function.name}'")
             module.functions[function.key] = function
+        if module.unimported:
+            domains = ", ".join(map(clipped, sorted(module.unimported)))
+            module.warnings.append(f"{self.name}: it has operators of {domains}, and its header imports no opset of it")
         return module
 
     def header(self, opsets: dict[str, int]) -> None:
@@ -217,6 +221,10 @@ class _Parser(AttributeParser):
                 infer_types(node, self.module.constants)
             self.check_dtypes(node, info, at)
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
+        if info is None:
+            domain = op.partition("::")[0]
+            if domain not in DEFAULT_DOMAINS and domain not in graph.opsets:
+                self.module.unimported.add(domain)
 
     def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
         """Read the attributes of a node; return them, and whether the brace of its regions was read instead."""

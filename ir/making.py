@@ -1,0 +1,223 @@
+"""Checks and conversions for nodes that passes make: operators by name, numbers as operands, attributes.
+
+`Rewriter.make` and `Rewriter.set_attr` use them. Facts come from the operator table, and from the schemas of the module
+for all other operators. Each error is one sentence that says what there is instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from ..support.errors import IRError
+from ..support.record import record
+from .attributes import Attribute, AttributeRef, EmptyList
+from .graph import Node, Value
+from .module import Module
+from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
+from .ops.row import OpInfo, invalid_attribute
+from .schemas import Schema
+from .tensor import Array, ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
+from .types import DType, dtype_of
+
+Number = bool | int | float | Array | np.generic | Sequence[bool] | Sequence[int] | Sequence[float]
+"""A scalar or an array that stands for a constant operand."""
+
+Operands = Sequence[Value | Number | None]
+
+OWN_ATTRIBUTES = frozenset(("axis", "broadcast", "folded", "form", "value"))
+"""Attributes of in-house operators that are irc's own."""
+
+
+@record
+class Operator:
+    """An operator of ONNX or of another domain, in the `opset` that the graph imports; `schema` is None if unknown."""
+
+    domain: str
+    op_type: str
+    opset: int
+    schema: Schema | None
+
+    @property
+    def op(self) -> str:
+        """The name of a foreign node."""
+        return f"{self.domain}::{self.op_type}"
+
+
+def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Operator:
+    """Return the operator that `op` names in the graph of `at`, where it is none of the table's.
+
+    `op` is `onnx::HardSwish` (also `::HardSwish`, `HardSwish`) or `domain::OpType`. A domain that the graph does not
+    import gets an import of `opset`, by default of the first opset that has the operator. Raises IRError where there is
+    no such operator, or the graph imports another opset.
+    """
+    graph = at.graph
+    assert graph is not None
+    schemas, opsets = module.schemas, graph.opsets
+    domain, separator, op_type = op.partition("::")
+    if not separator:
+        domain, op_type = "", op
+        if schemas.names("") and op_type not in schemas.names(""):
+            raise IRError(f"there is no operator {op!r}{_near(op, [*OPS, *schemas.names('')])}")
+    if domain in (*DEFAULT_DOMAINS, "onnx") and domain not in opsets:
+        domain = ""
+    if not op_type:
+        raise IRError(f"{op!r} names no operator: write domain::OpType")
+    title = domain or "ONNX"
+    version = opsets.get(domain) or (1 if not domain else None)
+    first = schemas.first_opset(domain, op_type)
+    if version is None:
+        version = opsets[domain] = opset or first or 1
+    if opset is not None and opset != version:
+        raise IRError(f"the model imports opset {version} of {title}, so {op_type} cannot be of opset {opset}")
+    if (domain, op_type, "") in module.functions:
+        return Operator(domain, op_type, version, None)
+    schema = schemas.find(domain, op_type, version)
+    names = schemas.names(domain)
+    if schema is not None or not names or version > schemas.newest(domain):
+        return Operator(domain, op_type, version, schema)
+    if first is not None:
+        since = f"has it from opset {first} on" if first > version else "has it in older opsets only"
+        raise IRError(f"opset {version} of {title}, which the model imports, has no {op_type}: {title} {since}")
+    raise IRError(f"{title} has no operator {op_type!r}{_near(op_type, names)}")
+
+
+def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
+    """Return the schema of an operator of the table in the form that the IR has, None where it is not known."""
+    if info.onnx is None:
+        return None
+    opset = max(at.opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
+    return module.schemas.find("", info.onnx, opset)
+
+
+def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
+    """Raise IRError unless the number of inputs is allowed, and none that is needed is absent."""
+    if not least <= len(inputs) <= greatest:
+        wanted = f"{least}" if least == greatest else f"{least} or more" if greatest > 99 else f"{least} to {greatest}"
+        raise IRError(f"{title} takes {wanted} inputs, not {len(inputs)}")
+    if any(value is None for value in inputs[:least]):
+        raise IRError(f"{title} lacks a required input")
+
+
+def constants_for(title: str, inputs: Operands, schema: Schema | None) -> dict[int, ArrayTensor]:
+    """Return the constants that the numbers among `inputs` become, by index.
+
+    A number has the element type of the operands that share its type in the schema; without a schema that is the type
+    of the first operand of known type. Raises IRError where the number is none of that type.
+    """
+    numbers = {i: value for i, value in enumerate(inputs) if value is not None and not isinstance(value, Value)}
+    found: dict[int, ArrayTensor] = {}
+    for i, number in numbers.items():
+        dtype = None
+        if schema is None or not schema.operands:
+            dtype = next((each for value in inputs if (each := _known_dtype(value)) is not None), None)
+        else:
+            formal = [schema.operands[min(j, len(schema.operands) - 1)] for j in range(len(inputs))]
+            peers = [value for value, each in zip(inputs, formal, strict=True) if each.kind == formal[i].kind]
+            dtype = next((each for value in peers if (each := _known_dtype(value)) is not None), None)
+            if dtype is None and len(formal[i].dtypes) == 1:
+                (dtype,) = formal[i].dtypes
+        found[i] = constant_of(number, dtype, title)
+    return found
+
+
+def _known_dtype(value: Value | Number | None) -> DType | None:
+    return dtype_of(value.type) if isinstance(value, Value) else None
+
+
+def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
+    """Return a constant of `dtype`, or by default of f32, i64, bool or the dtype of the array.
+
+    Raises IRError unless `dtype` has the number: a float is rounded to a float, other changes are refused.
+    """
+    array = np.array(number)
+    if array.dtype.kind not in "biufcV":
+        kind = type(number).__name__
+        raise IRError(f"{title}: {kind} is no operand: give a value of the graph, a number or an array")
+    if dtype is None:
+        if not isinstance(number, np.ndarray | np.generic) and array.dtype.kind == "f":
+            array = array.astype(np.float32)
+        return ArrayTensor(array, dtype_from_numpy(array.dtype))
+    storage = numpy_dtype(dtype)
+    if array.dtype == storage:
+        return ArrayTensor(array, dtype)
+    with np.errstate(all="ignore"):
+        if dtype.is_float and array.dtype.kind != "c":
+            wide = array.astype(np.float64)
+            converted = round_to(wide, dtype)
+            fits = np.array_equal(np.isfinite(converted.astype(np.float64)), np.isfinite(wide))
+        else:
+            converted = array.astype(storage)
+            fits = np.array_equal(converted.astype(array.dtype), array)
+    if not fits:
+        shown = repr(number) if array.ndim == 0 else f"an array of {array.dtype}"
+        raise IRError(f"{title}: {shown} cannot be an operand of type {dtype}, the type of the other operands")
+    return ArrayTensor(converted, dtype)
+
+
+def checked_attributes(
+    title: str, attrs: Mapping[str, object], info: OpInfo | None, schema: Schema | None
+) -> dict[str, Attribute]:
+    """Return attributes in the form of the IR. Raises IRError for an unknown one, or one of another kind."""
+    result: dict[str, Attribute] = {}
+    for name, value in attrs.items():
+        kind = None if schema is None else schema.attributes.get(name)
+        if schema is not None and kind is None and not (info and (name in info.attrs or name in OWN_ATTRIBUTES)):
+            known = sorted(schema.attributes)
+            raise IRError(
+                f"{title} has no attribute {name!r}{_near(name, known)} (attributes: {', '.join(known) or 'none'}); "
+                "a marker goes into the metadata of the node"
+            )
+        result[name] = _attribute(title, name, value, kind)
+    invalid = None if info is None else invalid_attribute(info, result)
+    if invalid is not None:
+        raise IRError(f"{title}: {result[invalid]!r} is no value of the attribute {invalid}")
+    return result
+
+
+def _attribute(title: str, name: str, value: object, kind: str | None) -> Attribute:
+    """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and lists are taken."""
+    if isinstance(value, AttributeRef | EmptyList):
+        return value
+    if isinstance(value, np.ndarray) and kind in (None, "TENSOR"):
+        return ArrayTensor(np.array(value), dtype_from_numpy(value.dtype))
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    plural = isinstance(value, list | tuple)
+    given: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)
+    items = [int(item) if isinstance(item, bool) else item for item in given]
+    if kind in ("FLOAT", "FLOATS"):
+        items = [float(item) if isinstance(item, int) else item for item in items]
+    wanted = _PYTHON_TYPES.get((kind or "").removesuffix("S"))
+    if kind is not None and (
+        (wanted is not None and not all(isinstance(item, wanted) for item in items)) or plural != kind.endswith("S")
+    ):
+        raise IRError(f"{title}: attribute {name} is of kind {kind.lower()}, and {value!r} is not")
+    if plural:
+        return tuple(items) or EmptyList((kind or "INTS").lower())
+    return items[0]
+
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {"INT": (int,), "FLOAT": (float,), "STRING": (str, bytes)}
+"""The Python types of the items of an attribute, by its kind in ONNX."""
+
+
+def check_required(title: str, attrs: Mapping[str, Attribute], schema: Schema | None) -> None:
+    """Raise IRError where an attribute without a default is absent."""
+    missing = [name for name in schema.required if name not in attrs] if schema is not None else []
+    if missing:
+        raise IRError(f"{title} needs the attribute {missing[0]}")
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    folded = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[near[0]]}?" if near else ""
+
+
+def table_row(operator: Operator) -> OpInfo | None:
+    """Return the row that an operator of ONNX's own domain has in the operator table."""
+    return None if operator.domain else BY_ONNX_NAME.get(operator.op_type)
