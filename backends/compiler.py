@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..frontends.onnx import from_model
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
-from ..passes.infra import PassContext, Sequential
+from ..passes.infra import Pass, PassContext, Sequential, steps_of
 from ..passes.registry import default_pipeline, parse_pipeline
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -21,7 +21,7 @@ from .result import Result
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
     model: str | Path | ModelProto | Module | Any,
-    passes: str | Sequential | None = None,
+    passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None,
     *,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -35,8 +35,9 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
 
     `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed in place), a torch
     module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
-    `passes` is a Sequential or its text, by default the default pipeline. With `freeze_initializers`, initializers that
-    are graph inputs become constants first. `limits` hold for reading a model. Raises ModelError, PassError, EmitError.
+    `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
+    `freeze_initializers`, initializers that are graph inputs become constants first. `limits` hold for reading a model.
+    Raises ModelError, PassError, EmitError.
     """
     module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     ctx = context or PassContext()
@@ -48,7 +49,9 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
         from ..passes import FreezeInitializers
 
         FreezeInitializers()(module, ctx)
-    pipeline = parse_pipeline(passes) if isinstance(passes, str) else passes or default_pipeline()
+    pipeline = default_pipeline()
+    if passes is not None:
+        pipeline = parse_pipeline(passes) if isinstance(passes, str) else Sequential(steps_of(passes))
     pipeline(module, ctx)
     held = held_back(module, pipeline)
     if held:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ..parallel.jobs import JobResult, run_jobs
-from ..passes.infra import Sequential
+from ..passes.infra import Pass, Sequential, steps_of
 from ..passes.registry import default_pipeline, parse_pipeline
 from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
 from ..support.files import remove_stale_files
@@ -93,7 +93,7 @@ def compile_many(
     models: Iterable[str | Path],
     outputs: str | Path | None = None,
     *,
-    passes: str | Sequential | None = None,
+    passes: str | Sequential | Iterable[Pass] | None = None,
     freeze_initializers: bool = False,
     fold_maps: str | Path | None = None,
     jobs: int | None = None,
@@ -109,7 +109,8 @@ def compile_many(
     a folder cannot be made.
     """
     options = default_compile_options()
-    options.passes = str(default_pipeline() if passes is None else parse_pipeline(str(passes))) or "none"
+    pipeline = default_pipeline() if passes is None else parse_pipeline(passes) if isinstance(passes, str) else passes
+    options.passes = Sequential(steps_of(pipeline)).spec or "none"
     options.freeze_initializers = freeze_initializers
     for name in LIMITS:
         setattr(options, name, getattr(limits, name))

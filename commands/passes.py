@@ -32,4 +32,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"\n{name}\n    {summary}\n")
         for option, default in defaults.items():
             sys.stdout.write(f"    {option}={format_option(default)}\n")
+    from ..passes.plugins import plugin_passes
+
+    for name, point in sorted(plugin_passes().items()):
+        sys.stdout.write(f"\n{name}\n    of {point.value}\n")
     return 0

@@ -140,11 +140,14 @@ class Node:
 
     `source` is the object that the frontend imported (for ONNX a NodeProto), opaque to passes. The backend of the same
     format writes an unchanged node back from it. `rewritten` says that `attrs` differ from `source`.
+
+    `metadata` are marks of the user and of passes, which are no part of the operator: `metadata_props` of ONNX. Change
+    them there. `own_metadata` is None until somebody asks for them.
     """
 
     __slots__ = (
         "attrs", "graph", "inherited", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload",
-        "prev", "regions", "rewritten", "source",
+        "own_metadata", "prev", "regions", "rewritten", "source",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +180,7 @@ class Node:
         self.inherited: Origins = ()
         self.source = source
         self.rewritten = False
+        self.own_metadata: dict[str, str] | None = None
         self.graph: Graph | None = None
         self.prev: Node | None = None
         self.next: Node | None = None
@@ -185,6 +189,13 @@ class Node:
         for value in self.inputs:
             if value is not None:
                 value.users[self] = value.users.get(self, 0) + 1
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The marks of the node by key, those of its source at first."""
+        if self.own_metadata is None:
+            self.own_metadata = {entry.key: entry.value for entry in getattr(self.source, "metadata_props", ())}
+        return self.own_metadata
 
     @property
     def is_read(self) -> bool:

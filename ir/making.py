@@ -7,7 +7,6 @@ for all other operators. Each error is one sentence that says what there is inst
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -213,6 +212,8 @@ def check_required(title: str, attrs: Mapping[str, Attribute], schema: Schema | 
 
 
 def _near(name: str, known: Collection[str]) -> str:
+    from difflib import get_close_matches  # for errors only
+
     folded = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     return f"; did you mean {folded[near[0]]}?" if near else ""

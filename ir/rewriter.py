@@ -334,6 +334,11 @@ class Rewriter:
         node.rewritten = True
         self.changed = True
 
+    def set_metadata(self, node: Node, key: str, value: str) -> None:
+        """Set one entry of the metadata of a node."""
+        node.metadata[key] = value
+        self.changed = True
+
     def drop_attr(self, node: Node, name: str) -> None:
         """Remove one attribute."""
         node.attrs = {key: value for key, value in node.attrs.items() if key != name}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .infra import Instrument, Pass, PassContext, Sequential
     from .inline_functions import InlineFunctions
     from .instruments import DiffIR, DumpIR, PrintIR, Timing, TraceRules, Verify
+    from .pattern_pass import PatternPass
     from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
     from .simplify_expr import SimplifyExpr
     from .simplify_inference import SimplifyInference
@@ -46,6 +47,7 @@ __all__ = [
     "Moments",
     "Pass",
     "PassContext",
+    "PatternPass",
     "PrintIR",
     "Repeat",
     "Sequential",
@@ -66,6 +68,7 @@ __getattr__, __dir__ = lazy_exports(
         "data_free.moments": ("Moments", "propagate"),
         "infra": ("Instrument", "Pass", "PassContext", "Repeat", "Sequential"),
         "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "TraceRules", "Verify"),
+        "pattern_pass": ("PatternPass",),
         "registry": ("DEFAULT_PIPELINE", "PASSES", "default_pipeline", "parse_pipeline"),
         **{module: (name,) for name, module in CATALOG.items()},
     },

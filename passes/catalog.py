@@ -29,6 +29,9 @@ CATALOG: dict[str, str] = {
 }
 """The module of each pass."""
 
+DEFINED: dict[str, str] = {}
+"""The passes of other packages that have been imported: name to `module:Class`."""
+
 DEFAULT = (
     "(InlineFunctions{calls=folding},SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
     "(SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,"
@@ -72,10 +75,17 @@ def format_option(value: object) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError, with the known names and the nearest one, unless a pass has this name."""
-    if name not in CATALOG:
-        near = nearest(name, CATALOG)
-        raise UsageError(f"there is no pass {name!r}{near} (passes: {', '.join(sorted(CATALOG))})")
+    """Raise UsageError, with the known names and the nearest one, unless a pass has this name.
+
+    The passes of other packages that are imported count, and those that an entry point names.
+    """
+    if name in CATALOG or name in DEFINED:
+        return
+    from importlib.metadata import entry_points
+
+    known = {*CATALOG, *DEFINED, *entry_points(group="irc.passes").names}
+    if name not in known:
+        raise UsageError(f"there is no pass {name!r}{nearest(name, known)} (passes: {', '.join(sorted(known))})")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

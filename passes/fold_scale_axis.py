@@ -76,6 +76,7 @@ class FoldScaleAxis(Pass):
     """
 
     name: ClassVar[str] = "FoldScaleAxis"
+    after: ClassVar[tuple[str, ...]] = ("SimplifyInference",)
     forward: bool = True
     partial: str = "pays"
     border: str = "keep"

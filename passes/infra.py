@@ -16,9 +16,9 @@ import numpy as np
 
 from ..frontends.onnx.node_schemas import ONNX_SCHEMAS
 from ..ir.module import Module
-from ..support.errors import EmitError, ModelError, PassError, VerifyError
+from ..support.errors import EmitError, ModelError, PassError, UsageError, VerifyError
 from .affine.source_affines import collect_sources
-from .catalog import check_name, format_option
+from .catalog import CATALOG, DEFINED, check_name, format_option
 
 if TYPE_CHECKING:
     from ..backends.runtime.evaluator import RuntimeEvaluator
@@ -87,10 +87,20 @@ class Pass:
     """
 
     name: ClassVar[str]
+    """The name on the command line, by default that of the class."""
+    after: ClassVar[tuple[str, ...]] = ()
+    """Names of passes that make room for this one: a sequence in which they come only later gives a warning."""
     prepares: ClassVar[bool] = False
     """Whether the pass is a part of reading the model; the affines of the source are recorded after such passes."""
     freezes: ClassVar[bool] = False
     """Whether the pass removes optional inputs, those with a default value, from the interface of the model."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+        if cls.name not in CATALOG:
+            DEFINED[cls.name] = f"{cls.__module__}:{cls.__qualname__}"
 
     @property
     def preserves(self) -> bool:
@@ -101,12 +111,12 @@ class Pass:
         """Edit `module` in place and return whether anything changed."""
         raise NotImplementedError
 
-    def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
+    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
         """Run the pass and the instruments of the context on `module`, and return the same module.
 
         A module marked untouchable stays as it is, and a warning says why.
         """
-        ctx = ctx or PassContext()
+        ctx = context_of(ctx)
         module.opened = False
         module.schemas = ONNX_SCHEMAS
         if ctx.runs is not None:
@@ -127,7 +137,7 @@ class Pass:
             module.provenance.running = self.name
             module.constants.reset()
             module.opened = True
-            changed = self.run(module, ctx)
+            changed = self._changed(self.run(module, ctx), ctx)
             module.constants.reset()
         module.changed |= changed
         module.opened &= changed
@@ -135,6 +145,25 @@ class Pass:
         for instrument in ctx.instruments:
             instrument.after(self, module, changed)
         return module
+
+    def _changed(self, returned: object, ctx: PassContext) -> bool:
+        """Return whether the pass changed anything; one that does not say counts as a change, with a warning."""
+        if isinstance(returned, bool | np.bool_):
+            return bool(returned)
+        note = f"{self.name}.run returned {returned!r}, which is taken for a change: return True or False"
+        if note not in ctx.warnings:
+            ctx.warnings.append(note)
+        return True
+
+    @property
+    def spec(self) -> str:
+        """The pass as any process can read it: one of another package with its module."""
+        text = str(self)
+        return (
+            text
+            if self.name in CATALOG
+            else f"{type(self).__module__}:{type(self).__qualname__}{text[len(self.name) :]}"
+        )
 
     def __str__(self) -> str:
         """Return the pass as written on the command line, without the options that have their default."""
@@ -151,6 +180,34 @@ def fields_of(pass_: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(pass_) if dataclasses.is_dataclass(pass_) else ()
 
 
+def context_of(ctx: PassContext | Iterable[Instrument] | None) -> PassContext:
+    """Return a context; a list of instruments makes one."""
+    if isinstance(ctx, PassContext):
+        return ctx
+    return PassContext() if ctx is None else PassContext(tuple(ctx))
+
+
+def steps_of(passes: object) -> tuple[Pass | Repeat, ...]:
+    """Return the passes in an iterable, in order.
+
+    A sequence inside counts as its passes, and a class as an instance without options. Raises UsageError for anything
+    else.
+    """
+    if isinstance(passes, Pass | Repeat):
+        return (passes,)
+    if isinstance(passes, Sequential):
+        return passes.passes
+    if isinstance(passes, type) and issubclass(passes, Pass):
+        try:
+            return (passes(),)
+        except TypeError as error:
+            raise UsageError(f"{passes.name} needs options: give an instance of it ({error})") from None
+    if isinstance(passes, str) or not isinstance(passes, Iterable):
+        hint = f"; irc.passes.parse_pipeline({passes!r}) reads text" if isinstance(passes, str) else ""
+        raise UsageError(f"{passes!r} is no pass: give instances of irc.passes.Pass{hint}")
+    return tuple(step for each in passes for step in steps_of(each))
+
+
 ROUNDS = 16
 """Most rounds of a `Repeat`. Two or three are usual: one fold seldom makes room for another by way of many passes."""
 
@@ -163,12 +220,12 @@ class Repeat:
     of at most `ROUNDS` rounds.
     """
 
-    def __init__(self, passes: Iterable[Pass]) -> None:
-        self.passes = tuple(passes)
+    def __init__(self, passes: Iterable[Pass | type[Pass]]) -> None:
+        self.passes = Sequential(passes).flat
 
-    def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
+    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
         """Run the passes on `module` and return it. Raises the errors of `Sequential`."""
-        ctx = ctx or PassContext()
+        ctx = context_of(ctx)
         with ctx.running():
             _run(self, module, ctx, [])
         return module
@@ -179,34 +236,56 @@ class Repeat:
     def __hash__(self) -> int:
         return hash(self.passes)
 
+    @property
+    def spec(self) -> str:
+        """The passes as any process can read them."""
+        return f"({','.join(pass_.spec for pass_ in self.passes)})*"
+
     def __str__(self) -> str:
         return f"({','.join(map(str, self.passes))})*"
 
 
 class Sequential:
-    """Runs passes one after another, without those that the context disables."""
+    """Runs passes one after another, without those that the context disables.
 
-    def __init__(self, passes: Iterable[Pass | Repeat]) -> None:
-        self.passes = tuple(passes)
+    A sequence among them counts as its passes, and a class as an instance without options.
+    """
+
+    def __init__(self, passes: Iterable[Pass | Repeat | Sequential | type[Pass]]) -> None:
+        self.passes = steps_of(passes)
 
     @property
     def flat(self) -> tuple[Pass, ...]:
         """Return the passes of the sequence, those of each `Repeat` once."""
         return tuple(pass_ for step in self.passes for pass_ in (step.passes if isinstance(step, Repeat) else (step,)))
 
-    def __call__(self, module: Module, ctx: PassContext | None = None) -> Module:
+    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
         """Run every pass on `module` and return it.
 
         Raises PassError, which names the pass and the passes before it, where a pass fails. Raises VerifyError where an
         instrument finds a fault, ModelError where external data cannot be read, and EmitError where an instrument
         cannot write.
         """
-        ctx = ctx or PassContext()
+        ctx = context_of(ctx)
+        ctx.warnings.extend(note for note in self.misplaced() if note not in ctx.warnings)
         done: list[str] = []
         with ctx.running():
             for step in self.passes:
                 _run(step, module, ctx, done)
         return module
+
+    def misplaced(self) -> Iterator[str]:
+        """Yield a sentence for each pass whose declared predecessors come after it only."""
+        names = [pass_.name for pass_ in self.flat]
+        for i, pass_ in enumerate(self.flat):
+            late = [name for name in pass_.after if name in names[i + 1 :] and name not in names[:i]]
+            if late and pass_.name not in names[:i]:
+                yield f"{pass_.name} runs before {late[0]}, which makes room for it: put {late[0]} first"
+
+    @property
+    def spec(self) -> str:
+        """The passes as any process can read them."""
+        return ",".join(step.spec for step in self.passes)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))

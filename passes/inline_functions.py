@@ -271,6 +271,7 @@ class _Copier:
             origins=origins,
             source=node.source,
         )
+        copied.own_metadata = None if node.own_metadata is None else dict(node.own_metadata)
         copied.rewritten = node.rewritten or resolved or op == "constant" != node.op
         return copied
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError
-from .catalog import CATALOG, DEFAULT, check_name, nearest
+from .catalog import CATALOG, DEFAULT, nearest
 from .infra import Pass, Repeat, Sequential, fields_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_ITEM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
+_ITEM = re.compile(r"\s*([A-Za-z_][\w.-]*(?::[A-Za-z_][\w.]*)?)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
 _REPEAT = re.compile(r"\s*\(([^()]*)\)\s*\*\s*(?:,|$)")
 
 
@@ -34,8 +34,11 @@ def default_pipeline() -> Sequential:
 
 
 def lookup(name: str) -> type[Pass]:
-    """Return the class of the pass with this name. Raises UsageError where there is none."""
-    check_name(name)
+    """Return the class of the pass with this name, or of one of another package. Raises UsageError if there is none."""
+    if name not in CATALOG:
+        from .plugins import load_own
+
+        return load_own(name)
     pass_: type[Pass] = getattr(import_module(f".{CATALOG[name]}", __package__), name)
     return pass_
 
@@ -43,6 +46,7 @@ def lookup(name: str) -> type[Pass]:
 def parse_pipeline(spec: str) -> Sequential:
     """Parse a pipeline like `A,(B{x=1},C)*,default`.
 
+    A pass of another package is `module:Class{x=1}`, or the name of one of its entry points in the group `irc.passes`.
     `(...)*` repeats passes until nothing changes, `default` means the default pipeline, `none` no pass. Raises
     UsageError where the text cannot be parsed, or names an unknown pass or option.
     """
@@ -56,8 +60,8 @@ def parse_pipeline(spec: str) -> Sequential:
             continue
         match = _ITEM.match(spec, position)
         if match is None:
-            message = f"cannot read the passes from {spec[position:]!r}: expected Name or Name{{option=value,...}}"
-            raise UsageError(message)
+            forms = "Name, module:Class or Name{option=value,...}"
+            raise UsageError(f"cannot read the passes from {spec[position:]!r}: expected {forms}")
         name, options = match.groups()
         position = match.end()
         if name == "default" and not options:
@@ -76,7 +80,10 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
             have = ", ".join(known) or "it has none"
             raise UsageError(f"{pass_.name} has no option {name!r}{nearest(name, known)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
-    return pass_(**values)
+    try:
+        return pass_(**values)
+    except TypeError as error:
+        raise UsageError(f"{pass_.name} cannot be made of {options or 'no options'}: {error}") from None
 
 
 def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:

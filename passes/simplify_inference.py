@@ -34,6 +34,7 @@ class SimplifyInference(Pass):
     """
 
     name: ClassVar[str] = "SimplifyInference"
+    after: ClassVar[tuple[str, ...]] = ("InlineFunctions",)
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)

@@ -28,6 +28,7 @@ class UnfuseBias(Pass):
     """
 
     name: ClassVar[str] = "UnfuseBias"
+    after: ClassVar[tuple[str, ...]] = ("CanonicalizeOps",)
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)

@@ -246,6 +246,7 @@ class GraphWriter:
         regions = self.regions(node)
         for name, value in attrs.items():
             proto.attribute.append(_attribute(name, value, regions))
+        _write_metadata(node, proto)
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
@@ -266,6 +267,7 @@ class GraphWriter:
         if list(source.output) != outputs:
             del proto.output[:]
             proto.output.extend(outputs)
+        _write_metadata(node, proto)
         return proto
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
@@ -303,6 +305,14 @@ class GraphWriter:
             inner = self.names.of(value)
             if inner != name:
                 self.target.add(op_type="Identity", input=[inner], output=[name])
+
+
+def _write_metadata(node: Node, proto: NodeProto) -> None:
+    """Write the metadata of a node where somebody asked for them, and may have changed them."""
+    if node.own_metadata is not None and node.own_metadata != {p.key: p.value for p in proto.metadata_props}:
+        del proto.metadata_props[:]
+        for key, value in node.own_metadata.items():
+            proto.metadata_props.add(key=key, value=value)
 
 
 def reason(error: ValueError) -> str:

@@ -8,7 +8,7 @@ r"""The parser of IR text. The grammar:
     inputs    = "(" {value [":" type] ["=" payload]} ")"
     body      = "{" node* "return" "(" {value ["as" value]} ")" "}"
     node      = [{value | "_"} "="] operator [":" word] ["(" {value | "_"} ")"] ["{" {word "=" attribute} "}"]
-                [":" {type}] ["loc" "(" string ")"] ["{" graph+ "}"]
+                [":" {type}] ["loc" "(" string ")"] ["meta" "{" {string ":" string} "}"] ["{" graph+ "}"]
     operator  = word | string                     in-house | foreign, `"domain::OpType"`, default domain left out
     value     = "%" name                          name = bare | string; word = identifier with dots | string
     type      = dtype "[" ("*" | {dim}) "]" | "?" | "sparse<" tensor ">" | "seq<" type ">" | "optional<" type ">"
@@ -207,6 +207,7 @@ class _Parser(AttributeParser):
         attrs, opened = self.attributes(info, at)
         types = self.types_of(names) if not opened and self.skip(":") else None
         name = self.location() if not opened and self.skip("loc") else ""
+        marks = dict(self.marks()) if not opened and self.skip("meta") else None
         regions = self.regions(graph) if opened or self.skip("{") else []
         for index, position in refs:
             if not 0 <= index < len(regions):
@@ -215,6 +216,7 @@ class _Parser(AttributeParser):
             attrs, inputs = with_operands(info, attrs, inputs, graph.append)
         outputs = list(zip(names, types or [UNKNOWN] * len(names), strict=True))
         node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
+        node.own_metadata = marks
         graph.append(node)
         if info is not None:
             if types is None and len(names) >= info.outputs:
@@ -295,6 +297,16 @@ class _Parser(AttributeParser):
         name = self.string()
         self.expect(")")
         return name
+
+    def marks(self) -> list[tuple[str, str]]:
+        """Read the metadata of a node."""
+        self.expect("{")
+        return self.listed("}", self.mark_entry)
+
+    def mark_entry(self) -> tuple[str, str]:
+        key = self.string("a key in quotes")
+        self.expect(":")
+        return key, self.string("a value in quotes")
 
     def regions(self, graph: Graph) -> list[Graph]:
         regions = [self.graph(graph.opsets)]

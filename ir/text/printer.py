@@ -150,7 +150,16 @@ class _Printer:
             text += f" {{{', '.join([f'{format_word(k)}={self.attribute(v)}' for k, v in node.attrs.items()])}}}"
         if results and not self.is_inferred(node, payload):
             text += f" : {', '.join([self.type(value.type) for value in node.outputs])}"
-        return f"{text} loc({quote(node.name)})" if node.name else text
+        if node.name:
+            text += f" loc({quote(node.name)})"
+        return text + self.metadata(node)
+
+    def metadata(self, node: Node) -> str:
+        """Return the metadata of a node where they are not those of its source."""
+        marks = node.own_metadata
+        if not marks or marks == {entry.key: entry.value for entry in getattr(node.source, "metadata_props", ())}:
+            return ""
+        return f" meta {{{', '.join([f'{quote(key)}: {quote(mark)}' for key, mark in marks.items()])}}}"
 
     def is_inferred(self, node: Node, payload: bool) -> bool:
         """Return whether the parser infers the types of the outputs if they are not written."""

@@ -1,0 +1,1 @@
+"""Two passes for irc: `FuseHardSwish` by patterns, `MarkRelu6` by hand."""

@@ -1,0 +1,63 @@
+"""Passes of other packages: by `module:Class`, or by a name of the entry point group `irc.passes`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from ..support.errors import PassError, UsageError
+from .catalog import DEFINED, check_name
+from .infra import Pass
+
+GROUP = "irc.passes"
+"""The group of entry points whose names are names of passes."""
+
+
+def plugin_passes() -> dict[str, EntryPoint]:
+    """Return the entry points of the installed packages that have passes, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load_own(name: str) -> type[Pass]:
+    """Return the class of a pass that is not irc's: `module:Class`, an entry point, or a class that was imported.
+
+    Raises UsageError where there is none, and PassError where its module fails.
+    """
+    if ":" in name:
+        module_name, _, class_name = name.partition(":")
+        return _checked(name, _imported(name, module_name), class_name)
+    if name in DEFINED:
+        module_name, _, class_name = DEFINED[name].partition(":")
+        return _checked(name, _imported(name, module_name), class_name)
+    point = plugin_passes().get(name)
+    if point is None:
+        check_name(name)
+        raise UsageError(f"there is no pass {name!r}")
+    return _checked(name, _imported(name, point.module), point.attr)
+
+
+def _imported(name: str, module_name: str) -> object:
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"pass {name!r}: there is no module {module_name!r}; install its package, or set PYTHONPATH"
+            ) from None
+        raise PassError(f"pass {name!r}: module {module_name} needs {error.name!r}, which is not installed") from error
+    except Exception as error:
+        raise PassError(f"pass {name!r}: module {module_name} fails: {type(error).__name__}: {error}") from error
+
+
+def _checked(name: str, module: object, path: str) -> type[Pass]:
+    found = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, Pass):
+        return found
+    here = sorted(
+        key
+        for key, item in vars(module).items()
+        if isinstance(item, type) and issubclass(item, Pass) and item.__module__ == getattr(module, "__name__", "")
+    )
+    raise UsageError(f"pass {name!r}: {path} is no subclass of irc.passes.Pass (it has: {', '.join(here) or 'none'})")
