@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..support.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from . import pattern
     from .analysis import to_networkx
     from .graph import Function, Graph, Node, Value
     from .module import Module
@@ -29,6 +30,7 @@ __all__ = [
     "TensorType",
     "Type",
     "Value",
+    "pattern",
     "to_networkx",
     "to_text",
     "verify",
@@ -37,6 +39,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "": ("pattern",),
         "analysis": ("to_networkx",),
         "graph": ("Function", "Graph", "Node", "Value"),
         "module": ("Module",),

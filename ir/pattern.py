@@ -98,7 +98,7 @@ class _State:
     nodes: tuple[Node, ...]
 
 
-class _Search:
+class _Attempt:
     """One attempt. `reason` is the one of the way that got farthest."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ Ways = Iterator[_State]
 class Pattern:
     """Base of all patterns: use the functions of this module to make one."""
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         """Yield the ways in which the pattern matches a value, which is an operand of `reader`."""
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class Pattern:
         value_ = found.output if isinstance(found, Node) else found
         if value_.node is None:
             return Mismatch(f"%{value_.name} is an input of the graph")
-        search = _Search()
+        search = _Attempt()
         for state in self.ways(value_, None, _State({}, ()), search):
             return Match(value_.node, state.values, state.nodes)
         return Mismatch(search.reason)
@@ -161,7 +161,7 @@ class _Named(Pattern):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def bound(self, found: Value, state: _State, search: _Search) -> _State | None:
+    def bound(self, found: Value, state: _State, search: _Attempt) -> _State | None:
         """Return the state in which the name stands for `found`, None where it stands for another value."""
         if not self.name:
             return state
@@ -175,7 +175,7 @@ class _Named(Pattern):
 
 
 class _AnyValue(_Named):
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         if found is None:
             search.fail(state, f"an operand of {_described(reader)} is absent")
         elif (bound := self.bound(found, state, search)) is not None:
@@ -187,7 +187,7 @@ class _Constant(_Named):
         super().__init__(name)
         self.number = number
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         payload = found.node.attrs.get("value") if found is not None and found.node is not None else None
         if found is None or found.node is None or found.node.op != "constant" or not isinstance(payload, Tensor):
             search.fail(state, f"an operand of {_described(reader)} is not constant")
@@ -216,8 +216,10 @@ class _Operator(_Named):
         more: bool,
         attrs: Mapping[str, AttributeTest],
         name: str,
+        result: int | None,
     ) -> None:
         super().__init__(name)
+        self.result = result
         self.ops = tuple(map(canonical, ops))
         self.operands = None if operands is None else tuple(operands)
         self.more = more
@@ -233,9 +235,9 @@ class _Operator(_Named):
             raise ValueError("a part that may be missing needs an operand that takes its place")
         return _Either((self, self.operands[0]))
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         node = None if found is None else found.node
-        if found is None or node is None or node.op not in self.ops or found.index:
+        if found is None or node is None or node.op not in self.ops or self.result not in (None, found.index):
             names = " or ".join(ONNX_NAMES.get(op, op.removeprefix("::")) for op in self.ops)
             where = "the value" if reader is None else f"an operand of {_described(reader)}"
             search.fail(
@@ -262,7 +264,7 @@ class _Operator(_Named):
         if node.op in COMMUTATIVE and len(given) == 2 and given[0] is not given[1]:
             yield from _in_order(self.operands, given[::-1], node, bound, search)
 
-    def fits(self, node: Node, state: _State, search: _Search) -> bool:
+    def fits(self, node: Node, state: _State, search: _Attempt) -> bool:
         """Return whether the attributes are those of the pattern."""
         for name, test in self.attrs.items():
             given = node.attrs.get(name)
@@ -282,7 +284,7 @@ def _equal(given: Attribute | None, wanted: object) -> bool:
 
 
 def _in_order(
-    operands: Sequence[Pattern], given: Sequence[Value | None], reader: Node, state: _State, search: _Search
+    operands: Sequence[Pattern], given: Sequence[Value | None], reader: Node, state: _State, search: _Attempt
 ) -> Ways:
     """Yield the ways in which all operands match, in this order."""
     search.steps += 1
@@ -305,7 +307,7 @@ class _Either(Pattern):
         each = [pattern.roots for pattern in self.patterns]
         return frozenset().union(*each) if all(each) else frozenset()
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         for pattern in self.patterns:
             yield from pattern.ways(found, reader, state, search)
 
@@ -318,7 +320,7 @@ class _Once(Pattern):
     def roots(self) -> frozenset[str]:
         return self.pattern.roots
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         for way in self.pattern.ways(found, reader, state, search):
             assert found is not None
             if reader is None or found.sole_user() is reader:
@@ -331,7 +333,7 @@ class _Absent(Pattern):
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Search) -> Ways:
+    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
         if found is None:
             yield state
         else:
@@ -357,14 +359,18 @@ def op(
     *operands: Pattern | EllipsisType,
     attrs: Mapping[str, AttributeTest] | None = None,
     name: str = "",
+    result: int | None = 0,
 ) -> _Operator:
-    """Return the pattern of a result of one of `ops`. Without operands any are taken; `...` takes the rest."""
+    """Return the pattern of a result of one of `ops`: the first one, `result`, or any if that is None.
+
+    Without operands any are taken; `...` takes the rest.
+    """
     more = bool(operands) and operands[-1] is ...
     listed = [operand for operand in operands if isinstance(operand, Pattern)]
     if len(listed) + more != len(operands):
         raise TypeError("the operands of a pattern are patterns: value(), const(6), op(...), and ... as the last")
     names = (ops,) if isinstance(ops, str) else tuple(ops)
-    return _Operator(names, listed if operands else None, more, attrs or {}, name)
+    return _Operator(names, listed if operands else None, more, attrs or {}, name, result)
 
 
 def canonical(op_name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from ..support.record import value
-from .graph import Node, Origins, Value, flatten_origins
+from .graph import Node, Origins, Value, flatten_origins, is_constant
 
 
 @value
@@ -77,7 +77,9 @@ class Provenance:
       sentence that names the rule.
     - `dropped` lists the origins that nothing in the module descends from any more.
     - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
-    - `passes` are those that ran, and `running` is the name of the one that runs.
+    - `passes` are those that ran, and `running` is the name of the one that runs; `is_foreign` says that it is one of
+      another package. `foreign` are the nodes that such passes made. They compute no affine of the source, unless they
+      stand in its place and read its data.
     """
 
     def __init__(self) -> None:
@@ -87,6 +89,8 @@ class Provenance:
         self.dropped: list[Origins] = []
         self.passes: list[str] = []
         self.running = "a rewrite"
+        self.is_foreign = False
+        self.foreign: set[Node] = set()
         self.tables: dict[type[SideTable], SideTable] = {}
         self.node_tables: list[SideTable] = []
         self.value_tables: list[SideTable] = []
@@ -115,6 +119,10 @@ class Provenance:
         same: whoever asks knows which operators do.
         """
         name = f"{self.running}.{rule}" if rule else self.running
+        if heir is not None and heir in self.foreign and heir.origins is node.origins:
+            data = {value for value in node.inputs if value is not None and not is_constant(value)}
+            if not data.isdisjoint(heir.inputs):
+                self.foreign.discard(heir)
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
             self.merged.append((node.origins, f"{note} {name}"))
         elif heir.op != node.op:

@@ -145,6 +145,8 @@ class Rewriter:
         assert before.graph is not None
         before.graph.insert_before(before, node)
         self.changed = True
+        if self.module.provenance.is_foreign:
+            self.module.provenance.foreign.add(node)
         return node
 
     def make(

@@ -135,6 +135,7 @@ class Pass:
         # a model may hold any number; the passes test their results for nan and inf
         with ctx.running(), np.errstate(all="ignore"):
             module.provenance.running = self.name
+            module.provenance.is_foreign = self.name not in CATALOG
             module.constants.reset()
             module.opened = True
             changed = self._changed(self.run(module, ctx), ctx)

@@ -347,9 +347,10 @@ def _alive(module: Module) -> tuple[set[int], set[int]]:
     """Return the origins of the operators that may be affines, and of the others but constants. O(nodes)."""
     alive: set[int] = set()
     others: set[int] = set()
+    foreign = module.provenance.foreign
     for node in module.walk():
         if node.op != "constant":
-            (alive if node.op in AFFINES else others).update(flatten_origins(node.origins))
+            (alive if node.op in AFFINES and node not in foreign else others).update(flatten_origins(node.origins))
     return alive, others
 
 

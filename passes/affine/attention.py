@@ -13,6 +13,7 @@ from ...ir.graph import Node, Value
 from ...ir.matching import other_operand, reader_of, result_of
 from ...ir.ops.inference import number_of
 from ...ir.ops.row import Constants
+from ...ir.pattern import op, value
 from ...ir.provenance import Declined
 
 SCORES = "product of queries and keys"
@@ -27,7 +28,11 @@ MOST_MOVES = 2
 _MASKING = frozenset(("add", "subtract", "where", "maximum", "minimum", "clip", "cast", "identity", "reshape"))
 """Operators that mask scores, or bring them into the form of the mask."""
 
-_HALVES = frozenset(("strided_slice", "split"))
+_X = value("x")
+_HALF = op(("strided_slice", "split"), _X, ..., result=None)
+_TURNED = op("concatenate", op("negative", _HALF), _HALF) | op("concatenate", _HALF, op("negative", _HALF))
+_HALF_ROTATED = op("add", op("multiply", _X, value()), op("multiply", _TURNED, value()))
+"""x * cos + concat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
 
 Number = Callable[[Value | None], float | None]
 """The number that a constant of one element holds, None where a value is something else."""
@@ -108,16 +113,11 @@ def rotary_of(anchor: Node, constants: ConstantEvaluator) -> frozenset[Node]:
 
 def _half_rotated(negative: Node) -> frozenset[Node]:
     """Return the operators of x * cos + concat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
-    joined = reader_of(negative, "concatenate")
-    product = reader_of(joined, "multiply")
-    total = reader_of(product, "add")
-    other = result_of(other_operand(total, product.output), "multiply")
-    sides = (negative.operand(), other_operand(joined, negative.output))
-    halves = [result_of(side, *_HALVES) for side in sides]
-    data = {half.operand() for half in halves}
-    if len(data) != 1 or not data & set(other.inputs):
-        raise Declined("the halves are not of the data that the other product reads")
-    return frozenset((negative, joined, product, other, total, *halves))
+    total = reader_of(reader_of(reader_of(negative, "concatenate"), "multiply"), "add")
+    nodes = _HALF_ROTATED.bind(total).nodes
+    if negative not in nodes:
+        raise Declined("it is a part of another product")
+    return frozenset(nodes)
 
 
 def _rotated_pairs(difference: Node, constants: ConstantEvaluator) -> frozenset[Node]:

@@ -155,6 +155,43 @@ def test_an_own_pass_is_disabled_and_printed_by_its_name(package: str) -> None:
     assert module.provenance.passes == ["FuseOwnHardSwish"]
 
 
+class WriteOut(Pass):
+    """Makes a HardSwish of other operators, or with `swap` a product of the division."""
+
+    def __init__(self, swap: bool) -> None:
+        self.swap = swap
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        rewriter = Rewriter(module)
+        (division,) = [node for node in module.graph.operators() if node.op == "divide"]
+        with rewriter.rewriting(division):
+            x = division.operand()
+            if not self.swap:
+                (conv,) = [node for node in module.graph.operators() if node.op == "nn.conv"]
+                x = conv.output
+                gate = rewriter.make("onnx::HardSigmoid", [x], {"alpha": 1 / 6}, before=division).output
+                factor = rewriter.make(
+                    "add", [rewriter.make("add", [gate, 1], before=division).output, -1], before=division
+                )
+                made = rewriter.make("multiply", [x, factor.output], before=division)
+            else:
+                made = rewriter.make("multiply", [x, 1 / 6], before=division)
+        return rewriter.forward(division.output, made.output)
+
+
+@pytest.mark.parametrize(
+    ("swap", "expected"),
+    [(False, {"/Add": "merged", "/Div": "merged"}), (True, {"/Add": "kept", "/Div": "kept"})],
+    ids=["taken in", "in its place"],
+)
+def test_an_affine_is_kept_only_if_a_node_that_computes_it_is_there(
+    swap: bool, expected: dict[str, str], tmp_path: Path
+) -> None:
+    hard_swish_model(tmp_path / "m.onnx")
+    result = irc.compile(tmp_path / "m.onnx", [WriteOut(swap)])
+    assert {entry["node"]["name"]: entry["status"] for entry in result.fold_map.sources} == expected
+
+
 class Silent(Pass):
     """Returns None."""
 
