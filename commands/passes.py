@@ -18,7 +18,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the default pipeline and all passes."""
-    from ..passes.catalog import CATALOG, DEFAULT, describe, format_option
+    from ..passes.catalog import CATALOG, DEFAULT, describe, format_option, plugin_passes
 
     if options.json:
         passes = [
@@ -32,8 +32,6 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"\n{name}\n    {summary}\n")
         for option, default in defaults.items():
             sys.stdout.write(f"    {option}={format_option(default)}\n")
-    from ..passes.plugins import plugin_passes
-
     for name, point in sorted(plugin_passes().items()):
         sys.stdout.write(f"\n{name}\n    of {point.value}\n")
     return 0

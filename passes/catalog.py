@@ -10,6 +10,7 @@ from ..support.errors import UsageError
 
 if TYPE_CHECKING:
     import ast
+    from importlib.metadata import EntryPoint
 
 CATALOG: dict[str, str] = {
     "SimplifyInference": "simplify_inference",
@@ -74,6 +75,17 @@ def format_option(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+GROUP = "irc.passes"
+"""The group of entry points whose names are names of passes."""
+
+
+def plugin_passes() -> dict[str, EntryPoint]:
+    """Return the entry points of the installed packages that have passes, by name."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
 def check_name(name: str) -> None:
     """Raise UsageError, with the known names and the nearest one, unless a pass has this name.
 
@@ -81,9 +93,7 @@ def check_name(name: str) -> None:
     """
     if name in CATALOG or name in DEFINED:
         return
-    from importlib.metadata import entry_points
-
-    known = {*CATALOG, *DEFINED, *entry_points(group="irc.passes").names}
+    known = {*CATALOG, *DEFINED, *plugin_passes()}
     if name not in known:
         raise UsageError(f"there is no pass {name!r}{nearest(name, known)} (passes: {', '.join(sorted(known))})")
 

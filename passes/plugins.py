@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 
 from ..support.errors import PassError, UsageError
-from .catalog import DEFINED, check_name
+from .catalog import DEFINED, check_name, plugin_passes
 from .infra import Pass
-
-GROUP = "irc.passes"
-"""The group of entry points whose names are names of passes."""
-
-
-def plugin_passes() -> dict[str, EntryPoint]:
-    """Return the entry points of the installed packages that have passes, by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def load_own(name: str) -> type[Pass]:
