@@ -14,6 +14,7 @@ from ...codec.tensors import OnnxTensor
 from ...codec.traversal import value_names
 from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
+from ...ir.ops.inference import integer_of
 from ...ir.provenance import MERGED, Refusal
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.fold_records import (
@@ -257,7 +258,7 @@ class MapBuilder:
             "input": data,
             "output": {"name": remainder or proto.output[0], "original_names": list(layer.output_names)},
             "remainder": None if remainder is None else {"op_type": "Add", "output": remainder},
-            "quantized": self._quantized(layer.quantized),
+            "quantized": self._quantized(layer.quantized, integer_of(layer.node, "group", 1)),
             "folds": [self.fold_entry(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)],
         }
 
@@ -269,14 +270,15 @@ class MapBuilder:
             "digest": self.after.digest_of(name),
         }
 
-    def _quantized(self, parts: QuantizedParts | None) -> QuantizedEntry | None:
+    def _quantized(self, parts: QuantizedParts | None, group: int) -> QuantizedEntry | None:
         if parts is None:
             return None
+        reflected, zeroed = parts.channels(group)
         return {
             "weight": self._stored(parts.weight),
             "bias": self._stored(parts.bias),
-            "reflected": int((parts.signs < 0).sum()),
-            "zeroed": int((parts.signs == 0).sum()),
+            "reflected": reflected,
+            "zeroed": zeroed,
             "bias_error": parts.bias_error,
         }
 

@@ -128,9 +128,12 @@ class Committer:
             if quantized is not None:
                 self._quantized(quantized)
         if layer is not None and (fold.quantized_weight is not None or fold.quantized_bias is not None):
-            _note_quantized(layer, fold)
+            _note_quantized(layer, fold, change.direction)
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
+        writes_bias = fold.bias is not None or fold.quantized_bias is not None
+        if writes_bias and fold.node.op == "nn.dense" and fold.node.attrs.get("beta", 1.0) != fold.beta:
+            self.rewriter.set_attr(fold.node, "beta", fold.beta)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
         if fold.node.op == "nn.batch_norm_to_affine":
@@ -208,10 +211,6 @@ class Committer:
         self.rewriter.set_inputs(node, inputs)
         if old is not None and (old.node is None or old.node.graph is None or old.sole_user() is first):
             constant.name, old.name = old.name, constant.name
-        if node.op != "nn.dense":
-            return
-        if fold.beta == 1.0 and node.attrs.get("beta", 1.0) != 1.0:
-            self.rewriter.set_attr(node, "beta", 1.0)
 
     def _renew(self, node: Node) -> None:
         """Replace a node whose operands changed by one like it: a value never changes its meaning for those who know
@@ -310,12 +309,16 @@ class Committer:
                     records.folded.add(origin)
 
 
-def _note_quantized(layer: Layer, fold: Fold) -> None:
+def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
     """Record in a layer which parts took the fold that are dequantized."""
     parts = layer.quantized = layer.quantized or QuantizedParts()
     if fold.quantized_weight is not None:
         parts.weight = fold.quantized_weight.node
-        parts.signs = parts.signs * np.sign(fold.affine.scale)
+        signs = np.sign(fold.affine.scale)
+        if direction == "backward":
+            parts.signs = parts.signs * signs
+        else:
+            parts.data_signs = parts.data_signs * signs
     if fold.quantized_bias is not None:
         parts.bias = fold.quantized_bias.node
         parts.bias_error = fold.bias_error

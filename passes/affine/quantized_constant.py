@@ -108,7 +108,17 @@ class QuantizedConstant:
             factor = factor.transpose(np.argsort(self.perm))
             channels = None if channels is None else self.perm[channels]
         found = self.rescaled(factor, channels, per_channel=per_channel)
-        return replaced(found, integers=self._reflected(factor))
+        return replaced(found, integers=self._reflected(factor)).finite()
+
+    def finite(self) -> QuantizedConstant:
+        """Return the constant. Raises Refused where DequantizeLinear overflows, because a scale was rounded up."""
+        scale = round_to(self.scale, self.scale_dtype).astype(np.float64)
+        most = 2.0 ** max(self.dtype.bits, 16)  # no difference of integers is greater, and no number of float8
+        if fits(most * scale, self.scale_dtype):
+            return self
+        if not fits(replaced(self, scale=scale, exact=None).elements, self.scale_dtype):
+            raise Refused("overflow", f"{self.node.description}: its result exceeds {self.scale_dtype}")
+        return self
 
     def rescaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
         """Return the constant with its scales times the magnitudes of `factor`, which is finite and has its rank. Zero
@@ -193,7 +203,7 @@ class QuantizedConstant:
             )
         error = float(np.abs(nearest * scale - numbers).max(initial=0.0))
         whole = (nearest + centre).astype(numpy_dtype(self.dtype))
-        return replaced(self, integers=whole, exact=numbers), error
+        return replaced(self, integers=whole, exact=numbers).finite(), error
 
 
 class UnroundedConstants(SideTable):

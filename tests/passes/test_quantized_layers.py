@@ -266,6 +266,40 @@ def test_the_fold_map_says_what_went_into_integers_scales_and_bias(kind: str) ->
     assert np.array_equal(known.mean, result.fold_map.arrays.get(beta))
 
 
+@pytest.mark.parametrize(
+    ("data", "result", "reflected"),
+    [([2, -2, 2], [1, 2, 0, 3], 3), ([2, 2, 2], [1, -2, 0, -3], 2), ([-2] * 3, [3] * 4, 4)],
+)
+def test_channels_are_counted_where_affines_before_and_after_fold(
+    data: list[float], result: list[float], reflected: int
+) -> None:
+    graph = Graph(dtype=F32, opset=21)
+    build = chain(mul(3, c=data), layer("Gemm"), mul(4, c=result))
+    graph.output(build(graph, graph.input("x", [2, 3])))
+    (entry,) = compiled(graph.model()).fold_map.layers
+    found = entry["quantized"]
+    assert found is not None
+    assert (found["reflected"], found["zeroed"]) == (reflected, result.count(0))
+
+
+@pytest.mark.parametrize(("integer", "left"), [(104, 1), (103, 0)])
+def test_a_scale_that_is_rounded_up_does_not_overflow(integer: int, left: int) -> None:
+    """65508 fits float16, but 104 times the rounding of 65508 / 104 does not; 103 times that of 65495 / 103 does."""
+    half = np.dtype(np.float16)
+    graph = Graph(dtype=half, opset=21)
+    weighted = layer(shape=(1, 3, 1, 1), low=integer, high=integer, scale=[1.0], zero_point=None)
+    factor = np.float16(65504 / integer / 0.999)
+    build = chain(weighted, mul(1, c=factor), mul(1, c=np.float16(0.999)))
+    x = graph.input("x", [1, 3, 2, 2])
+    y = build(graph, x)
+    graph.output(y)
+    after = compiled(graph.model()).model
+    assert operators(after).count("Mul") == left
+    parts = parts_of(after, 1)
+    assert parts is not None
+    assert np.isfinite(parts.centred.astype(half) * parts.scale).all()
+
+
 def test_a_zero_scale_is_counted() -> None:
     graph = Graph(dtype=F32)
     graph.output(chain(layer(), mul(4, 1, 1, c=[0, -1, 2, 0]))(graph, graph.input("x", [2, 3, 5, 5])))

@@ -193,6 +193,10 @@ CASES: list[Case] = [
     qdq("int16 bias, overflow", layer(bias="int16", steps=4), mul(4, 1, 1, c=EXACT), add(4, 1, 1, c=256.0),
         left="Add"),
     qdq("Gemm, int32 bias", layer("Gemm", bias="int32", steps=4, beta=0.5), mul(4, c=EXACT), add(4, c=EVEN), **ROWS),
+    qdq("Gemm, int32 bias, beta 0", layer("Gemm", bias="int32", steps=4, beta=0.0), mul(4, c=EXACT), add(4, c=EVEN),
+        **ROWS),
+    qdq("Gemm, int32 bias, beta 0, overflow", layer("Gemm", bias="int32", steps=4, beta=0.0), add(4, c=2.0**30),
+        left="Add", **ROWS),
     # from float weights
     qdq("quantized in the graph", layer(by="Q"), SIGNED, dtype=F32),
     qdq("quantized in the graph, one scale", layer(by="Q", axis=None), mul(c=-2.0), dtype=F32),
@@ -221,6 +225,8 @@ CASES: list[Case] = [
     qdq("forward, per channel, allowed", SIGNED, layer(shape=(3, 4, 2, 2), axis=None), x=(2, 4, 6, 5), left="Mul",
         options=ALLOW),
     qdq("forward, signs", mul(4, 1, 1, c=[2, -2, 2, -2]), layer(shape=(3, 4, 2, 2)), x=(2, 4, 6, 5)),
+    qdq("forward and backward, signs", mul(3, c=[2, -2, 2]), layer("Gemm"), COLUMNS, **ROWS),
+    qdq("forward and backward, magnitudes", mul(3, c=[2, -3, 2]), layer("Gemm"), COLUMNS, left="Mul", **ROWS),
     qdq("forward, blocks", mul(7), layer("MatMul", shape=(7, 4), axis=0, block=1), x=(2, 7)),
     qdq("forward, shift", add(4, 1, 1, c=0.25), layer(shape=(3, 4, 2, 2)), x=(2, 4, 6, 5)),
 ]  # fmt: skip
