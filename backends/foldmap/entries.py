@@ -205,7 +205,7 @@ class StoredIntegersEntry(TypedDict):
 class QuantizedEntry(TypedDict):
     """The parts of a layer that are dequantized and took affines.
 
-    Integers of `reflected` channels of the weight were reflected about the zero point, and those of `zeroed` channels
+    Integers of `reflected` channels of the result were reflected about the zero point, and those of `zeroed` channels
     became it. The bias is off by `bias_error` at most.
     """
 

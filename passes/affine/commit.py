@@ -315,6 +315,7 @@ def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
     if fold.quantized_weight is not None:
         parts.weight = fold.quantized_weight.node
         signs = np.sign(fold.affine.scale)
+        parts.signs = np.broadcast_to(parts.signs, (fold.channels,))
         if direction == "backward":
             parts.signs = parts.signs * signs
         else:

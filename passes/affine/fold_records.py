@@ -71,8 +71,8 @@ class FoldedAffine:
 class QuantizedParts:
     """The DequantizeLinear nodes of a layer whose scales, or integers, took affines: `weight` and `bias`.
 
-    `signs` are those of all factors of channels of the result, and `data_signs` those of channels of the data, [C] or
-    []. The bias is off by `bias_error` at most, because its integers were rounded.
+    `signs` are those of all factors of channels of the result, [C], and `data_signs` those of channels of the data, [C]
+    or []. The bias is off by `bias_error` at most, because its integers were rounded.
     """
 
     weight: Node | None = None
@@ -82,14 +82,10 @@ class QuantizedParts:
     bias_error: float = 0.0
 
     def channels(self, group: int) -> tuple[int, int]:
-        """Return how many channels have reflected integers, and how many have only zero points.
-
-        They are channels of the result, or those of the data where the factors of the result are uniform.
-        """
+        """Return how many channels of the result have reflected integers, and how many have only zero points."""
         result, data = (each.reshape(group if each.size > 1 else 1, -1) for each in (self.signs, self.data_signs))
         signs = result[:, :, None] * data[:, None, :]
-        other = 2 if result.size > 1 else 1
-        return int((signs < 0).any(axis=other).sum()), int((signs == 0).all(axis=other).sum())
+        return int((signs < 0).any(axis=2).sum()), int((signs == 0).all(axis=2).sum())
 
 
 @record(frozen=False)

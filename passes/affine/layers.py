@@ -13,6 +13,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
+from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import (
@@ -73,6 +74,13 @@ class Fold:
     def weight(self) -> Value:
         """The weight before the fold."""
         return self.node.operand(self.index)
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of the result of a layer with a quantized weight."""
+        assert self.quantized_weight is not None
+        count = self.quantized_weight.shape[self.weight_axis]
+        return count * integer_of(self.node, "group", 1) if self.node.op == "nn.conv_transpose" else count
 
     @property
     def weight_bytes(self) -> int:

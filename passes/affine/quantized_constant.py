@@ -62,6 +62,12 @@ class QuantizedConstant:
         return exact if self.perm is None else exact.transpose(self.perm)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of `value`."""
+        shape = self.integers.shape
+        return shape if self.perm is None else tuple(shape[axis] for axis in self.perm)
+
+    @property
     def is_per_tensor(self) -> bool:
         """Whether there is one scale."""
         return self.scale.size == 1

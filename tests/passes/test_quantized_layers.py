@@ -268,7 +268,12 @@ def test_the_fold_map_says_what_went_into_integers_scales_and_bias(kind: str) ->
 
 @pytest.mark.parametrize(
     ("data", "result", "reflected"),
-    [([2, -2, 2], [1, 2, 0, 3], 3), ([2, 2, 2], [1, -2, 0, -3], 2), ([-2] * 3, [3] * 4, 4)],
+    [
+        ([2, -2, 2], [1, 2, 0, 3], 3),
+        ([2, 2, 2], [1, -2, 0, -3], 2),
+        ([-2] * 3, [3] * 4, 4),
+        ([-2, 2, 2], [-1, 1, 1, 1], 4),
+    ],
 )
 def test_channels_are_counted_where_affines_before_and_after_fold(
     data: list[float], result: list[float], reflected: int
