@@ -124,6 +124,16 @@ INTEGER_OPERATORS = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize
 """How the names of foreign operators begin whose results are rounded to integers, or come from them."""
 
 
+def check_not_the_scale(data: Value) -> None:
+    """Refuse to take the scale of a constant off the scale of `data` that DynamicQuantizeLinear computes.
+
+    Runtimes look for their product behind MatMulInteger: without it onnxruntime makes no DynamicQuantizeMatMul.
+    """
+    node = data.node
+    if node is not None and node.op.rpartition("::")[2] == "DynamicQuantizeLinear":
+        raise Refused("quantized_between", f"{node.description} computes the scale, which stays beside its constant")
+
+
 def check_no_integers(node: Node) -> None:
     """Refuse to pass a `node` whose data are integers: what an affine would change before it was rounded."""
     name = node.op.rpartition("::")[2]

@@ -11,7 +11,7 @@ from ...ir.types import shape_of
 from ...support.record import record, replaced
 from .algebra import Affine
 from .chains import affine_of, cancels_nothing, fits
-from .checks import check_stays_integer
+from .checks import check_not_the_scale, check_stays_integer
 from .plan import Plan
 from .planner import Planner
 from .recognise import AffineOp
@@ -198,6 +198,7 @@ class Chooser:
         """Refuse more operators than before, and constants beyond the bound."""
         growth, removed = choice.plan.growth(), len(choice.ops)
         label = choice.ops[0].nodes[0].description
+        check_not_the_scale(choice.ops[0].data)
         for fold in choice.plan.folds:
             check_stays_integer(fold, choice.ops[-1].result)
         if not choice.plan.is_sound:
