@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...codec.module_paths import module_path
 from ...codec.protos import ModelProto
 from ...ir.tensor import Array
 from ...support.record import record
@@ -156,6 +157,7 @@ class _Application:
         kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
         if type(found) not in kinds:
             raise Misplaced(f"{layer['node']['op_type']} {layer.get('module')!r} is {type(found).__name__}")
+        self.check_parameters(layer, found)
         for fold in layer["folds"]:
             for crossed in fold["crossed"]:
                 self.source.check_crossed(crossed, layer.get("module"))
@@ -167,6 +169,25 @@ class _Application:
         bias = None if found.bias is None else _numpy(found.bias)
         new = self.elements.of(layer, weight, bias, group=getattr(found, "groups", 1))
         self.made[layer["id"]] = NewLayer(layer.get("module") or "", found, *new)
+
+    def check_parameters(self, layer: LayerEntry, found: Any) -> None:
+        """Raise Misplaced unless weight and bias are parameters of `found`, which no code of forward reads."""
+        for name, entry in (("weight", layer["weight"]), ("bias", layer["bias"])):
+            tensor = getattr(found, name)
+            if tensor is not None and name not in found._parameters:
+                detail = (
+                    f"the {name} of {layer.get('module')!r} is computed in a hook (weight_norm, spectral_norm, pruning)"
+                )
+                raise Misplaced(f"{detail}: make it permanent before the export")
+            original = None if entry is None else entry["original_name"]
+            readers = [] if original is None else self.source.readers_of(original)
+            for reader in readers if len(readers) > 1 else ():
+                owner = self.modules.get(module_path(reader) or "")
+                owned = [] if owner is None else [p for p in owner._parameters.values() if p is not None]
+                if tensor is not None and not any(np.array_equal(_numpy(p), _numpy(tensor)) for p in owned):
+                    raise Misplaced(
+                        f"{reader.op_type} {reader.name!r}, which is code of forward, reads its {name}, too"
+                    )
 
     def check_calls(self) -> None:
         """Note modules of which the calls disagree: each call of a layer, and of a BatchNorm, must have been folded."""

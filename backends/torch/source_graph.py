@@ -31,6 +31,10 @@ class SourceGraph:
 
     def __init__(self, model: ModelProto) -> None:
         self.nodes = {node.name: node for node in model.graph.node}
+        self.readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
         self.layers = [node for node in model.graph.node if node.op_type in LAYERS]
         self.has_bounds = any(node.op_type in BOUNDS for node in model.graph.node)
         constants = {tensor.name for tensor in model.graph.initializer}
@@ -53,6 +57,14 @@ class SourceGraph:
         """Count the layers of the source by the identity of their module."""
         paths = (module_path(node) for node in self.layers)
         return Counter(identities[path] for path in paths if path is not None and path in identities)
+
+    def readers_of(self, name: str) -> list[NodeProto]:
+        """Return the nodes that read a constant, directly or its transpose."""
+        found: list[NodeProto] = []
+        for node in self.readers.get(name, ()):
+            moved = node.op_type in ("Transpose", "Identity")
+            found.extend(self.readers_of(node.output[0]) if moved else [node])
+        return found
 
     def check_crossed(self, crossed: str, module: str | None) -> None:
         """Raise Misplaced if an operator that a fold moved past may have got another constant."""

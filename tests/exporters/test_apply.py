@@ -172,6 +172,45 @@ def test_shared_modules(kind: Any, whole: bool) -> None:
         assert torch.allclose(model(x), before(x), atol=1e-5)
 
 
+class Reader(nn.Module):  # type: ignore[misc, name-defined]
+    """A convolution before a BatchNorm, its weight read by code of forward, too, or by a convolution that shares it."""
+
+    def __init__(self, hook: Any, tied: bool) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = hook(nn.Conv2d(3, 3, 1)), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+        self.tied = tied
+        if tied:
+            self.second.weight = self.first.weight
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(self.first(x))
+        return self.second(y) if self.tied else y + nn.functional.conv2d(x, self.first.weight)
+
+
+def test_a_weight_that_code_of_forward_reads_stays() -> None:
+    for tied in (True, False):
+        torch.manual_seed(0)
+        model, x = settle(Reader(lambda layer: layer, tied), SHAPE), torch.randn(2, *SHAPE)
+        expected = model(x)
+        applied = apply(irc.compile(model, args=(x,)).fold_map, model)
+        assert applied.layers == (["first"] if tied else [])
+        assert tied or any("reads its weight, too" in reason for reason in applied.left.values())
+        assert torch.allclose(model(x), expected, atol=1e-4)
+
+
+def test_a_weight_that_a_hook_computes_stays() -> None:
+    plain, hooked = (settle(Reader(hook, False), SHAPE) for hook in (lambda layer: layer, torch.nn.utils.spectral_norm))
+    x = torch.randn(2, *SHAPE)
+    result = irc.compile(plain, args=(x,))
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        getattr(hooked.norm, name).data.copy_(getattr(plain.norm, name))
+    expected = hooked(x)
+    applied = apply(result.fold_map, hooked, result.model)
+    assert applied.layers == []
+    assert any("is computed in a hook" in reason for reason in applied.left.values())
+    assert torch.equal(hooked(x), expected)
+
+
 def test_a_recovered_map_needs_the_model() -> None:
     model, x = network("residual"), sample("residual")
     before = copy.deepcopy(model)
