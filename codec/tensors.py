@@ -81,7 +81,7 @@ class OnnxTensor(Tensor):
         if self.dtype.kind == "unknown":
             raise ValueError(f"the element type {self.proto.data_type} is unknown")
         if self.payload is None:
-            detached_payload(self.proto, self.base_dir)  # raises the error that __init__ suppressed
+            self.payload = detached_payload(self.proto, self.base_dir)  # raises the error that __init__ suppressed
         if isinstance(self.payload, Tensor):
             return self.payload.numpy()
         if self.proto.data_type == TensorProto.STRING:

@@ -36,7 +36,7 @@ def describe_file(head: bytes, path: str | Path) -> str | None:
         return found_flat.format(path=path)
     if head.startswith(b"PK\x03\x04"):
         return _describe_zip(path)
-    if head[:1] == b"\x80" and 2 <= head[1:2][0] <= 5:
+    if head[:1] == b"\x80" and b"\x02" <= head[1:2] <= b"\x05":
         return f"a pickle, as old versions of torch.save write: load the module with torch, then {EXPORT}"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32:
         return f"safetensors, weights without a graph: load them into the torch module, then {EXPORT}"

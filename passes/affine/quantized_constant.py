@@ -249,6 +249,8 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
         raise Refused("dtype_mismatch", f"{label}: it reads {integers.dtype}{list(integers.shape)}")
     if not scale.dtype.is_float or integer_of(node, "output_dtype", 0):
         raise Refused("dtype_mismatch", f"{label}: its scale is {scale.dtype}, or its result has another type")
+    if any(operand is not None and params.evaluator.array(operand) is None for operand in node.inputs):
+        raise Refused(CODE, f"{label}: the elements of an operand cannot be read")
     rank, block = len(integers.shape), integer_of(node, "block_size", 0)
     axis = integer_of(node, "axis", 1)
     axis += rank if axis < 0 else 0

@@ -489,7 +489,7 @@ def test_a_writer_that_fails_does_not_hang(block: bytes) -> None:
         write(KeyboardInterrupt())
 
 
-def _no_file(*arguments: object) -> None:
+def _no_file(*arguments: object, **options: object) -> None:
     raise OSError(24, "Too many open files")
 
 
