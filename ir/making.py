@@ -157,6 +157,11 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
     return ArrayTensor(converted, dtype)
 
 
+def are_known(attrs: Mapping[str, object], info: OpInfo) -> bool:
+    """Return whether the row of an operator has all `attrs`, or the IR itself. Schemas take long to load."""
+    return all(name in info.attrs or name in OWN_ATTRIBUTES for name in attrs)
+
+
 def checked_attributes(
     title: str, attrs: Mapping[str, object], info: OpInfo | None, schema: Schema | None
 ) -> dict[str, Attribute]:

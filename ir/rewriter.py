@@ -16,6 +16,7 @@ from .graph import FunctionKey, Node, Value
 from .making import (
     Number,
     Operands,
+    are_known,
     check_count,
     check_required,
     checked_attributes,
@@ -176,7 +177,7 @@ class Rewriter:
         if info is None:
             made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
         else:
-            schema = newest_form(info, self.module, before) if attrs and not attrs.keys() <= info.attrs.keys() else None
+            schema = newest_form(info, self.module, before) if attrs and not are_known(attrs, info) else None
             checked = checked_attributes(info.onnx or op, attrs, info, schema) if attrs else {}
             made, needed = op, info.outputs
             if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
