@@ -12,8 +12,8 @@ from ..frontends.onnx import from_model
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
-from ..passes.infra import Pass, PassContext, Sequential, steps_of
-from ..passes.registry import default_pipeline, parse_pipeline
+from ..passes.infra import Pass, PassContext, Sequential
+from ..passes.registry import pipeline_of
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .result import Result
@@ -49,9 +49,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
         from ..passes import FreezeInitializers
 
         FreezeInitializers()(module, ctx)
-    pipeline = default_pipeline()
-    if passes is not None:
-        pipeline = parse_pipeline(passes) if isinstance(passes, str) else Sequential(steps_of(passes))
+    pipeline = pipeline_of(passes)
     pipeline(module, ctx)
     held = held_back(module, pipeline)
     if held:

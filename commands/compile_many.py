@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from ..parallel.jobs import JobResult, run_jobs
-from ..passes.infra import Pass, Sequential, steps_of
-from ..passes.registry import default_pipeline, parse_pipeline
+from ..passes.infra import Pass, Sequential
+from ..passes.registry import parse_pipeline, pipeline_of
 from ..support.errors import EXPECTED, EmitError, UsageError, describe_error
 from ..support.files import remove_stale_files
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -109,8 +109,7 @@ def compile_many(
     a folder cannot be made.
     """
     options = default_compile_options()
-    pipeline = default_pipeline() if passes is None else parse_pipeline(passes) if isinstance(passes, str) else passes
-    options.passes = Sequential(steps_of(pipeline)).spec or "none"
+    options.passes = pipeline_of(passes).spec or "none"
     options.freeze_initializers = freeze_initializers
     for name in LIMITS:
         setattr(options, name, getattr(limits, name))

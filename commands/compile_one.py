@@ -23,7 +23,7 @@ from ..support.errors import UsageError, visible
 from ..support.files import FileTransaction
 from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
 from .options import limits_of, map_files, name_of, warn
-from .summary import Summary, count_nodes, describe_result, summarize
+from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
     from ..passes import Timing
@@ -60,14 +60,14 @@ def _compile(
     verify = summary.verify = _verification(options, module, output)
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
-    before = count_nodes(module) if summary.is_wanted or not options.quiet else 0
+    before = module.operators().total() if summary.is_wanted or not options.quiet else 0
     files = FileTransaction(output, options.fold_map, options.json)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
-        if has_map and source is not None and folded_before(source) is None and seems_folded(source):
+        if has_map and source is not None and seems_folded(source) and folded_before(source) is None:
             result.warnings.append(SEEMS_FOLDED)
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:

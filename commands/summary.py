@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..backends.result import Result
-    from ..ir.module import Module
     from ..passes import Timing
     from ..verify import VerifyNumerics
 
@@ -113,11 +112,6 @@ def describe_result(result: Result, verify: VerifyNumerics | None, before: int, 
     }
 
 
-def count_nodes(module: Module) -> int:
-    """Return the number of operators of a module, without constants and returns."""
-    return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
-
-
 def summarize(
     options: argparse.Namespace,
     result: Result,
@@ -127,6 +121,7 @@ def summarize(
     written: Sequence[str],
 ) -> None:
     """Print warnings, durations and the summary to standard error, as `options` say."""
+    from ..backends.foldmap import statuses
     from ..support.errors import visible
 
     warn(result.warnings)
@@ -134,8 +129,11 @@ def summarize(
     if timing is not None:
         lines.append(timing.render())
     if not options.quiet:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(result.count().items()))
-        parts = [f"{before} -> {result.operators} operators", f"affines: {counts or 'none'}", f"{seconds:.2f} s"]
+        parts = [
+            f"{before} -> {result.operators} operators",
+            f"affines: {statuses(result.count())}",
+            f"{seconds:.2f} s",
+        ]
         if result.held_back:
             folds = "1 fold" if result.held_back == 1 else f"{result.held_back} folds"
             parts.insert(2, f"{folds} held back by overridable initializers (--freeze-initializers)")

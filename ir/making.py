@@ -6,7 +6,7 @@ for all other operators. Each error is one sentence that says what there is inst
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,10 @@ Number = bool | int | float | Array | np.generic | Sequence[bool] | Sequence[int
 
 Operands = Sequence[Value | Number | None]
 
-OWN_ATTRIBUTES = frozenset(("axis", "broadcast", "folded", "form", "value"))
+MARKS = frozenset(("folded", "form"))
+"""Attributes of in-house operators that no schema of ONNX has."""
+
+OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 """Attributes of in-house operators that are irc's own."""
 
 
@@ -88,8 +91,12 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     """Return the schema of an operator of the table in the form that the IR has, None where it is not known."""
     if info.onnx is None:
         return None
-    opset = max(at.opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
-    return module.schemas.find("", info.onnx, opset)
+    return module.schemas.find("", info.onnx, form_opset(info, at.opset))
+
+
+def form_opset(info: OpInfo, opset: int) -> int:
+    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the form of the IR."""
+    return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
 
 
 def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
@@ -157,9 +164,9 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
     return ArrayTensor(converted, dtype)
 
 
-def are_known(attrs: Mapping[str, object], info: OpInfo) -> bool:
-    """Return whether the row of an operator has all `attrs`, or the IR itself. Schemas take long to load."""
-    return all(name in info.attrs or name in OWN_ATTRIBUTES for name in attrs)
+def need_schema(attrs: Iterable[str], info: OpInfo) -> bool:
+    """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
+    return any(name not in info.attrs and name not in MARKS for name in attrs)
 
 
 def checked_attributes(

@@ -118,9 +118,9 @@ class Module:
 
     def __repr__(self) -> str:
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items())
-        return f"<Module {self.graph.name!r}: {sum(self._operators().values())} operators, opsets: {opsets or 'none'}>"
+        return f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets: {opsets or 'none'}>"
 
-    def _operators(self) -> Counter[str]:
+    def operators(self) -> Counter[str]:
         """Count the operators of all graphs by name, without constants."""
         return Counter(node.op for node in self.walk() if node.op not in ("constant", "variable", "return"))
 
@@ -131,7 +131,7 @@ class Module:
             for kind, values in (("input", self.graph.inputs), ("output", self.graph.outputs))
             for value in values
         ]
-        counts = sorted(self._operators().items(), key=lambda item: (-item[1], item[0]))
+        counts = sorted(self.operators().items(), key=lambda item: (-item[1], item[0]))
         lines = str(self).splitlines()
         text = "\n".join(lines[:MAX_LINES])
         title = "IR text" if len(lines) <= MAX_LINES else f"IR text, first {MAX_LINES} of {len(lines)} lines"

@@ -16,13 +16,13 @@ from .graph import FunctionKey, Node, Value
 from .making import (
     Number,
     Operands,
-    are_known,
     check_count,
     check_required,
     checked_attributes,
     constant_of,
     constants_for,
     find_operator,
+    need_schema,
     newest_form,
     table_row,
 )
@@ -30,7 +30,7 @@ from .module import Module
 from .ops import op_info
 from .ops.inference import input_shape, unknown
 from .ops.parameters import with_operands
-from .ops.row import NodeView, Trait
+from .ops.row import NodeView, OpInfo, Trait
 from .provenance import MERGED, REMOVED
 from .tensor import Tensor
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
@@ -177,12 +177,12 @@ class Rewriter:
         if info is None:
             made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
         else:
-            schema = newest_form(info, self.module, before) if attrs and not are_known(attrs, info) else None
+            schema = newest_form(info, self.module, before) if attrs and need_schema(attrs, info) else None
             checked = checked_attributes(info.onnx or op, attrs, info, schema) if attrs else {}
             made, needed = op, info.outputs
             if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
                 check_count(info.onnx or op, inputs, *info.inputs)
-            values = self._values(inputs, before, op)
+            values = self._values(inputs, before, info)
         info = op_info(made)
         outputs = [(self.module.fresh_name(hint or made.rpartition("::")[2]), type_) for _ in range(results or needed)]
         node = self._insert(Node(made, values, checked, outputs=outputs, name=name), before)
@@ -197,13 +197,11 @@ class Rewriter:
             infer_types(node, self.module.constants)
         return node
 
-    def _values(self, inputs: Operands, before: Node, op: str) -> Sequence[Value | None]:
+    def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:
         """Return the inputs of an operator of the table; numbers become constants."""
         if all([value is None or isinstance(value, Value) for value in inputs]):
             return inputs  # type: ignore[return-value]  # as the line before says
-        info = op_info(op)
-        assert info is not None
-        tensors = constants_for(info.onnx or op, inputs, newest_form(info, self.module, before))
+        tensors = constants_for(info.onnx or info.name, inputs, newest_form(info, self.module, before))
         return self._with_constants(inputs, tensors, before)
 
     def _with_constants(
@@ -330,7 +328,7 @@ class Rewriter:
             domain, _, op_type = node.op.partition("::")
             if node.graph is not None and (domain, op_type, node.overload) not in self.module.functions:
                 schema = self.module.schemas.find(domain, op_type, node.graph.opsets.get(domain, 0))
-        elif name not in info.attrs:
+        elif need_schema((name,), info):
             schema = newest_form(info, self.module, node)
         title = node.description
         node.attrs = {**node.attrs, **checked_attributes(title, {name: value}, info, schema)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections import Counter
 from collections.abc import Iterator
 
 from .attributes import RegionRef, SparseTensor
@@ -65,10 +64,7 @@ def _payload_text(value: Tensor | SparseTensor | None) -> str:
 
 def operator_changes(a: Module, b: Module) -> dict[str, int]:
     """Return how many more nodes of each operator `b` has than `a`, without constants and returns."""
-    first, second = (
-        Counter(node.op for node in module.walk() if node.op not in ("constant", "variable", "return"))
-        for module in (a, b)
-    )
+    first, second = a.operators(), b.operators()
     return {op: second[op] - first[op] for op in sorted(first | second) if second[op] != first[op]}
 
 

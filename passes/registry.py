@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError
 from .catalog import CATALOG, DEFAULT, nearest
-from .infra import Pass, Repeat, Sequential, fields_of
+from .infra import Pass, Repeat, Sequential, fields_of, steps_of
 
 if TYPE_CHECKING:
     DEFAULT_PIPELINE: tuple[Pass, ...]
@@ -31,6 +32,13 @@ _REPEAT = re.compile(r"\s*\(([^()]*)\)\s*\*\s*(?:,|$)")
 def default_pipeline() -> Sequential:
     """Return the default pipeline."""
     return parse_pipeline(DEFAULT)
+
+
+def pipeline_of(passes: str | Sequential | Iterable[Pass | type[Pass]] | None) -> Sequential:
+    """Return the pipeline of a text, a Sequential or passes; None stands for the default. Raises UsageError."""
+    if passes is None:
+        return default_pipeline()
+    return parse_pipeline(passes) if isinstance(passes, str) else Sequential(steps_of(passes))
 
 
 def lookup(name: str) -> type[Pass]:

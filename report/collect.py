@@ -16,7 +16,7 @@ from .layer_rows import affine_rows, layer_rows
 from .model_graph import graphs_of
 from .page_data import MeasureRow, ModelFacts, PassRow, ReportData
 from .page_text import short
-from .recorder import PassRun, Recorder, count_operators, value_types
+from .recorder import PassRun, Recorder, value_types
 from .relate import relate
 
 
@@ -83,7 +83,7 @@ def collect_alignment(
         "irc": __version__,
         "model": _model_facts(" and ".join(names), first),
         "summary": {
-            "operators": [count_operators(module) for module in modules],
+            "operators": [module.operators().total() for module in modules],
             "bytes": [_size(first), _size(second)],
             "affines": None,  # nothing was compiled
             "held_back": 0,

@@ -40,7 +40,7 @@ class Recorder:
         """Record the source; raise EmitError if a module that was parsed from IR text has no ONNX form."""
         self.source = module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
         self.base_dir = module.base_dir
-        self.operators = count_operators(module)
+        self.operators = module.operators().total()
         self.types = value_types(module)
         self.runs: list[PassRun] = []
         self._text = to_text(module).splitlines()
@@ -54,13 +54,8 @@ class Recorder:
         """Stop the clock, and compare the IR text with the text before the pass."""
         seconds = perf_counter() - self._start
         text = to_text(module).splitlines() if changed else self._text
-        self.runs.append(PassRun(str(pass_), seconds, changed, count_operators(module), diff(self._text, text)))
+        self.runs.append(PassRun(str(pass_), seconds, changed, module.operators().total(), diff(self._text, text)))
         self._text = text
-
-
-def count_operators(module: Module) -> int:
-    """Count the nodes of all graphs that are operators: neither constants nor `return`."""
-    return sum(node.op not in ("constant", "variable", "return") for node in module.walk())
 
 
 def value_types(module: Module, name_of: Callable[[Value], str] = attrgetter("name")) -> Types:

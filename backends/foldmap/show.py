@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError, visible
-from .fold_map import FoldMap
+from .fold_map import FoldMap, statuses
 from .inverse import MapComparison
 
 if TYPE_CHECKING:
@@ -25,12 +25,11 @@ def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> Non
     names no modules.
     """
     tables = [_modules(fold_map)] if by_module else [_sources(fold_map), _layers(fold_map), _others(fold_map)]
-    producer, counts = fold_map.data["producer"], fold_map.count()
+    producer = fold_map.data["producer"]
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
     console.print(visible(who), highlight=False, markup=False)
     console.print(visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False)
-    affines = ", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "none"
-    console.print(visible(f"affines: {affines}"), markup=False)
+    console.print(visible(f"affines: {statuses(fold_map.count())}"), markup=False)
     for table in tables:
         if table.row_count:
             console.print(table)

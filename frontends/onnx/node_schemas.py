@@ -11,6 +11,7 @@ from ...codec.onnx_types import import_type, value_info
 from ...codec.protos import ModelProto
 from ...codec.tensors import write_tensor
 from ...ir.graph import Node, payload_of
+from ...ir.making import form_opset
 from ...ir.ops import OPS
 from ...ir.ops.row import Constants, NodeView
 from ...ir.schemas import Operand, Schema, Schemas
@@ -86,7 +87,7 @@ def _model_of(node: Node) -> ModelProto:
     model = ModelProto(ir_version=10)
     row, opsets = OPS.get(node.op), {} if node.graph is None else dict(node.graph.opsets)
     if row is not None:  # in the form of the IR
-        opsets[""] = max(node.opset, row.since, *[parameter.since for parameter in row.parameters.values()], 13)
+        opsets[""] = form_opset(row, node.opset)
     for domain, version in opsets.items():
         model.opset_import.add(domain=domain, version=version)
     values = {value: f"v{i}" for i, value in enumerate(dict.fromkeys(node.inputs)) if value is not None}

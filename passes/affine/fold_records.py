@@ -44,7 +44,6 @@ class SourceAffine:
     epsilon: float | None
     params: dict[str, Param]
     imported: object = None
-    quantized: QuantizedParts | None = None
 
 
 Candidate = tuple[Node, Scope, int, tuple[str, ...]]
