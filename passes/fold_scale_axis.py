@@ -67,7 +67,8 @@ class FoldScaleAxis(Pass):
        those through QuantizeLinear: its scales are multiplied, and its integers stay. A negative scale reflects them
        about the zero point, within their type. One scale for a tensor becomes one per channel with `per_channel=allow`.
        A bias that is dequantized keeps its type and is rounded to the nearest step, or becomes float with
-       `quantized_bias=float`. `quantized_weights=false` leaves such layers alone.
+       `quantized_bias=float`. A positive scale without a shift goes into that of a DequantizeLinear of computed data.
+       `quantized_weights=false` leaves all of these alone.
     10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
     11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written out) are units: an
        affine of one stays in it, and no other enters it. The constants of gamma and beta take the affines after them.

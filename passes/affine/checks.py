@@ -137,10 +137,6 @@ def check_not_the_scale(data: Value) -> None:
 def check_no_integers(node: Node) -> None:
     """Refuse to pass a `node` whose data are integers: what an affine would change before it was rounded."""
     name = node.op.rpartition("::")[2]
-    if node.op == "dequantize":
-        source = node.operand().node
-        by = "" if source is None or source.op == "constant" else f" by {source.description}"
-        raise Refused("quantized_between", f"{node.description}: its data are rounded to integers{by}")
     dtype = dtype_of(node.operand().type) if node.op == "cast" and node.inputs else None
     if name.startswith(INTEGER_OPERATORS) or node.op == "quantize" or (dtype is not None and not dtype.is_float):
         raise Refused("quantized_between", f"{node.description} computes with integers, which take no affine")

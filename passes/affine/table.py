@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ...ir.graph import Node
 from ...ir.ops import OPS
 from ...support.record import record
-from . import broadcast, clipping, concatenation, conv, dense, norm
+from . import broadcast, clipping, concatenation, conv, dense, dequantized_data, norm
 from .algebra import Affine
 from .derived_rules import derived_backward, derived_forward, takes_several_axes
 from .layers import Fold
@@ -76,6 +76,8 @@ AFFINE_RULES: dict[str, AffineRule] = {
     # bounds and slopes
     "clip": AffineRule(clipping.clip_backward, clipping.clip_forward),
     "hard_sigmoid": AffineRule(forward=clipping.hard_sigmoid_forward),
+    # scales of computed integers
+    "dequantize": AffineRule(dequantized_data.dequantize_backward),
     # several operands
     "add": _SUM,
     "add_n": _SUM,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from graphs import F32, Array, Graph, compiled, operators
 from harness import run
 from irc.cli import main
 from onnx import ModelProto, TensorProto, numpy_helper
-from scale_axis.build import bn, chain, mul, op
+from scale_axis.build import Step, bn, chain, mul, op
 from scale_axis.quantized import layer
 
 EXAMPLES = int(os.environ.get("IRC_EXAMPLES", "72"))
@@ -215,6 +216,35 @@ def test_onnxruntime_computes_no_fewer_layers_in_integers(
         assert sum(new.values()) == 1, new
     if not is_folded:
         assert "a float bias would make a float product of it" in result.fold_map.sources[0]["detail"]
+
+
+PAIR = chain(
+    op("QuantizeLinear", np.float32(0.02), np.uint8(128)), op("DequantizeLinear", np.float32(0.02), np.uint8(128))
+)
+HALF = mul(c=0.5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "gained"),
+    [
+        ((HALF, layer(axis=None)), 1),
+        ((HALF, op("Relu"), layer(axis=None, bias="int32")), 0),
+        ((op("MaxPool", kernel_shape=[2, 2]), HALF, layer(axis=None)), 1),
+        ((op("Transpose", perm=[0, 2, 3, 1]), HALF, layer("MatMul", axis=None)), 1),
+        ((HALF, op("Softmax")), 0),
+        ((HALF,), 0),
+    ],
+    ids=["Conv", "Relu", "MaxPool", "MatMul", "Softmax", "nothing"],
+)
+def test_onnxruntime_computes_more_layers_in_integers_after_a_scale_of_computed_data(
+    steps: Sequence[Step], gained: int, tmp_path: Path
+) -> None:
+    graph = Graph(dtype=F32, opset=17, ir=8)
+    graph.output(chain(PAIR, *steps, PAIR)(graph, graph.input("x", [2, 3, 5, 5])))
+    result = compiled(graph.model())
+    assert "Mul" not in operators(result.model), result.fold_map.sources
+    old, new = fused(graph.model(), tmp_path), fused(result.model, tmp_path)
+    assert sum(new.values()) == sum(old.values()) + gained, (old, new)
 
 
 @pytest.mark.parametrize("bias", ["", "float", "int32"])

@@ -10,7 +10,7 @@ import numpy as np
 from graphs import F32, Graph, onnx_dtype
 from onnx import helper
 
-from .build import Case, Numbers, Step, add, bn, case, draw, mul, mul_add, op
+from .build import Case, Numbers, Step, add, bn, case, chain, draw, mul, mul_add, op
 
 INT8 = np.dtype(np.int8)
 SHAPES = {"Conv": (4, 3, 2, 2), "ConvTranspose": (3, 4, 2, 2), "Gemm": (3, 4), "MatMul": (3, 4)}
@@ -145,6 +145,18 @@ def per_channel(kind: str, *affine: Step, **options: Any) -> list[Case]:
 
 
 SIGNED, COLUMNS = mul(4, 1, 1), mul(4)
+
+
+def rounded(*scale: float, axis: int = 1, **attrs: Any) -> Step:
+    """QuantizeLinear, then DequantizeLinear with other scales: one, or one for each channel of `axis`."""
+    scales = np.array(scale if len(scale) > 1 else scale[0], np.float32)
+    points = np.full(scales.shape, 3, np.uint8)
+    return chain(
+        op("QuantizeLinear", np.full(scales.shape, 0.05, np.float32), points, axis=axis),
+        op("DequantizeLinear", scales, points, axis=axis, **attrs),
+    )
+
+
 CASES: list[Case] = [
     *per_channel("Conv", SIGNED),
     *per_channel("ConvTranspose", SIGNED),
@@ -229,4 +241,22 @@ CASES: list[Case] = [
     qdq("forward and backward, magnitudes", mul(3, c=[2, -3, 2]), layer("Gemm"), COLUMNS, left="Mul", **ROWS),
     qdq("forward, blocks", mul(7), layer("MatMul", shape=(7, 4), axis=0, block=1), x=(2, 7)),
     qdq("forward, shift", add(4, 1, 1, c=0.25), layer(shape=(3, 4, 2, 2)), x=(2, 4, 6, 5)),
+    # scales of computed integers
+    *(qdq(f"computed integers, {name}", *steps, dtype=F32, **options) for name, steps, options in (
+        ("one scale", (rounded(0.02), mul(c=2.5)), {}),
+        ("behind Relu", (rounded(0.02), op("Relu"), mul(c=0.3)), {}),
+        ("two scales", (rounded(0.02), mul(c=2.5), op("Relu"), mul(c=0.3)), {}),
+        ("channels of one scale", (rounded(0.02, 0.03, 0.04), mul(c=2.5)), {}),
+        ("channels", (rounded(0.02, 0.03, 0.04), mul(3, 1, 1, sign="+")), {}),
+        ("channels of another axis", (rounded(0.02, 0.03, 0.04), mul(3, sign="+")), {"x": (2, 3, 6, 3), "left": "Mul"}),
+        ("last channels", (rounded(0.02, 0.03, 0.04, axis=-1), mul(3, sign="+")), {"x": (2, 5, 3)}),
+        ("one scale for channels", (rounded(0.02), mul(3, 1, 1, sign="+")), {"left": "Mul", "options": ALLOW}),
+        ("negative", (rounded(0.02), mul(c=-2.5)), {"left": "Mul"}),
+        ("zero", (rounded(0.02, 0.03, 0.04), mul(3, 1, 1, c=[0, 1, 2])), {"left": "Mul"}),
+        ("shift", (rounded(0.02), add(c=0.5)), {"left": "Add"}),
+        ("BatchNormalization of one scale", (rounded(0.02), bn(3, s=2.0)), {"left": "BatchNormalization"}),
+        ("underflow", (rounded(1e-30), mul(c=1e-10)), {"left": "Mul"}),
+        ("overflow", (rounded(1e30), mul(c=1e6)), {"left": "Mul"}),
+        ("a barrier on request", (rounded(0.02), mul(c=2.5)), {"left": "Mul", "options": "quantized_weights=false"}),
+    )),
 ]  # fmt: skip
