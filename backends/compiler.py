@@ -8,7 +8,7 @@ from typing import Any
 
 from ..codec.protos import ModelProto
 from ..frontends import load
-from ..frontends.onnx import from_model
+from ..frontends.onnx import from_model, read_model
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
@@ -17,6 +17,7 @@ from ..passes.registry import pipeline_of
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .result import Result
+from .text_output import is_text
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
@@ -77,10 +78,20 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
 
 
-def read(model: str | Path | ModelProto | Module | Any, limits: Limits = DEFAULT_LIMITS, **torch: Any) -> Module:
-    """Return the module of a model; a Module is returned as it is. `torch` are the arguments of `load` for torch."""
+def read(model: str | Path | ModelProto | Module | Any, limits: Limits = DEFAULT_LIMITS, **more: Any) -> Module:
+    """Return the module of a model; a Module is returned as it is. `more` are further arguments of `load`."""
     if not isinstance(model, Module | ModelProto):
-        return load(model, limits, **torch)
-    if any(value is not None for value in torch.values()):
+        return load(model, limits, **more)
+    if any(value is not None for value in more.values()):
         raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules")
     return model if isinstance(model, Module) else from_model(model, limits=limits)
+
+
+def read_onnx(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> tuple[ModelProto, Path]:
+    """Return the ONNX model at `path` and the folder of its external data; of IR text the model that it stands for.
+
+    Raises ModelError, ParseError and EmitError.
+    """
+    if is_text(path):
+        return Result(load(path, limits)).model, Path(path).parent
+    return read_model(path)

@@ -16,6 +16,7 @@ from ..ir.graph import Value
 from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
+from ..support.errors import EmitError
 from ..support.files import FileTransaction, replacing, writing
 from ..support.notebook import frame, table
 from ..support.output_paths import arrays_path
@@ -36,6 +37,7 @@ from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
 from .onnx.output_stream import Tap
 from .onnx.saving import Check, save_model
+from .text_output import is_text, save_text
 
 
 class Result:
@@ -105,8 +107,9 @@ class Result:
     ) -> None:
         """Write the model to `path` (`-` is standard output) and, if a path is given, the fold map.
 
-        All files are replaced together, or none is, also if several processes write to the same paths. Large tensors
-        are read once and not kept in memory.
+        A path that ends with `.irc` gets IR text, and the .npz file beside it its constants; a fold map and external
+        data are for ONNX files. All files are replaced together, or none is, also if several processes write to the
+        same paths. Large tensors are read once and not kept in memory.
 
         - `fold_map_store`: the place of the map's arrays, as for `FoldMap.save`.
         - `embed_fold_map`: put the map into the model's metadata too.
@@ -117,6 +120,11 @@ class Result:
         Raises EmitError if a file cannot be written or the model does not fit into one; FoldMapError as `FoldMap.save`;
         ModelError if a file of the source was changed or cannot be read; and the errors of `check`.
         """
+        if is_text(path):
+            if fold_map is not None or embed_fold_map or external_data:
+                raise EmitError(f"{path}: a fold map and external data belong to an ONNX file, and this is IR text")
+            self._save_text(Path(path), files, check)
+            return
         check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))))
         model = self._model
         if embed_fold_map:
@@ -130,6 +138,13 @@ class Result:
             else:
                 self._save_both(save, Path(fold_map), fold_map_store, together, check)
             self._check_source()
+
+    def _save_text(self, path: Path, files: FileTransaction | None, check: Check | None) -> None:
+        if check is not None:
+            check(self.model, self.module.base_dir)
+        own = FileTransaction(path, arrays_path(path))
+        with own if files is None else nullcontext(files) as together:
+            save_text(self.module, path, together)
 
     def _check_source(self) -> None:
         """Raise ModelError if a file of the source was changed, or its external data replaced, since it was read."""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .options import (
-    ONNX,
+    COMPARED,
     Subparsers,
     add_inputs,
     add_limits,
     add_thorough,
     check_once,
+    data_file,
     limits_of,
     map_files,
     name_of,
@@ -34,7 +35,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains. A "
         "quantized B is judged by the signal-to-noise ratio (SQNR) of its layers instead, and the exit status is 0.",
     )
-    command.add_argument("first", metavar="A", help=ONNX)
+    command.add_argument("first", metavar="A", help=COMPARED)
     command.add_argument("second", metavar="B", help="an ONNX file, for example the output of irc compile for A")
     command.add_argument(
         "--map", metavar="MAP.json", help="the fold map of B, to compare tensors of A that B does not compute"
@@ -69,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
+    from ..backends.compiler import read_onnx
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external_output import external_files
-    from ..frontends.onnx import read_model
     from ..report import collect_alignment, writing_report
     from ..support.errors import UsageError
     from ..support.files import FileTransaction
@@ -88,9 +89,11 @@ def run(options: argparse.Namespace) -> int:
     if options.html == "-":
         raise UsageError("--html needs a file, not standard output")
     check_once(options.first, options.second)
-    first, base_dir = read_model(options.first)
-    second, other_dir = read_model(options.second)
+    limits = limits_of(options)
+    first, base_dir = read_onnx(options.first, limits)
+    second, other_dir = read_onnx(options.second, limits)
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
+    reads += [data_file(options.first), data_file(options.second)]
     external = external_files(first, base_dir) | external_files(second, other_dir)
     check_apart([options.json, options.html], [*reads, *external])
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
@@ -99,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             return align_layers(options, (first, base_dir), (second, other_dir), console)
     if options.dump:
         check_dump(Path(options.dump))
-    fold_map = None if options.map is None else FoldMap.load(options.map, limits_of(options))
+    fold_map = None if options.map is None else FoldMap.load(options.map, limits)
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
         inside = (expose_branch_tensors(first, base_dir), expose_branch_tensors(second, other_dir))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, add_inputs, add_limits, add_passes, add_thorough, limits_of
+from .options import FILE, Subparsers, add_data, add_inputs, add_limits, add_passes, add_thorough, module_of
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -16,7 +16,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         description="Find the first application of a rule after which the compiled MODEL differs from its source, or "
         "COMMAND fails. Exit with 1 if there is one. Passes that change the function by design need COMMAND.",
     )
-    command.add_argument("model", metavar="MODEL", help="an ONNX file")
+    command.add_argument("model", metavar="MODEL", help=FILE)
+    add_data(command)
     add_passes(command)
     command.add_argument(
         "--command",
@@ -35,8 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Find the first wrong application of a rule and print it."""
     from pathlib import Path
 
-    from ..backends.compiler import read
-    from ..frontends.onnx import read_model
+    from ..backends.result import Result
     from ..passes import FreezeInitializers, parse_pipeline
     from ..passes.infra import Sequential
     from ..support.errors import UsageError, visible
@@ -57,18 +57,17 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or give a --command")
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
-    limits = limits_of(options)
-    model, _ = read_model(options.model)
+    first = module_of(options.model, options)
     reproducer = None if options.output is None else Path(options.output)
     if options.judge is None:
         frozen = any(pass_.freezes for pass_ in pipeline.flat)
-        inputs = read_inputs(options.inputs, model)
+        inputs = read_inputs(options.inputs, Result(first).model) if options.inputs else ()
         verify = VerifyNumerics(inputs, reproducer=reproducer, frozen=frozen, thorough=options.thorough)
-        judge = judge_numerically(verify, read(options.model, limits))
+        judge = judge_numerically(verify, first)
     else:
         judge = judge_by_command(options.judge)
     with progress("trying", quiet=options.quiet) as advance:
-        found = bisect(lambda: read(options.model, limits), pipeline, judge, advance)
+        found = bisect(lambda: module_of(options.model, options), pipeline, judge, advance)
     if found is None:
         after = f"after {pipeline}" if pipeline.passes else "without passes"
         sys.stdout.write(visible(f"{options.model}: nothing is wrong {after}") + "\n")

@@ -9,11 +9,13 @@ from .options import (
     EPILOG,
     MODEL,
     Subparsers,
+    add_data,
     add_limits,
     add_passes,
     check_once,
+    data_file,
     json_text,
-    limits_of,
+    module_of,
     warn,
     writing_text,
 )
@@ -42,6 +44,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         epilog=f"{EPILOG} github: annotations of GitHub Actions; sarif: SARIF 2.1.0.",
     )
     command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
+    add_data(command)
     add_passes(command)
     command.add_argument("--all", action="store_true", help="also report other scales and shifts that stay")
     command.add_argument(
@@ -66,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
         if code not in get_args(ReasonCode):
             raise UsageError(f"--allow: there is no reason code {code!r}{nearest(code, get_args(ReasonCode))}")
     check_once(*options.models)
-    check_apart([options.output], options.models)
+    if options.data is not None and len(options.models) > 1:
+        raise UsageError("--data goes with one model")
+    check_apart([options.output], [*options.models, *(data_file(model, options.data) for model in options.models)])
     parse_pipeline(options.passes)
     found = [_check(model, options) for model in options.models]
     text = {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[options.format](found)
@@ -78,14 +83,13 @@ def run(options: argparse.Namespace) -> int:
 def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFacts], str | None]:
     """Return the name of a model, the affines that stay in it, and the error if it cannot be compiled."""
     from ..backends.compiler import compile as compile_model
-    from ..backends.compiler import read
     from ..report.inspection import affine_facts
     from ..support.errors import IRError, describe_error
     from ..support.output_paths import path_to_text
 
     name = path_to_text(model)
     try:
-        module = read(model, limits_of(options))
+        module = module_of(model, options)
         result = compile_model(module, options.passes, freeze_initializers=options.freeze_initializers)
         affines = affine_facts(result.fold_map)
     except IRError as error:

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_output(options: argparse.Namespace) -> None:
-    """Take the second of two models as the output if it is the name of a new model, a folder, or `-`.
+    """Take the second of two models as the output if it is the name of a new model or IR text, a folder, or `-`.
 
     Raises UsageError if it exists: it may be a model to compile, or the output of an earlier compile.
     """
@@ -63,7 +63,7 @@ def _take_output(options: argparse.Namespace) -> None:
             f"{path_to_text(second)} exists: give `-o {path_to_text(second)}` to replace it by the result, or "
             "`--jobs 1` to compile both models"
         )
-    if second == "-" or place.is_dir() or place.suffix == ".onnx":
+    if second == "-" or place.is_dir() or place.suffix in (".onnx", ".irc"):
         options.models, options.output = [source], second
         return
     raise UsageError(f"{path_to_text(second)}: there is no such file; give `-o {path_to_text(second)}` to write it")

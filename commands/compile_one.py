@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..backends.compiler import compile as compile_model
-from ..backends.compiler import read
 from ..backends.onnx.external_output import check_kept
 from ..backends.result import Result
+from ..backends.text_output import is_text
 from ..codec.protos import ModelProto
 from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded
 from ..ir.module import Module
@@ -22,7 +22,7 @@ from ..passes.infra import Instrument, Sequential
 from ..support.errors import UsageError, visible
 from ..support.files import FileTransaction
 from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
-from .options import limits_of, map_files, name_of, warn
+from .options import data_file, map_files, module_of, name_of, warn
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _compile(
     summary: Summary,
 ) -> None:
     start = perf_counter()
-    module = read(options.model, limits_of(options))
+    module = module_of(options.model, options)
     check_kept(module, output or "-", *others)
     summary.is_free = True
     timing = _timing() if options.time_passes else None
@@ -61,7 +61,7 @@ def _compile(
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
-    files = FileTransaction(output, options.fold_map, options.json)
+    files = FileTransaction(output, text_data(output), options.fold_map, options.json)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
 
@@ -108,7 +108,8 @@ def _written_files(options: argparse.Namespace, output: str | None, files: FileT
     """Return the paths of all files that are in place, as the user writes them."""
     arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
     beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
-    found = [output, *beside_model, options.fold_map, *arrays, options.report, options.json, options.dump_ir]
+    made = [output, text_data(output), *beside_model]
+    found = [*made, options.fold_map, *arrays, options.report, options.json, options.dump_ir]
     return [path_to_text(path) for path in dict.fromkeys(found) if path not in (None, "-") and Path(path).exists()]
 
 
@@ -204,7 +205,7 @@ def _verification(options: argparse.Namespace, module: Module, output: str | Non
 
     source = module.source if isinstance(module.source, ModelProto) else None
     if options.inputs and source is None:
-        raise UsageError("--inputs needs an ONNX model")
+        source = Result(module).model
     inputs = () if source is None else read_inputs(options.inputs, source)
     where = None if output in (None, "-") else Path(f"{output}.deviation")
     thorough = options.verify == "thorough"
@@ -223,10 +224,21 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         raise UsageError("the model and the summary cannot both go to standard output")
     if options.report == "-":
         raise UsageError("a report needs a file, not standard output")
+    if is_text(output or "") and (options.fold_map is not None or options.embed_fold_map or options.external_data):
+        raise UsageError(f"{output}: a fold map and external data belong to an ONNX file, and this is IR text")
     others = [*map_files(options.fold_map), options.report, options.json]
-    check_apart([output, *others], options.inputs, options.dump_ir)
-    check_apart(others, [options.model], options.dump_ir)  # a model may be compiled in place
+    made, constants = text_data(output), data_file(options.model, options.data)
+    check_apart([output, made, *others], options.inputs, options.dump_ir)
+    check_apart(others, [options.model, constants], options.dump_ir)  # a model may be compiled in place
+    if made is not None and output != options.model:
+        check_apart([made], [options.model, constants])
+    check_apart([output], [constants])
     return others
+
+
+def text_data(output: str | None) -> str | None:
+    """Return the file with the constants of IR text that is written to `output`, None for any other output."""
+    return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
 
 
 def _place_files(options: argparse.Namespace) -> str:

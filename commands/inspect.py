@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from .options import EPILOG, MODEL, Subparsers, add_limits, add_passes, limits_of, name_of, warn, write_json
+from .options import EPILOG, MODEL, Subparsers, add_data, add_limits, add_passes, module_of, name_of, warn, write_json
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
+    add_data(command)
     add_passes(command)
     command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
     add_limits(command)
@@ -31,13 +32,12 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the facts, or write them as JSON."""
     from ..backends.compiler import compile as compile_model
-    from ..backends.compiler import read
     from ..passes import parse_pipeline
     from ..report.inspection import VERSION, affine_facts, inspect_module
     from ..support.errors import visible
 
     pipeline = parse_pipeline(options.passes)
-    module = read(options.model, limits_of(options))
+    module = module_of(options.model, options)
     facts = inspect_module(module)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers)
     warn(warning for warning in result.warnings if warning != facts["folded_before"])

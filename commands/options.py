@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Subparsers = argparse._SubParsersAction  # its only name
 
+FILE = "an ONNX file, an .irc text file, or a torch ExportedProgram (.pt2)"
+COMPARED = "an ONNX file, an .irc text file, or - for ONNX on standard input"
 ONNX = "an ONNX file, or - for standard input"
 MODEL = "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard input"
 EPILOG = """\
@@ -80,11 +82,34 @@ def limits_of(options: argparse.Namespace) -> Limits:
     return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
 
 
-def read_module(path: str, options: argparse.Namespace) -> Module:
-    """Read the module at `path` within the limits, and print its warnings."""
+def add_data(command: argparse.ArgumentParser) -> None:
+    """Add --data, the constants of an .irc model."""
+    command.add_argument(
+        "--data", metavar="DATA.npz", help="the constants of an .irc MODEL (default: the .npz file beside it)"
+    )
+
+
+def data_file(path: str, data: str | None = None) -> str | None:
+    """Return the file with the constants of an .irc model, None for any other model."""
+    from pathlib import Path
+
+    from ..support.output_paths import arrays_path
+
+    if not path.endswith(".irc"):
+        return None
+    return str(arrays_path(Path(path))) if data is None else data
+
+
+def module_of(path: str, options: argparse.Namespace) -> Module:
+    """Return the module at `path`, read within the limits and with the options of `add_data`."""
     from ..backends.compiler import read
 
-    module = read(path, limits_of(options))
+    return read(path, limits_of(options), data=getattr(options, "data", None))
+
+
+def read_module(path: str, options: argparse.Namespace) -> Module:
+    """Read the module at `path` as `module_of`, and print its warnings."""
+    module = module_of(path, options)
     warn(module.warnings)
     return module
 
@@ -218,7 +243,14 @@ def json_text(document: object) -> str:
 def add_compile_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `irc compile` for one model."""
     add = command.add_argument
-    add("-o", "--output", metavar="OUT", help="a file, a folder or - for standard output (default: MODEL.irc.onnx)")
+    add(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR text, with the "
+        "constants in OUT.npz",
+    )
+    add_data(command)
     add_passes(command)
     add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
     add(

@@ -19,12 +19,14 @@ def load(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     export: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
 ) -> Module:
     """Read a model into a module.
 
     `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on standard input), a
     torch module, or an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
-    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of torch.onnx.export.
+    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of torch.onnx.export. `data` is
+    the file with the constants of IR text, by default the .npz file beside it.
 
     Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch cannot export the
     model; ParseError if IR text does not parse; UsageError for arguments that do not belong to the model.
@@ -32,7 +34,7 @@ def load(
     if isinstance(model, str | Path):
         if (args, kwargs, dynamic_shapes, export) != (None,) * 4:
             raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules, not for files")
-        return _load_file(model, limits)
+        return _load_file(model, limits, data)
     from .torch import from_torch, is_torch
 
     if not is_torch(model):
@@ -40,11 +42,13 @@ def load(
     return from_torch(model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits)
 
 
-def _load_file(path: str | Path, limits: Limits) -> Module:
+def _load_file(path: str | Path, limits: Limits, data: str | Path | None) -> Module:
     if str(path).endswith(".irc"):
         from .text import load_text
 
-        return load_text(path, limits)
+        return load_text(path, limits, data)
+    if data is not None:
+        raise UsageError(f"{data}: only an .irc MODEL has a data file, and {path} is none")
     if str(path).endswith(".pt2"):
         from .torch import load_program
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..codec.tensor_archive import TensorArchive
 from ..ir.module import Module
 from ..ir.tensor import Tensor
 from ..ir.text import parser
 from ..ir.verifier import verify
 from ..support.errors import ModelError, VerifyError
 from ..support.limits import DEFAULT_LIMITS, Limits
+from ..support.output_paths import arrays_path
 from .onnx.node_schemas import ONNX_SCHEMAS
 
 
@@ -27,10 +29,12 @@ def parse(
     return module
 
 
-def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
+def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, data: str | Path | None = None) -> Module:
     """Parse the IR text in the file at `path`.
 
-    Raises ModelError if the file cannot be read, exceeds `limits` or is not valid IR, ParseError if it does not parse.
+    The payloads that the text leaves out are those of the file `data`, by default the .npz file beside it, if there is
+    one. Raises ModelError if a file cannot be read, exceeds `limits` or is not valid IR, or if `data` is given and
+    lacks a payload; ParseError if the text does not parse.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -38,7 +42,9 @@ def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
         raise ModelError(f"{path}: this is not IR text; the name of an ONNX file must not end with .irc") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    module = parse(text, name=str(path), limits=limits)
+    archive = TensorArchive(arrays_path(Path(path)) if data is None else Path(data), is_required=data is not None)
+    module = parse(text, name=str(path), data=archive, limits=limits)
+    module.payloads.extend(archive.parts)
     try:
         verify(module)
     except VerifyError as error:

@@ -133,13 +133,13 @@ class Tensor:
         from hashlib import sha256
 
         hasher = sha256(f"{self.dtype}{self.shape}".encode())
-        array = self.numpy()
-        if array.dtype == object:
-            for item in array.ravel():
-                data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
-                hasher.update(len(data).to_bytes(8, "little") + data)
-        else:
-            hasher.update(byte_view(array))
+        for block in self.blocks():
+            if block.dtype == object:
+                for item in block.ravel():
+                    data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
+                    hasher.update(len(data).to_bytes(8, "little") + data)
+            else:
+                hasher.update(byte_view(block))
         return hasher.hexdigest()[:16]
 
 
@@ -223,7 +223,10 @@ class OpaqueTensor(Tensor):
 
     def numpy(self) -> Array:
         """Raise ValueError: there are no elements."""
-        raise ValueError(f"the elements of {self.type} #{self._digest} were not given")
+        raise ValueError(
+            f"the elements of {self.type} #{self._digest} were not given: `irc dump MODEL -o FILE.irc` writes them to "
+            "FILE.npz, --data names another file"
+        )
 
     def digest(self) -> str:
         return self._digest

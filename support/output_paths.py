@@ -47,9 +47,9 @@ def path_from_text(text: str) -> Path:
     return Path(os.fsdecode(text.encode(errors="surrogateescape")))
 
 
-def arrays_path(fold_map: Path) -> Path:
-    """Return the path of the npz file with the arrays of a fold map."""
-    return fold_map.with_suffix(".npz")
+def arrays_path(document: Path) -> Path:
+    """Return the path of the npz file with the arrays of a fold map, or the constants of IR text."""
+    return document.with_suffix(".npz")
 
 
 def entry_path(path: str | Path) -> str:

@@ -20,6 +20,7 @@ LAYERS = (
     "frontends",
     "backends.onnx",
     "backends.runtime",
+    "backends.text_output",
     "passes",
     "backends.foldmap",
     "backends.recovery",

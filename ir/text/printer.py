@@ -41,13 +41,14 @@ class Printable(Protocol):
         """Yield every node of every graph."""
 
 
-def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> str:
+def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS, data: dict[str, Tensor] | None = None) -> str:
     """Return the text of `module`, which `parse` reads. O(nodes + uses + bytes).
 
-    Equal modules have equal texts, in any process.
+    Equal modules have equal texts, in any process. The payloads that are printed as a digest are put into `data`, by
+    digest; UNAVAILABLE stands for all that cannot be read.
     """
     opsets = module.graph.opsets
-    printer = _Printer(max_elements)
+    printer = _Printer(max_elements, {} if data is None else data)
     printer.lines = [f"module {{ir_version={module.ir_version}, opsets={_opsets(opsets)}}}", ""]
     printer.top(module.graph, _graph_head(module.graph), opsets)
     for function in module.functions.values():
@@ -62,30 +63,15 @@ def side_data(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> dict[st
     The text and these payloads are the whole module, except payloads that `to_text` prints as unavailable.
     """
     data: dict[str, Tensor] = {}
-    for tensor in _payloads(module):
-        if format_elements(tensor, max_elements) is None:
-            data.setdefault(_digest(tensor), tensor)
+    to_text(module, max_elements=max_elements, data=data)
     data.pop(UNAVAILABLE, None)
     return data
 
 
-def _payloads(module: Printable) -> Iterator[Tensor]:
-    """Yield every tensor in attributes and defaults."""
-    pending: list[object] = [value for node in module.walk() for value in node.attrs.values()]
-    pending.extend(value for graph in module.graphs() for value in graph.defaults.values())
-    pending.extend(value for function in module.functions.values() for value in function.defaults.values())
-    for value in pending:
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, SparseTensor):
-                yield item.values
-                yield item.indices
-            elif isinstance(item, Tensor):
-                yield item
-
-
 class _Printer:
-    def __init__(self, max_elements: int) -> None:
+    def __init__(self, max_elements: int, data: dict[str, Tensor]) -> None:
         self.max_elements = max_elements
+        self.data = data
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.types: dict[Type, str] = {}
@@ -182,7 +168,7 @@ class _Printer:
             case tuple():
                 return f"[{', '.join([self.attribute(item) for item in value])}]"
             case Tensor():
-                return f"{value.type} {format_elements(value, self.max_elements) or '#' + _digest(value)}"
+                return f"{value.type} {format_elements(value, self.max_elements) or self.digest(value)}"
             case SparseTensor(values, indices, shape):
                 return f"sparse[{','.join(map(str, shape))}]({self.attribute(values)}, {self.attribute(indices)})"
             case Type():
@@ -195,6 +181,12 @@ class _Printer:
                 return f"{kind}[]"
             case _:
                 raise TypeError(f"{type(value).__name__} is no attribute value")
+
+    def digest(self, tensor: Tensor) -> str:
+        """Return the digest of a payload, and collect the payload."""
+        digest = _digest(tensor)
+        self.data.setdefault(digest, tensor)
+        return f"#{digest}"
 
 
 def op_text(op: str) -> str:
