@@ -1,65 +1,92 @@
-"""The pages of docs/ that a newcomer types: their commands run, and print what the pages show."""
+"""The pages of the site, README and the examples: every code block runs and prints what the page shows.
+
+A block that cannot run here says why in a comment above it: `<!-- not run: needs torch -->`.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
+from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import harness
 import pytest
+from site_models import SETUP
+from snippets import RUN, SHOWN, Session, Snippet, indented, snippets
 
 DOCS = harness.ROOT / "docs"
-SECONDS = re.compile(r"\d+\.\d+ s\b")
+PAGES = [
+    *(harness.ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md", "examples/plugin/README.md")),
+    *sorted(DOCS.glob("*.md")),
+]
+NEEDS = {"needs torch": "torch", "needs AIMET": "aimet_onnx", "needs NNCF": "nncf"}
+"""Packages that other environments have: `make test-exporters` and `make test-quantizers` run these blocks."""
+
+REASONS = {
+    **dict.fromkeys(NEEDS, "not installed where the tests run"),
+    "a form": "a command with its options in brackets, or with names in capitals",
+    "needs Dask": "and a scheduler that waits for jobs",
+    "needs Qualcomm's tools": "not on the package index",
+    "a part of a file": "of a module or pipeline definition, with names that stand elsewhere",
+    "installs packages": "needs the network",
+    "takes minutes": "a benchmark, or a run of the tests",
+    "runs on GitHub": "a workflow",
+}
+"""Why a block is not run, as the comments of the pages say it."""
+
+blocks = {page: snippets(page) for page in PAGES}
 
 
-@pytest.fixture
-def workplace(tmp_path: Path) -> Path:
-    """A folder with the examples of the repository."""
-    (tmp_path / "examples").mkdir()
-    shutil.copy(harness.ROOT / "examples" / "digits_cnn.onnx", tmp_path / "examples")
-    return tmp_path
+def title(page: Path) -> str:
+    return str(page.relative_to(harness.ROOT))
 
 
-def sessions(page: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of a page, each with the lines that it shows."""
-    found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"```console\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                found.append((line[2:], []))
-            elif line != "...":
-                found[-1][1].append(line)
-    return found
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(block.language in RUN for block in blocks[page])], ids=title
+)
+def test_code_of_a_page_runs_as_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "160")
+    names: dict[str, Any] = {}
+    SETUP.get(page.name if page.parent == DOCS else title(page), lambda folder, names: None)(tmp_path, names)
+    session = Session(tmp_path, names)
+    for block in blocks[page]:
+        if block.language in RUN and is_run(block):
+            session.run(block)
 
 
-@pytest.mark.parametrize("page", ["index.md", "tutorial.md"])
-def test_commands_print_the_lines_that_the_page_shows(page: str, workplace: Path) -> None:
-    commands = sessions(page)
-    assert commands
-    for command, shown in commands:
-        assert command.startswith("irc ")
-        words = [sys.executable, "-m", *command.split()]
-        done = subprocess.run(
-            words, cwd=workplace, capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}
-        )
-        assert done.returncode == 0, (command, done.stderr)
-        printed = {SECONDS.sub("S", line) for line in (done.stdout + done.stderr).splitlines()}
-        assert {SECONDS.sub("S", line) for line in shown} <= printed, (command, sorted(printed))
+def is_run(block: Snippet) -> bool:
+    """Whether a block is run here: it is not marked, or has the package that it needs."""
+    return not block.not_run or (block.not_run in NEEDS and find_spec(NEEDS[block.not_run]) is not None)
 
 
-def test_python_of_the_tutorial(workplace: Path) -> None:
-    for code in re.findall(r"```python\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL):
-        done = subprocess.run([sys.executable, "-c", code], cwd=workplace, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("folded") == 8
+def test_blocks_have_a_language_and_the_others_a_reason(record_property: Any) -> None:
+    every = [block for page in PAGES for block in blocks[page]]
+    assert not [block.place for block in every if block.language not in (*RUN, *SHOWN)]
+    assert not [f"{title(page)}:{line}" for page in PAGES for line in indented(page)]
+    code = [block for block in every if block.language in RUN]
+    left = [block for block in code if not is_run(block)]
+    assert {block.not_run for block in left} <= set(REASONS), [block.place for block in left]
+    count = Counter(block.not_run for block in left)
+    reasons = ", ".join(f"{reason} {number}" for reason, number in count.most_common())
+    record_property("compared", f"code blocks of the site: {len(code) - len(left)} run, {len(left)} not: {reasons}")
 
 
-def test_the_tutorial_brings_the_source_back(workplace: Path) -> None:
-    for command, _ in sessions("tutorial.md"):
-        if "--fold-map" in command or command.startswith("irc unfold"):
-            subprocess.run([sys.executable, "-m", *command.split()], cwd=workplace, check=True, capture_output=True)
-    assert (workplace / "back.onnx").read_bytes() == (workplace / "examples" / "digits_cnn.onnx").read_bytes()
+def test_the_tutorial_brings_the_source_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    SETUP["tutorial.md"](tmp_path, {})
+    session = Session(tmp_path)
+    for block in blocks[DOCS / "tutorial.md"]:
+        if "--fold-map" in block.text and block.language == "console":
+            session.run(block)
+    assert (tmp_path / "back.onnx").read_bytes() == (tmp_path / "examples" / "digits_cnn.onnx").read_bytes()
+
+
+def test_a_page_that_shows_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    SETUP["tutorial.md"](tmp_path, {})
+    for command in ("compile examples/digits_cnn.onnx out.onnx\n28 -> 19 operators", "compile missing.onnx"):
+        with pytest.raises(AssertionError, match=r"tutorial\.md:7: "):
+            Session(tmp_path).run(Snippet(DOCS / "tutorial.md", 7, "console", f"$ irc {command}\n"))

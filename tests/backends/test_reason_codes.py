@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from harness import ROOT
 from irc.backends.foldmap.entries import ReasonCode
 
@@ -55,11 +56,10 @@ def codes(paths: list[Path]) -> dict[str, str]:
     return found
 
 
-def documented() -> list[str]:
-    """The codes in the table of docs/fold_map.md."""
-    section = (ROOT / "docs" / "fold_map.md").read_text("utf-8").split("## Reason codes")[1].split("\n## ")[0]
-    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return [code for cell in first_cells for code in re.findall(r"`(\w+)`", cell)]
+def documented() -> dict[str, str]:
+    """Each code that docs/reasons.md explains, with its section."""
+    _, *sections = re.split(r"^## ", (ROOT / "docs" / "reasons.md").read_text("utf-8"), flags=re.MULTILINE)
+    return {section.split("\n")[0]: section for section in sections}
 
 
 def test_the_codes_in_the_source_are_those_of_the_entries() -> None:
@@ -73,8 +73,25 @@ def test_the_codes_of_the_schema_are_those_of_the_entries() -> None:
     assert sorted(reason) == sorted(get_args(ReasonCode))
 
 
-def test_each_code_is_documented_once() -> None:
-    assert sorted(documented()) == sorted(get_args(ReasonCode))
+def test_each_code_is_documented_once_and_linked_from_the_head_of_the_page() -> None:
+    assert list(documented()) == sorted(get_args(ReasonCode))
+    head = (ROOT / "docs" / "reasons.md").read_text("utf-8").split("\n## ")[0]
+    linked = re.findall(r"\[`(\w+)`\]\(#(\w+)\)", head)
+    assert sorted(linked) == [(code, code) for code in documented()]
+
+
+@pytest.mark.parametrize("code", get_args(ReasonCode))
+def test_the_page_shows_a_model_that_has_the_code_and_a_remedy(code: str) -> None:
+    """tests/test_site.py runs the commands, and holds the page to what they print."""
+    example, remedy = documented()[code].split("**Remedy:**")
+    shown = re.findall(r"```console\n(.*?)```", example, re.DOTALL)
+    assert "```onnx\n" in example
+    assert len(shown) == 1 and f" kept ({code}): " in shown[0]
+    if "none is needed. The" in remedy:
+        return
+    (after,) = re.findall(r"```console\n(.*?)```", remedy, re.DOTALL)
+    assert ": folded into " in after or ": merged: " in after
+    assert " kept (" not in after
 
 
 def test_a_code_that_is_not_listed_is_found(tmp_path: Path) -> None:
