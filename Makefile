@@ -60,10 +60,10 @@ test-mutations: $(READY)
 	$(BIN)/python tests/mutation.py
 
 test-exporters: $(EXPORTERS)/.ready
-	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters
+	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters tests/test_site.py
 
 test-quantizers: $(QUANTIZERS)/.ready
-	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers
+	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers tests/test_site.py
 
 test-browser: $(BROWSER)/.ready
 	@command -v chromedriver >/dev/null || { echo "chromedriver is not installed: apt-get install chromium chromium-driver" >&2; exit 1; }

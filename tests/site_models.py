@@ -134,9 +134,11 @@ def readme(folder: Path, names: Names) -> None:
 def fold_map(folder: Path, names: Names) -> None:
     nets("net.onnx")(folder, names)
     irc.compile("net.onnx").save("folded.onnx")
-    torch_net(folder, names)
-    if "torch" in names:
-        names["torch"].save(names["model"].state_dict(), folder / "checkpoint.pt")
+    if find_spec("torch") is not None:
+        import torch
+
+        state = {tensor.name: torch.tensor(numpy_helper.to_array(tensor)) for tensor in net().graph.initializer}
+        torch.save(state, folder / "checkpoint.pt")
 
 
 def torch_net(folder: Path, names: Names) -> None:
