@@ -212,11 +212,6 @@ def test_example() -> None:
     assert all(region.opsets is module.graph.opsets for region in branch.regions)
 
 
-def test_the_example_of_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "ir.md").read_text().split("```\n")[1]
-    assert to_text(parse(text)) == text
-
-
 def test_what_the_printer_leaves_out_may_be_left_out() -> None:
     module = parse(
         """// a comment
