@@ -13,6 +13,7 @@ from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
 from ..passes.infra import Pass, PassContext, Sequential
+from ..passes.keeping import keep_nodes
 from ..passes.registry import pipeline_of
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -29,6 +30,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     dynamic_shapes: Any = None,
     export: Mapping[str, Any] | None = None,
     freeze_initializers: bool = False,
+    keep: Iterable[str] = (),
     context: PassContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
@@ -37,10 +39,12 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed in place), a torch
     module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
-    `freeze_initializers`, initializers that are graph inputs become constants first. `limits` hold for reading a model.
-    Raises ModelError, PassError, EmitError.
+    `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
+    `keep` names, and those that compute the values that it names. `limits` hold for reading a model. Raises ModelError,
+    PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
     """
     module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
+    keep_nodes(module, keep)
     ctx = context or PassContext()
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     lost = folded_before(module.source) if isinstance(module.source, ModelProto) else None
@@ -74,6 +78,7 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     from ..passes import FreezeInitializers
 
     frozen = from_model(module.source, module.base_dir, module.limits)
+    keep_nodes(frozen, module.kept_names)
     Sequential([FreezeInitializers(), *pipeline.passes])(frozen)
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
 

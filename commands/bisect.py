@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import FILE, Subparsers, add_data, add_inputs, add_limits, add_passes, add_thorough, module_of
+from .options import FILE, Subparsers, add_data, add_inputs, add_keep, add_limits, add_passes, add_thorough, module_of
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -19,6 +19,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("model", metavar="MODEL", help=FILE)
     add_data(command)
     add_passes(command)
+    add_keep(command)
     command.add_argument(
         "--command",
         dest="judge",

@@ -10,6 +10,7 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
+    add_keep,
     add_limits,
     add_passes,
     check_once,
@@ -46,6 +47,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
     add_data(command)
     add_passes(command)
+    add_keep(command)
     command.add_argument("--all", action="store_true", help="also report other scales and shifts that stay")
     command.add_argument(
         "--allow", action="append", default=[], metavar="REASON", help="do not report this reason code (repeatable)"
@@ -84,7 +86,7 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     """Return the name of a model, the affines that stay in it, and the error if it cannot be compiled."""
     from ..backends.compiler import compile as compile_model
     from ..report.inspection import affine_facts
-    from ..support.errors import IRError, describe_error
+    from ..support.errors import IRError, UsageError, describe_error
     from ..support.output_paths import path_to_text
 
     name = path_to_text(model)
@@ -92,6 +94,8 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
         module = module_of(model, options)
         result = compile_model(module, options.passes, freeze_initializers=options.freeze_initializers)
         affines = affine_facts(result.fold_map)
+    except UsageError:
+        raise
     except IRError as error:
         return name, [], describe_error(error).removeprefix(f"{name}: ")
     warn(f"{name}: {warning}" for warning in result.warnings)

@@ -6,7 +6,19 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from .options import EPILOG, MODEL, Subparsers, add_data, add_limits, add_passes, module_of, name_of, warn, write_json
+from .options import (
+    EPILOG,
+    MODEL,
+    Subparsers,
+    add_data,
+    add_keep,
+    add_limits,
+    add_passes,
+    module_of,
+    name_of,
+    warn,
+    write_json,
+)
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -25,6 +37,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("model", metavar="MODEL", help=MODEL)
     add_data(command)
     add_passes(command)
+    add_keep(command)
     command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
     add_limits(command)
 

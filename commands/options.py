@@ -82,6 +82,17 @@ def limits_of(options: argparse.Namespace) -> Limits:
     return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
 
 
+def add_keep(command: argparse.ArgumentParser) -> None:
+    """Add --keep."""
+    command.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="leave this node alone, or the one that computes this value (repeatable)",
+    )
+
+
 def add_data(command: argparse.ArgumentParser) -> None:
     """Add --data, the constants of an .irc model."""
     command.add_argument(
@@ -101,10 +112,13 @@ def data_file(path: str, data: str | None = None) -> str | None:
 
 
 def module_of(path: str, options: argparse.Namespace) -> Module:
-    """Return the module at `path`, read within the limits and with the options of `add_data`."""
+    """Return the module at `path`, read within the limits and with the options of `add_data` and `add_keep`."""
     from ..backends.compiler import read
+    from ..passes.keeping import keep_nodes
 
-    return read(path, limits_of(options), data=getattr(options, "data", None))
+    module = read(path, limits_of(options), data=getattr(options, "data", None))
+    keep_nodes(module, getattr(options, "keep", ()))
+    return module
 
 
 def read_module(path: str, options: argparse.Namespace) -> Module:
@@ -252,6 +266,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     )
     add_data(command)
     add_passes(command)
+    add_keep(command)
     add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
     add(
         "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"

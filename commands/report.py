@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from .options import EPILOG, MODEL, NO_DURATIONS, Subparsers, add_data, add_limits, add_passes, default_compile_options
+from .options import (
+    EPILOG,
+    MODEL,
+    NO_DURATIONS,
+    Subparsers,
+    add_data,
+    add_keep,
+    add_limits,
+    add_passes,
+    default_compile_options,
+)
 from .summary import Summary
 
 
@@ -20,6 +30,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("-o", "--output", dest="report", metavar="REPORT.html", required=True, help="the page")
     add_data(command)
     add_passes(command)
+    add_keep(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
     command.add_argument("-q", "--quiet", action="store_true", help="do not print a summary")
     add_limits(command)

@@ -124,6 +124,9 @@ def payload_of(value: Value | None) -> Attribute | None:
     return node.attrs.get("value") if node is not None and node.op == "constant" else None
 
 
+HIDDEN = "irc.hidden::"
+"""How the operator of a node begins that the running pass has to leave alone (`irc.passes.keeping`)."""
+
 ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 
@@ -250,6 +253,11 @@ class Node:
         operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
         name = self.name or (self.outputs[0].source_name if self.outputs else "")
         return f"{operator} {name!r}"
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the running pass has to leave the node, and the names of its results, as they are."""
+        return self.op.startswith(HIDDEN)
 
     def _drop_uses(self) -> None:
         for value in self.inputs:
@@ -395,6 +403,10 @@ class Graph:
             following = node.next
             assert following is not None
             node = following
+
+    def forget_first_operator(self) -> None:
+        """Let `operators` search from the first node: the operator of a constant changes."""
+        self._first_operator = self._first
 
     def operators(self) -> Iterator[Node]:
         """Yield the nodes that are not constants, as iteration over the graph does."""

@@ -30,7 +30,8 @@ class Module:
     `warnings` are the warnings of the frontend. `misdeclared` are the names of values whose declarations in `source`
     are wrong: without them the model is written once a pass has run. `annotating` are the names of constants that
     annotations of other values refer to: they stay though no operator reads them. `unimported` are the domains of which
-    IR text has operators and imports no opset.
+    IR text has operators and imports no opset. `kept` are the nodes that passes leave alone, with their operators, and
+    `kept_names` the names that the user gave for them.
 
     `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
     rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
@@ -57,6 +58,8 @@ class Module:
         """For each node whose types are not complete the facts on which inference depended when it ran last."""
         self.untouchable = ""
         self.annotating: set[str] = set()
+        self.kept: dict[Node, str] = {}
+        self.kept_names: tuple[str, ...] = ()
         self.limits = limits
         self.schemas: Schemas = NO_SCHEMAS
         self.warnings: list[str] = []

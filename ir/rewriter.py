@@ -306,6 +306,8 @@ class Rewriter:
                 return self.decline("a result of the graph may not be an input or a value of an outer graph")
             if producer.op in ("constant", "variable") or new.is_returned:
                 return self.decline("a result of the graph may not be a constant or another result")
+            if producer.is_hidden:
+                return self.decline(f"{producer.description} is kept, and so is the name of its result")
         if not returned:
             for table in self.module.provenance.value_tables:
                 table.value_forwarded(old, new)

@@ -54,7 +54,7 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
     """Remove the functions that no call in the main graph reaches, and return whether there were any. O(nodes).
 
     A function in the default domain stays: it may define an operator that the reader imported from the op table, so
-    that no call is visible here.
+    that no call is visible here. A function with a node that is kept stays as well.
     """
     module = rewriter.module
     reached: set[FunctionKey] = set()
@@ -67,6 +67,8 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
                 reached.add(key)
                 waiting.append(module.functions[key].graph)
     unused = [key for key in module.functions if key not in reached and key[0] not in DEFAULT_DOMAINS]
+    if module.kept:
+        unused = [key for key in unused if module.kept.keys().isdisjoint(module.functions[key].graph.walk())]
     for key in unused:
         if not rewriter.debug_counter.exhausted:
             rewriter.erase_function(key)

@@ -19,6 +19,7 @@ from ..ir.module import Module
 from ..support.errors import EmitError, ModelError, PassError, UsageError, VerifyError
 from .affine.source_affines import collect_sources
 from .catalog import CATALOG, DEFINED, check_name, format_option
+from .keeping import hidden_nodes
 
 if TYPE_CHECKING:
     from ..backends.runtime.evaluator import RuntimeEvaluator
@@ -133,7 +134,7 @@ class Pass:
         for instrument in ctx.instruments:
             instrument.before(self, module)
         # a model may hold any number; the passes test their results for nan and inf
-        with ctx.running(), np.errstate(all="ignore"):
+        with ctx.running(), np.errstate(all="ignore"), hidden_nodes(module):
             module.provenance.running = self.name
             module.provenance.is_foreign = self.name not in CATALOG
             module.constants.reset()

@@ -95,6 +95,10 @@ class _Inliner:
             called = f"{recursive[0]}::{recursive[1]}"
             self.refused[key] = "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
         for key, function in module.functions.items():
+            kept = next((node for node in function.graph.walk() if node in module.kept), None)
+            if kept is not None and key not in self.refused:
+                self.refused[key] = f"{kept.description} in it is kept"
+        for key, function in module.functions.items():
             if key not in self.refused and (reason := self.opset_conflict(function)):
                 self.refused[key] = reason
         self.read: dict[FunctionKey, frozenset[Value]] = {}
@@ -157,7 +161,8 @@ class _Inliner:
     def callee(self, node: Node) -> Function | None:
         """Return the function whose body may replace `node`, None where there is none."""
         key = call_key(node)
-        function = None if key in self.refused or node.regions else self.module.functions.get(key)
+        stays = key in self.refused or node.regions or node in self.module.kept
+        function = None if stays else self.module.functions.get(key)
         return None if function is None or self.is_misfit(node) else function
 
     def is_misfit(self, call: Node) -> bool:

@@ -46,6 +46,7 @@ ReasonCode = Literal[
     "dynamic_weight",
     "fused_unit",
     "graph_output",
+    "kept_by_user",
     "multi_consumer",
     "negative_scale",
     "no_foldable_neighbour",

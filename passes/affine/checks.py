@@ -46,9 +46,16 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
         raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {node.description}")
     rule = affine_rule(node.op)
     if rule.forward is None and rule.absorb_data is None:
+        check_not_kept(node, "after")
         raise Refused("no_foldable_neighbour", f"{node.description} after it cannot absorb an affine")
     if batch_norm_parameters(node) is not None:
         raise Refused("no_foldable_neighbour", f"{node.description} after it is a BatchNormalization that stays")
+
+
+def check_not_kept(node: Node, place: str) -> None:
+    """Refuse a node that the user wants to be left alone; it stands `before` or `after` the affine."""
+    if node.is_hidden:
+        raise Refused("kept_by_user", f"{node.description} {place} it is to be kept")
 
 
 def batch_norm_parameters(node: Node) -> Node | None:

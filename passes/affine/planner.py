@@ -24,6 +24,7 @@ from .checks import (
     check_constants,
     check_extents,
     check_no_integers,
+    check_not_kept,
     check_one_axis,
     check_reader,
     check_sole_reader,
@@ -114,6 +115,7 @@ class Planner:
             raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
         rule = affine_rule(node.op).backward
         if rule is None:
+            check_not_kept(node, "before")
             check_no_integers(node)
             raise Refused("no_foldable_neighbour", f"{node.description} before it cannot absorb an affine")
         first: Refusal | None = None

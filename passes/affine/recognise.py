@@ -272,6 +272,8 @@ def not_constant(value: Value | None) -> Refused:
     producer = value.node if value is not None else None
     if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")
+    if producer is not None and producer.is_hidden:
+        return Refused("kept_by_user", f"{name!r} is to be kept")
     payload = payload_of(value)
     if isinstance(payload, SparseTensor):
         return Refused("non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}")

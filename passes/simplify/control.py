@@ -51,6 +51,9 @@ def _inline(node: Node, taken: Graph, rewriter: Rewriter) -> bool:
     """Replace an If by the nodes of the branch that is `taken`."""
     if len(node.inputs) != 1 or node.graph is None:
         return rewriter.decline("it reads more than its condition")
+    kept = next((inner for inner in taken.walk() if inner.is_hidden), None)
+    if kept is not None:
+        return rewriter.decline(f"{kept.description} in it is kept")
     results = taken.outputs
     if len(results) != len(node.outputs):
         return rewriter.decline("its branch and the If node have different numbers of outputs")
@@ -88,8 +91,12 @@ def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> Non
     if not rewriter.forward(old, new):
         copy = rewriter.make("identity", [new], before=before, hint=old.name, type_=old.type)
         rewriter.replace(old, copy.output, take_name=True)
-    elif same_graph and new.node is not None and new.node.op not in ("constant", "variable") and not new.is_returned:
+    elif same_graph and new.node is not None and _may_be_renamed(new, new.node):
         new.take_name(old)
+
+
+def _may_be_renamed(value: Value, node: Node) -> bool:
+    return node.op not in ("constant", "variable") and not value.is_returned and not node.is_hidden
 
 
 RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::If", "ai.onnx::If"), (inline_branch, inline_possible_branch))

@@ -1,0 +1,70 @@
+"""Nodes that passes leave alone, by the names that the user gives.
+
+While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine passes it, and
+nothing erases or computes it, in any pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from ..ir.graph import HIDDEN, ONNX_NAMES, Node
+from ..ir.module import Module
+from ..ir.provenance import Refusal
+from ..support.errors import UsageError, clipped
+from .catalog import nearest
+from .folding_calls import call_key
+
+
+def keep_nodes(module: Module, names: Iterable[str]) -> None:
+    """Let passes leave alone the nodes of these names, and those that compute the values of these names.
+
+    A name may be that of a node or value of any graph or function body, and of several. Inputs of graphs stay in any
+    case. Raises UsageError for a name that the module does not have, with the nearest one.
+    """
+    wanted = dict.fromkeys(names)
+    if not wanted:
+        return
+    by_name = _nodes_by_name(module)
+    for name in wanted:
+        if name not in by_name:
+            raise UsageError(f"the model has no node or value {clipped(name)} to keep{nearest(name, by_name)}")
+        for node in by_name[name]:
+            module.kept[node] = node.op
+            code = Refusal("kept_by_user", f"{node.description} is to be kept")
+            if node.origins:
+                module.provenance.refuse(node.origins, code)
+    module.kept_names = (*module.kept_names, *wanted)
+
+
+def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
+    """Return the nodes by their names, the names of their results, and those of graph outputs; inputs have none."""
+    found: dict[str, list[Node]] = {}
+    for graph in module.graphs():
+        for value in graph.inputs:
+            found.setdefault(value.source_name, [])
+        for node in graph:
+            for name in {node.name, *(value.source_name for value in node.outputs)}:
+                found.setdefault(name, []).append(node)
+        for name, result in zip(graph.output_names, graph.outputs, strict=False):
+            if result is not None and result.node is not None and result.node not in found.setdefault(name, []):
+                found[name].append(result.node)
+    found.pop("", None)
+    return found
+
+
+@contextmanager
+def hidden_nodes(module: Module) -> Iterator[None]:
+    """Give the kept nodes an unknown operator within this context. Calls of functions keep theirs."""
+    hidden = [node for node in module.kept if node.graph is not None and call_key(node) not in module.functions]
+    for node in hidden:
+        module.kept[node] = node.op
+        node.op = HIDDEN + (ONNX_NAMES.get(node.op) or node.op.rpartition("::")[2])
+        if node.graph is not None:
+            node.graph.forget_first_operator()
+    try:
+        yield
+    finally:
+        for node in hidden:
+            node.op = module.kept[node]
