@@ -24,13 +24,15 @@ class Described(Protocol):
 class DebugCounter:
     """The number of rule applications in a module, and their limit.
 
-    `last` holds the rule that was applied last, and its node. `trace` is called at every attempt.
+    `last` holds the rule that was applied last, and its node. `trace` is called at every attempt. `log`, if
+    it is a list, takes every application with its node.
     """
 
     limit: int | None = None
     count: int = 0
     last: tuple[str, str] = ("", "")
     trace: Trace | None = None
+    log: list[tuple[str, str]] | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -39,12 +41,14 @@ class DebugCounter:
 
     def label(self, node: Described) -> str:
         """Return the description of `node` for `note` and `decline`, empty where nobody reads it."""
-        return "" if self.trace is None and self.limit is None else node.description
+        return "" if self.trace is None and self.limit is None and self.log is None else node.description
 
     def note(self, rule: str, where: str) -> None:
         """Count an application of `rule` at the node `where`."""
         self.count += 1
         self.last = (rule, where)
+        if self.log is not None:
+            self.log.append((rule, where))
         if self.trace is not None:
             self.trace(where, rule, APPLIED)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness import FOLDERS, ROOT
 
 LAYERS = (
+    "certify",
     "support",
     "ir",
     "codec",
@@ -24,6 +25,7 @@ LAYERS = (
     "passes",
     "backends.foldmap",
     "backends.recovery",
+    "backends.certification",
     "backends.result",
     "backends.compiler",
     "backends.quantizers",

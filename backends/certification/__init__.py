@@ -1,0 +1,5 @@
+"""Certificates of compiles: the log of rewrites, and the search for the steps that `irc certify` replays."""
+
+from .writing import certificate_of
+
+__all__ = ["certificate_of"]

@@ -1,0 +1,223 @@
+"""The search for the steps of a certificate: where congruence ends, identities are tried until one holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...certify.affine_operators import own_line
+from ...certify.crossing import CROSSINGS
+from ...certify.layers import weights_of
+from ...certify.movement import is_move
+from ...certify.program import Datum, Operation, Program, Unproved
+from ...certify.proof import RESULT, SOURCE, Proof
+
+Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
+"""By the name of a layer's result, the lists of affines that it may apply."""
+
+MAX_TRIED = 24
+"""Most values or operations of the source that are tried at an operation of the result."""
+
+LAYERS = frozenset(
+    ("Conv", "ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "GroupNormalization")
+)
+
+
+class Search(Proof):
+    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers."""
+
+    def __init__(self, source: Program, result: Program, claims: Claims) -> None:
+        super().__init__(source, result)
+        self.claims = claims
+        self.found: list[dict[str, Any]] = []
+        self.gaps: list[Operation] = []
+        self.is_proved = False
+        self._readers: dict[tuple[str, int], list[Operation]] | None = None
+        self._members: dict[int, list[Datum]] = {}
+
+    def attempt(self) -> None:
+        """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
+        self.compare_interfaces()
+        try:
+            self.run()
+        except Unproved:
+            return
+        self.is_proved = True
+
+    def blocking(self) -> set[Operation]:
+        """Return the operations of the result that outputs depend on which are not proved."""
+        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
+        open_ = [second for first, second in pairs if first.term != second.term]
+        found = [self.blocker(each) for each in open_]
+        return {each for each in found if each is not None}
+
+    def visit(self, operation: Operation) -> None:
+        """Enter an operation; try identities where it is gone from the result, or new there."""
+        if self.side == SOURCE:
+            if not self._is_gone(operation) or not self._first(operation, ("constant", "equal operand")):
+                self.enter(operation, self.key(operation))
+            return
+        key = self.key(operation)
+        if (*key, 0) in self.terms or not self._prove(operation):
+            if (*key, 0) not in self.terms:
+                self.gaps.append(operation)
+            self.enter(operation, key)
+
+    def _is_gone(self, operation: Operation) -> bool:
+        kept = self.result.operations.get(operation.label)
+        return kept is None or kept.kind != operation.kind or kept.domain != operation.domain
+
+    def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
+        """Apply a step, and keep it if it holds."""
+        try:
+            self.apply(step, operation)
+        except Unproved:
+            return False
+        self.found.append({"step": 0, "at": self.side, "operation": operation.label, **step})
+        for value in operation.outputs:
+            value.step = len(self.found)
+        return True
+
+    def _first(self, operation: Operation, names: Sequence[str]) -> bool:
+        return any(self._try(operation, {"identity": name}) for name in names)
+
+    def _prove(self, operation: Operation) -> bool:
+        if self._first(operation, ("constant", "equal operand")):
+            return True
+        if not operation.domain:
+            for step in self._candidates(operation):
+                if self._try(operation, step):
+                    self._equate(operation)
+                    return True
+        return is_move(operation) and self._moves(operation)
+
+    def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps that may hold at an operation of the result."""
+        if own_line(operation) is not None:
+            yield from self._affines(operation)
+        is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or "Norm" in operation.kind)
+        for source in self._counterparts(operation):
+            if operation.kind in CROSSINGS:
+                yield {"identity": "crosses", "source": source.label}
+            if is_layer:
+                for claim in self._claims(operation, source):
+                    yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+
+    def _affines(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        own = own_line(operation)
+        base = None if own is None else self.base(own[0])
+        if base is None:
+            return
+        made = [each for each in self.members(base[0]) if each.label == operation.outputs[0].label]
+        others = [each for each in self.members(base[0]) if each not in made]
+        for target in [*made, *others][:MAX_TRIED]:
+            yield {"identity": "affine", "equals": target.label}
+            yield {"identity": "rounded affine", "source": target.label, "equals": target.label}
+        yield {"identity": "affine"}
+
+    def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
+        """Yield the lists of affines that a layer may apply, the likely ones first."""
+        label = operation.outputs[0].label
+        members = self.members(source.outputs[0])
+        yield from ([{"value": each.label}] for each in members if each.label == label)
+        for claim in self.claims.get(label, ()):
+            yield list(claim)
+        yield []
+        yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
+
+    def _counterparts(self, operation: Operation) -> list[Operation]:
+        """Return operations of the source with the operator of this one, whose operands are related to its operands."""
+        found: dict[str, Operation] = {}
+        for operand in operation.inputs:
+            base = None if operand is None or operand.stored is not None else self.base(operand)
+            if base is not None:
+                for each in self._readers_of(operation.kind, base[0]):
+                    found.setdefault(each.label, each)
+        ordered = sorted(found.values(), key=lambda each: each.label != operation.label)
+        return ordered[:MAX_TRIED]
+
+    def _readers_of(self, kind: str, root: Datum) -> list[Operation]:
+        if self._readers is None:
+            self._index()
+        assert self._readers is not None
+        return self._readers.get((kind, self.term_of(root)), [])
+
+    def members(self, root: Datum) -> list[Datum]:
+        """Return the values of the source that are an affine of `root`."""
+        if self._readers is None:
+            self._index()
+        return self._members.get(self.term_of(root), [])
+
+    def _index(self) -> None:
+        self._readers = defaultdict(list)
+        members = defaultdict(list)
+        roots: dict[Datum, int | None] = {}
+
+        def root_of(value: Datum) -> int | None:
+            if value not in roots:
+                family = self.family(value) if value.term >= 0 else None
+                roots[value] = None if family is None else self.term_of(family[0])
+            return roots[value]
+
+        for value in self.source.data.values():
+            root = root_of(value) if value.stored is None and value.is_float else None
+            if root is not None:
+                members[root].append(value)
+        for operation in self.source.operations.values():
+            data = [each for each in operation.inputs if each is not None and each.stored is None]
+            for root in {root_of(each) for each in data if each.is_float}:
+                if root is not None:
+                    self._readers[operation.kind, root].append(operation)
+        self._members = members
+
+    def _equate(self, operation: Operation) -> None:
+        """Add to the last step which value of the source the result is equal to, if it is to one."""
+        result = operation.outputs[0]
+        if "equals" in self.found[-1] or result not in self.anchors:
+            return
+        members = self.members(self.anchors[result][0])
+        near = [each for each in members if each.label == result.label]
+        for target in [*near, *(each for each in members[:MAX_TRIED] if each not in near)]:
+            try:
+                self.equate(result, target)
+            except Unproved:
+                continue
+            self.found[-1]["equals"] = target.label
+            return
+
+    def _moves(self, operation: Operation) -> bool:
+        """Try to prove that a result of moves holds the elements of a value of the source."""
+        for leaf in self._leaves(operation):
+            for target in self._moved(leaf):
+                if self._try(operation, {"identity": "same elements", "source": target.label, "from": leaf.label}):
+                    return True
+        return False
+
+    def _leaves(self, operation: Operation) -> Iterator[Datum]:
+        """Yield values of the source from which only moves lead to an operation of the result, the nearest first."""
+        seen, queue = {operation}, [operation]
+        while queue:
+            each = queue.pop(0)
+            for value in each.inputs:
+                if value is None or value.stored is not None:
+                    continue
+                known = self.known.get(value.term)
+                if known is not None:
+                    yield known
+                if value.producer is not None and is_move(value.producer) and value.producer not in seen:
+                    seen.add(value.producer)
+                    queue.append(value.producer)
+
+    def _moved(self, leaf: Datum) -> list[Datum]:
+        """Return values of the source to which only moves lead from `leaf`."""
+        found, terms, queue = [leaf], {leaf.term}, [leaf]
+        same = [each for each in self.source.data.values() if each.term == leaf.term] if self.side == RESULT else []
+        queue.extend(same)
+        while queue and len(found) < MAX_TRIED:
+            for reader in queue.pop(0).readers:
+                if is_move(reader) and reader.outputs[0].term not in terms and reader.outputs[0].term >= 0:
+                    terms.add(reader.outputs[0].term)
+                    found.append(reader.outputs[0])
+                    queue.append(reader.outputs[0])
+        return found

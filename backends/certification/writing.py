@@ -1,0 +1,143 @@
+"""The document of a certificate: rewrites as they were applied, and the steps of the proof."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...certify.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
+from ...certify.program import Datum, Program, Unproved, load
+from ...certify.proof import RESULT, SOURCE
+from ...codec.protos import ModelProto
+from ...ir.module import Module
+from ...ir.tensor import Array
+from ...passes.affine.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from .search import Search
+
+
+def certificate_of(
+    source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the certificate of a compile, and a warning for each operator that no identity covers.
+
+    Both models have all their elements. `layers` are the records of layers by the name of their result.
+    """
+    log = module.debug_counter.log or []
+    steps: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    try:
+        search = _searched(load(source), load(result), module, layers)
+    except Unproved as refusal:
+        steps, warnings = [_gap("", log)], [f"the certificate proves nothing: {refusal}"]
+    else:
+        steps = search.found if search.is_proved else _with_gaps(search, log, warnings)
+        if search.is_proved:
+            steps = needed(search)
+    for number, step in enumerate(steps, 1):
+        step["step"] = number
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        SOURCE: digest_of_model(source),
+        RESULT: digest_of_model(result),
+        "rewrites": [list(each) for each in log],
+        "steps": steps,
+    }
+    document["seal"] = digest_of_steps(document)
+    return document, warnings
+
+
+def _searched(source: Program, result: Program, module: Module, layers: Mapping[str, Layer]) -> Search:
+    sources = fold_records(module).sources or {}
+    claims = {name: [_claim(layer.folds, sources, source)] for name, layer in layers.items()}
+    search = Search(source, result, claims)
+    search.attempt()
+    return search
+
+
+def _claim(folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program) -> list[dict[str, Any]]:
+    """Return the affines that a layer applies to its result, by reference to the source where they are its own."""
+    parts = []
+    for fold in folds:
+        if fold.direction == "backward":
+            affine = sources.get(fold.origin)
+            parts.append(_part(fold, source.operations.get(affine.output) if affine is not None else None))
+    return parts
+
+
+def _part(fold: FoldedAffine, operation: Any) -> dict[str, Any]:
+    from ...certify.affine_operators import own_line
+
+    own = None if operation is None else own_line(operation)
+    if own is not None:
+        line = own[1]
+        if _same(line.scale, fold.scale):
+            if _same(line.shift, fold.shift):
+                return {"of": operation.label}
+            if not fold.shift.any():
+                return {"of": operation.label, "only": "scale"}
+    return {"scale": _encoded(fold.scale), "shift": _encoded(fold.shift)}
+
+
+def _same(one: Array, other: Array) -> bool:
+    first, second = one.reshape(-1), other.reshape(-1)
+    if first.size != second.size and 1 not in (first.size, second.size):
+        return False
+    return bool(np.allclose(first, second, rtol=2.0**-46, atol=0.0))
+
+
+def _encoded(array: Array) -> float | str:
+    flat = np.ascontiguousarray(array, "<f8").reshape(-1)
+    if flat.size and (flat == flat[0]).all():
+        return float(flat[0])
+    return b64encode(flat.tobytes()).decode()
+
+
+def _gap(label: str, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    here = [rule for rule, where in log if label and repr(label) in where]
+    rules = list(dict.fromkeys(here or [rule for rule, _ in log]))
+    return {"step": 0, "at": RESULT, "operation": label, "identity": None, "rules": rules}
+
+
+def _with_gaps(search: Search, log: Sequence[tuple[str, str]], warnings: list[str]) -> list[dict[str, Any]]:
+    """Return the steps with one without an identity for the first operator that is not proved."""
+    blocked = next((each for each in search.gaps if each in search.blocking()), None)
+    step = _gap("" if blocked is None else blocked.label, log)
+    name = "an output" if blocked is None else f"{blocked.kind} {blocked.label!r}"
+    warnings.append(f"the certificate is incomplete: no identity covers {', '.join(step['rules']) or 'a change'} at {name}")
+    return [*search.found, step]
+
+
+def needed(search: Search) -> list[dict[str, Any]]:
+    """Return the steps that the proof of the outputs rests on."""
+    used: set[int] = set()
+    seen: set[Datum] = set()
+    first = {value.term: value for value in reversed(list(search.source.data.values())) if value.term >= 0}
+    stack: list[Datum] = [*search.source.body.outputs, *search.result.body.outputs]
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.step:
+            used.add(value.step)
+            step = search.found[value.step - 1]
+            for name in ("source", "from", "equals"):
+                label = step.get(name)
+                if label is not None:
+                    operation = search.source.operations.get(label)
+                    stack.extend(operation.outputs if operation is not None else ())
+                    if label in search.source.data:
+                        stack.append(search.source.data[label])
+            for part in step.get("applies", ()):
+                stack.extend(search.source.data[part[name]] for name in ("value", "of") if name in part)
+        if value.term in first:
+            stack.append(first[value.term])
+        if value.producer is not None:
+            stack.extend(each for each in value.producer.inputs if each is not None)
+            for body in value.producer.bodies.values():
+                stack.extend(body.outputs)
+    return [step for i, step in enumerate(search.found, 1) if i in used]

@@ -1,0 +1,131 @@
+"""Certificates: the JSON document that `irc compile --certificate` writes, and the checker that replays it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import ModelProto
+
+from .program import Operation, Unproved, load
+from .proof import RESULT, SOURCE, Proof, Step
+
+FORMAT = "irc-certificate"
+VERSION = 1
+
+
+class Rejected(Exception):
+    """Raised for a certificate that proves nothing; the argument is one sentence with the step and the reason."""
+
+
+class Replay(Proof):
+    """A proof by the steps of a certificate, in their order."""
+
+    def __init__(self, source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> None:
+        super().__init__(load(source), load(result))
+        self.steps = steps
+        self.place = 0
+
+    def take_steps(self, operation: Operation) -> bool:
+        if self.place >= len(self.steps):
+            return False
+        step = self.steps[self.place]
+        if step.get("at") != self.side or step.get("operation") != operation.label:
+            return False
+        self.place += 1
+        for value in operation.outputs:
+            value.step = self.place
+        self.apply(step, operation)
+        return True
+
+    def finish(self) -> None:
+        if self.place < len(self.steps):
+            step = self.steps[self.place]
+            self.place += 1
+            raise Unproved(f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after the step before")
+        self.place = 0
+        super().finish()
+
+
+def digest_of_model(model: ModelProto) -> str:
+    """Return the SHA-256 of a model as protobuf writes it, its external data included if they were read."""
+    return sha256(model.SerializeToString(deterministic=True)).hexdigest()
+
+
+def digest_of_steps(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the rewrites and steps of a certificate."""
+    content = [document.get("rewrites"), document.get("steps")]
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def certify(source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any) -> int:
+    """Return the number of steps of a certificate that proves `result` equal to `source`. Raises Rejected.
+
+    The models are paths or messages with all elements; the certificate is a path or the document.
+    """
+    document = _document(certificate)
+    models = [_model(source, "source"), _model(result, "result")]
+    _check_document(document, models)
+    steps = document["steps"]
+    replay = None
+    try:
+        replay = Replay(models[0], models[1], steps)
+        replay.run()
+    except Unproved as refusal:
+        raise Rejected(_sentence(steps, 0 if replay is None else replay.place, str(refusal))) from None
+    except (RecursionError, MemoryError, KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
+        raise Rejected(_sentence(steps, 0 if replay is None else replay.place, f"it cannot be followed: {error!r}")) from None
+    return len(steps)
+
+
+def _sentence(steps: Sequence[Step], place: int, reason: str) -> str:
+    if not place:
+        return reason
+    step = steps[place - 1]
+    return f"step {place} ({step.get('identity')}) at {step.get('operation')!r} of the {step.get('at')}: {reason}"
+
+
+def _document(certificate: Any) -> Mapping[str, Any]:
+    if isinstance(certificate, Mapping):
+        return certificate
+    try:
+        found = json.loads(Path(certificate).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Rejected(f"{certificate}: it cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise Rejected(f"{certificate}: it is no JSON") from None
+    if not isinstance(found, dict):
+        raise Rejected(f"{certificate}: it is no certificate")
+    return found
+
+
+def _model(model: ModelProto | str | Path, title: str) -> ModelProto:
+    if isinstance(model, ModelProto):
+        return model
+    try:
+        return onnx.load(str(model))
+    except Exception as error:  # protobuf and files have errors of their own
+        raise Rejected(f"the {title} {model} cannot be read as ONNX: {type(error).__name__}") from None
+
+
+def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -> None:
+    if document.get("format") != FORMAT or document.get("version") != VERSION:
+        raise Rejected(f"it is no certificate of version {VERSION}")
+    steps = document.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise Rejected("the certificate has no list of steps")
+    for name, model in zip((SOURCE, RESULT), models, strict=True):
+        if document.get(name) != digest_of_model(model):
+            raise Rejected(f"the certificate is about another {name}")
+    if document.get("seal") != digest_of_steps(document):
+        raise Rejected("the rewrites or steps of the certificate were changed")
+    for number, step in enumerate(steps, 1):
+        if step.get("step") != number:
+            raise Rejected(f"step {number} has the number {step.get('step')!r}")
+        if step.get("identity") is None:
+            rules = ", ".join(map(str, step.get("rules", ()))) or "a rewrite"
+            raise Rejected(f"step {number} at {step.get('operation')!r}: no identity covers {rules}")

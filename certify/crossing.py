@@ -1,0 +1,462 @@
+"""Operators that an affine crosses: if every operand is an affine of another, the result is one, too.
+
+CROSSINGS is the table. A row takes the operation, which is the same on both sides, and the lines of its operands; it
+returns the line of each result or raises Unproved. A line goes from one model to the other in either direction; a row
+holds in both, because it says only that op(line(x)) = line'(op(x)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .affine_operators import compressed
+from .lines import Line
+from .program import Array, Operation, Unproved, product, static
+
+Lines = Mapping[int, Line]
+Crossing = Callable[[Operation, Lines], list[Line]]
+
+
+def _only(operation: Operation, lines: Lines) -> Line:
+    if list(lines) != [0]:
+        raise Unproved(f"an operand of {operation.kind} other than its data changed")
+    return lines[0]
+
+
+def _no_shift(line: Line) -> None:
+    if line.has_shift:
+        raise Unproved("a shift does not pass the operator")
+
+
+def _no_negative(line: Line) -> None:
+    if (line.scale < 0).any():
+        raise Unproved("a negative scale does not pass the operator")
+
+
+def _uniform(line: Line, axes: Sequence[int]) -> None:
+    if not line.is_uniform_along(tuple(axes)):
+        raise Unproved("the scales differ along an axis that the operator joins")
+
+
+def _axis(operation: Operation, rank: int, name: str = "axis", default: int = 0) -> int:
+    axis = int(operation.attributes.get(name, default))
+    return axis + rank if axis < 0 else axis
+
+
+def homogeneous(operation: Operation, lines: Lines) -> list[Line]:
+    """f(s * x) = s * f(x) for s >= 0."""
+    line = _only(operation, lines)
+    _no_shift(line)
+    _no_negative(line)
+    return [line]
+
+
+def magnitude(operation: Operation, lines: Lines) -> list[Line]:
+    """|s * x| = |s| * |x|."""
+    line = _only(operation, lines)
+    _no_shift(line)
+    return [Line(np.abs(line.scale), line.shift, line.reach)]
+
+
+def monotone_pool(operation: Operation, lines: Lines) -> list[Line]:
+    """The maximum over a window of one channel commutes with s * x + t for s >= 0."""
+    line = _only(operation, lines)
+    _no_negative(line)
+    _uniform(line, range(2, line.rank))
+    if len(operation.outputs) > 1:
+        raise Unproved("the indices of the maxima are a result")
+    return [line]
+
+
+def average_pool(operation: Operation, lines: Lines) -> list[Line]:
+    """The mean over a window of one channel commutes with s * x + t, a shift only where no zeros are counted."""
+    line = _only(operation, lines)
+    _uniform(line, range(2, line.rank))
+    if line.has_shift and (operation.attributes.get("count_include_pad", 0) or operation.version < 7):
+        raise Unproved("the mean counts zeros of the padding, which have no shift")
+    return [line]
+
+
+def global_pool(operation: Operation, lines: Lines) -> list[Line]:
+    """The mean over all positions of a channel commutes with s * x + t, and so does the maximum for s >= 0."""
+    line = _only(operation, lines)
+    _uniform(line, range(2, line.rank))
+    if operation.kind == "GlobalMaxPool":
+        _no_negative(line)
+    return [line]
+
+
+def reduction(operation: Operation, lines: Lines) -> list[Line]:
+    """Mean: any line; maximum and minimum: s >= 0; sum: no shift. The line is one number along the reduced axes."""
+    line = _only(operation, lines)
+    axes = operation.integers("axes", 1)
+    if axes is None:
+        if operation.operand(1) is not None or operation.attributes.get("noop_with_empty_axes"):
+            raise Unproved("the reduced axes are not constant")
+        axes = list(range(line.rank))
+    axes = [axis + line.rank if axis < 0 else axis for axis in axes]
+    _uniform(line, axes)
+    if operation.kind == "ReduceSum":
+        _no_shift(line)
+    if operation.kind in ("ReduceMax", "ReduceMin"):
+        _no_negative(line)
+    if operation.attributes.get("keepdims", 1):
+        return [line]
+    return [line.map(lambda array: array.squeeze(tuple(axes)))]
+
+
+def addition(operation: Operation, lines: Lines) -> list[Line]:
+    """(s * x + t) + (s * y + u) = s * (x + y) + (t + u)."""
+    if len(lines) != len(operation.inputs):
+        raise Unproved("only some of the operands of a sum are scaled")
+    ranked = _ranked(operation, lines)
+    first = ranked[0]
+    scales = [Line(each.scale, 0 * each.shift, 0 * each.reach) for each in ranked]
+    if not all(each.near(scales[0]) for each in scales):
+        raise Unproved("the operands of a sum have different scales")
+    signs = [1.0, -1.0] if operation.kind == "Sub" else [1.0] * len(ranked)
+    shift = sum((s * each.shift for s, each in zip(signs, ranked, strict=True)), np.zeros((1,) * first.rank))
+    reach = sum((each.reach for each in ranked), np.zeros((1,) * first.rank))
+    if operation.kind == "Mean":
+        shift, reach = shift / len(ranked), reach / len(ranked)
+    return [Line(first.scale, shift, reach)]
+
+
+def multiplication(operation: Operation, lines: Lines) -> list[Line]:
+    """(s * x) * (r * y) = (s * r) * (x * y), and likewise for quotients."""
+    ranked = _ranked(operation, lines)
+    made = None
+    for index, line in zip(lines, ranked, strict=True):
+        _no_shift(line)
+        factor = line.scale
+        if operation.kind == "Div" and index == 1:
+            if not factor.all():
+                raise Unproved("a scale of a divisor is zero")
+            factor = 1.0 / factor
+        made = factor if made is None else made * factor
+    assert made is not None
+    zero = np.zeros((1,) * made.ndim)
+    return [Line(made, zero, zero)]
+
+
+def extremum(operation: Operation, lines: Lines) -> list[Line]:
+    """max(s * x + t, s * y + t) = s * max(x, y) + t for s >= 0."""
+    if len(lines) != len(operation.inputs):
+        raise Unproved("only some of the operands of an extremum are scaled")
+    ranked = _ranked(operation, lines)
+    _no_negative(ranked[0])
+    if not all(each.near(ranked[0]) for each in ranked):
+        raise Unproved("the operands of an extremum have different scales or shifts")
+    return [ranked[0]]
+
+
+def selection(operation: Operation, lines: Lines) -> list[Line]:
+    """where(c, s * x + t, s * y + t) = s * where(c, x, y) + t."""
+    if sorted(lines) != [1, 2]:
+        raise Unproved("the condition or only one of the branches changed")
+    ranked = _ranked(operation, lines)
+    if not ranked[0].near(ranked[1]):
+        raise Unproved("the branches have different scales or shifts")
+    return [ranked[0]]
+
+
+def _ranked(operation: Operation, lines: Lines) -> list[Line]:
+    """Return the lines of operands with as many axes as the result has; broadcasting adds leading axes."""
+    if operation.attributes.get("broadcast"):
+        raise Unproved("the operands are aligned by an attribute")
+    rank = max(line.rank for line in lines.values())
+    known = [each.rank for each in operation.inputs if each is not None]
+    if any(each is None or each > rank for each in known):
+        raise Unproved("an operand has more axes than the affine, or an unknown number")
+    return [line.map(lambda array: array.reshape((1,) * (rank - array.ndim) + array.shape)) for line in lines.values()]
+
+
+def same_line(operation: Operation, lines: Lines) -> list[Line]:
+    """The operator hands every element on."""
+    return [_only(operation, lines)]
+
+
+def transpose(operation: Operation, lines: Lines) -> list[Line]:
+    """Axes are permuted."""
+    line = _only(operation, lines)
+    perm = operation.attributes.get("perm", tuple(reversed(range(line.rank))))
+    return [line.map(lambda array: array.transpose(perm))]
+
+
+def unsqueeze(operation: Operation, lines: Lines) -> list[Line]:
+    """Axes of one element are inserted."""
+    line = _only(operation, lines)
+    axes = operation.integers("axes", 1)
+    if axes is None:
+        raise Unproved("the axes are not constant")
+    return [line.map(lambda array: np.expand_dims(array, tuple(axes)))]
+
+
+def reshape(operation: Operation, lines: Lines) -> list[Line]:
+    """Elements keep their order; the first axis may be unknown if it stays what it is."""
+    line = _only(operation, lines)
+    data, result = operation.inputs[0], operation.outputs[0]
+    assert data is not None
+    if data.extents is None or result.extents is None:
+        raise Unproved("the extents are unknown")
+    before, after = list(data.extents), list(result.extents)
+    if line.scale.size == 1 and line.shift.size == 1:
+        return [line.map(lambda array: array.reshape((1,) * len(after)))]
+    keeps = _keeps_first(operation, before, after)
+    inner, outer = static(tuple(before[keeps:])), static(tuple(after[keeps:]))
+    if inner is None or outer is None:
+        raise Unproved("the extents are unknown")
+    if product(inner) != product(outer):
+        raise Unproved("the extents do not belong together")
+
+    def change(array: Array) -> Array:
+        lead = array.shape[:keeps]
+        if lead not in ((), (1,)):
+            raise Unproved("the line varies along the first axis")
+        return compressed(np.broadcast_to(array, lead + inner).reshape(lead + outer))
+
+    return [line.map(change)]
+
+
+def _keeps_first(operation: Operation, before: list[int | str | None], after: list[int | str | None]) -> int:
+    """Return 1 where the first axis is handed on as it is, else 0."""
+    if not before or not after:
+        return 0
+    if isinstance(before[0], int) and isinstance(after[0], int) and None not in after:
+        return int(before[0] == after[0])
+    if before[0] is not None and before[0] == after[0]:
+        return 1
+    if operation.kind == "Flatten":
+        return int(operation.attributes.get("axis", 1) == 1)
+    if operation.kind == "Squeeze":
+        return int(0 not in [axis % len(before) for axis in operation.integers("axes", 1) or [0]])
+    shape = operation.constant(1) if operation.version >= 5 else np.array(operation.attributes.get("shape", ()))
+    if shape is None or not shape.size:
+        return 0
+    inner, rest = static(tuple(before[1:])), [int(each) for each in shape.reshape(-1)[1:]]
+    if int(shape.reshape(-1)[0]) == 0 and not operation.attributes.get("allowzero", 0):
+        return 1
+    return int(inner is not None and min(rest, default=1) > 0 and product(rest) == product(inner))
+
+
+def concatenate(operation: Operation, lines: Lines) -> list[Line]:
+    """The lines of the operands stand one behind the other along the axis."""
+    if len(lines) != len(operation.inputs):
+        raise Unproved("an operand is in no relation")
+    rank = next(iter(lines.values())).rank
+    axis = _axis(operation, rank, default=1)
+    extents = [None if each is None or each.extents is None else each.extents[axis] for each in operation.inputs]
+    parts = list(lines.values())
+    if any(not isinstance(extent, int) for extent in extents):
+        if all(part.near(parts[0]) and part.is_uniform_along((axis,)) for part in parts):
+            return [parts[0]]
+        raise Unproved("the extents along the axis are unknown")
+
+    def joined(arrays: list[Array]) -> Array:
+        common = np.broadcast_shapes(*[(*a.shape[:axis], 1, *a.shape[axis + 1 :]) for a in arrays])
+        full = [
+            np.broadcast_to(a, (*common[:axis], extent, *common[axis + 1 :]))
+            for a, extent in zip(arrays, extents, strict=True)
+        ]
+        return compressed(np.concatenate(full, axis))
+
+    return [
+        Line(
+            joined([part.scale for part in parts]),
+            joined([part.shift for part in parts]),
+            joined([part.reach for part in parts]),
+        )
+    ]
+
+
+def split(operation: Operation, lines: Lines) -> list[Line]:
+    """Each result has its part of the line along the axis."""
+    line = _only(operation, lines)
+    axis = _axis(operation, line.rank)
+    if line.is_uniform_along((axis,)):
+        return [line] * len(operation.outputs)
+    made, first = [], 0
+    for result in operation.outputs:
+        extent = None if result.extents is None else result.extents[axis]
+        if not isinstance(extent, int):
+            raise Unproved("the extents of the parts are unknown")
+        made.append(_part(line, axis, np.arange(first, first + extent)))
+        first += extent
+    return made
+
+
+def _part(line: Line, axis: int, positions: Array) -> Line:
+    return line.map(lambda array: array if array.shape[axis] == 1 else array.take(positions, axis=axis))
+
+
+def slice_(operation: Operation, lines: Lines) -> list[Line]:
+    """The line is cut like the data."""
+    line = _only(operation, lines)
+    data = operation.inputs[0]
+    assert data is not None and data.extents is not None
+    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
+    axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
+    if starts is None or ends is None:
+        varying = [axis for axis in range(line.rank) if not line.is_uniform_along((axis,))]
+        if axes is None or any(axis % line.rank in varying for axis in axes):
+            raise Unproved("the bounds are not constant")
+        return [line]
+    for i, axis in enumerate(axes if axes is not None else range(len(starts))):
+        axis %= line.rank
+        if line.is_uniform_along((axis,)):
+            continue
+        extent = data.extents[axis]
+        if not isinstance(extent, int):
+            raise Unproved("the extent along a cut axis is unknown")
+        step = 1 if steps is None else steps[i]
+        positions = np.arange(extent)[slice(starts[i], None if ends[i] < -extent else ends[i], step)]
+        line = _part(line, axis, positions)
+    return [line]
+
+
+def gather(operation: Operation, lines: Lines) -> list[Line]:
+    """The line is taken at the indices."""
+    line = _only(operation, lines)
+    axis = _axis(operation, line.rank)
+    indices = operation.operand(1)
+    if indices is None or indices.rank is None:
+        raise Unproved("the rank of the indices is unknown")
+    if line.is_uniform_along((axis,)):
+        extents = (1,) * indices.rank
+        return [line.map(lambda array: array.reshape(array.shape[:axis] + extents + array.shape[axis + 1 :]))]
+    if indices.stored is None:
+        raise Unproved("the indices are not constant")
+    positions = indices.stored.array
+    data = operation.inputs[0]
+    extent = None if data is None or data.extents is None else data.extents[axis]
+    if not isinstance(extent, int):
+        raise Unproved("the extent along the axis is unknown")
+    return [
+        line.map(
+            lambda array: np.broadcast_to(array, (*array.shape[:axis], extent, *array.shape[axis + 1 :])).take(
+                positions, axis=axis
+            )
+        )
+    ]
+
+
+def resize(operation: Operation, lines: Lines) -> list[Line]:
+    """The weights of an interpolation add up to one; channels stay apart."""
+    line = _only(operation, lines)
+    mode = operation.attributes.get("mode", b"nearest")
+    if operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
+        raise Unproved("positions outside have a value of their own")
+    if mode not in (b"nearest", b"linear", b"bilinear", b"cubic"):
+        raise Unproved(f"mode {mode!r}")
+    _uniform(line, range(2, line.rank))
+    data, result = operation.inputs[0], operation.outputs[0]
+    assert data is not None
+    if not line.is_uniform_along((1,)):
+        _check_channels_stay(operation)
+        before, after = (None if each.extents is None else each.extents[1] for each in (data, result))
+        if before is None or before != after:
+            raise Unproved("channels may be resized")
+    if not line.is_uniform_along((0,)):
+        raise Unproved("the first axis may be resized")
+    return [line]
+
+
+def _check_channels_stay(operation: Operation) -> None:
+    """Refuse a factor of the channel axis other than 1."""
+    given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
+    if operation.kind == "Upsample" and operation.version < 9:
+        if len(operation.attributes.get("scales", ())) > 1 and operation.attributes["scales"][1] == 1.0:
+            return
+        raise Unproved("the scales are not known")
+    if "axes" in operation.attributes or "keep_aspect_ratio_policy" in operation.attributes:
+        raise Unproved("the axes that are resized are not looked at")
+    if given is not None and given.extents != (0,):
+        if given.stored is None or given.stored.array.size < 2 or given.stored.array.reshape(-1)[1] != 1.0:
+            raise Unproved("channels may be resized")
+
+
+def pad(operation: Operation, lines: Lines) -> list[Line]:
+    """Reflected elements have the line of their channel; zeros have no shift."""
+    line = _only(operation, lines)
+    mode = operation.attributes.get("mode", b"constant")
+    pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
+    if pads is None or operation.operand(3) is not None:
+        raise Unproved("the pads are not constant")
+    rank = line.rank
+    if any((pads[axis] or pads[axis + rank]) and not line.is_uniform_along((axis,)) for axis in range(rank)):
+        raise Unproved("an axis along which the line varies is padded")
+    if mode == b"constant":
+        value = operation.attributes.get("value", 0.0) if operation.version < 11 else operation.operand(2)
+        if value is not None and not isinstance(value, float):
+            value = None if value.stored is None else float(value.stored.exact.reshape(-1)[0])
+            if value is None:
+                raise Unproved("the value of the padding is not constant")
+        if line.has_shift or value:
+            raise Unproved("the padding has no shift")
+    return [line]
+
+
+def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
+    """Channels become positions: the line of a channel goes where it goes."""
+    line = _only(operation, lines)
+    if line.rank != 4:
+        raise Unproved("the rank is not 4")
+    if line.scale.size == 1 and line.shift.size == 1:
+        return [line]
+    raise Unproved("channels have different scales")
+
+
+def rows(operation: Operation, lines: Lines) -> list[Line]:
+    """MatMul: rows of the left operand, and columns of the right one, are scaled."""
+    if list(lines) == [0]:
+        line = lines[0]
+        _no_shift(line)
+        _uniform(line, (line.rank - 1,))
+    elif list(lines) == [1]:
+        line = lines[1]
+        _no_shift(line)
+        if line.rank < 2:
+            raise Unproved("the right operand is a vector")
+        _uniform(line, (line.rank - 2,))
+    else:
+        raise Unproved("both operands are scaled")
+    other = operation.inputs[1 - next(iter(lines))]
+    if other is None or other.rank is None or other.rank != 2 or line.rank < 2:
+        if line.scale.size != 1:
+            raise Unproved("the ranks differ")
+    result = operation.outputs[0]
+    if result.rank is None:
+        raise Unproved("the rank of the result is unknown")
+    rank = result.rank
+    if line.scale.size == 1:
+        return [line.map(lambda array: array.reshape((1,) * rank))]
+    return [line]
+
+
+CROSSINGS: dict[str, Crossing] = {
+    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu"), homogeneous),
+    "Abs": magnitude,
+    "MaxPool": monotone_pool,
+    "AveragePool": average_pool,
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), global_pool),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), reduction),
+    **dict.fromkeys(("Add", "Sub", "Sum", "Mean"), addition),
+    **dict.fromkeys(("Mul", "Div"), multiplication),
+    **dict.fromkeys(("Max", "Min"), extremum),
+    "Where": selection,
+    **dict.fromkeys(("Identity", "Neg"), same_line),
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze"), reshape),
+    "Concat": concatenate,
+    "Split": split,
+    "Slice": slice_,
+    "Gather": gather,
+    **dict.fromkeys(("Resize", "Upsample"), resize),
+    "Pad": pad,
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), depth_to_space),
+    "MatMul": rows,
+}
+"""The rows by ONNX operator of the default domain."""

@@ -1,0 +1,182 @@
+"""Operators whose result is one of their operands: the table EQUAL_OPERANDS, with the condition of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .affine_operators import fitted
+from .program import Array, Datum, Operation, Unproved, static
+
+Condition = Callable[[Operation], int]
+"""Returns the index of the operand that is equal to the result. Raises Unproved."""
+
+
+def _first(operation: Operation) -> int:
+    return 0
+
+
+def _refuse_unless(condition: bool, reason: str) -> int:
+    if not condition:
+        raise Unproved(reason)
+    return 0
+
+
+def _neutral(number: float, *, first: bool, negative_zero: bool | None = None) -> Condition:
+    """Return the condition of x op c = x for a constant c of one number, which does not enlarge the result.
+
+    x + 0.0 is 0.0 where x is -0.0: all else is equal, and results that differ in the sign of zero are equal numbers.
+    """
+
+    def condition(operation: Operation) -> int:
+        for index in (1, 0) if first else (1,):
+            constant, data = operation.operand(index), operation.operand(1 - index)
+            if constant is None or data is None or constant.stored is None or data.stored is not None:
+                continue
+            array = _within(operation, data, constant)
+            if array is not None and (array == number).all():
+                return 1 - index
+        raise Unproved(f"no operand is {number:g}, or it may enlarge the result")
+
+    return condition
+
+
+def _within(operation: Operation, data: Datum, constant: Datum) -> Array | None:
+    if data.extents is None:
+        return constant.stored.array if constant.stored is not None and constant.rank == 0 else None
+    return fitted(operation, data, constant)
+
+
+def _dropout(operation: Operation) -> int:
+    training = operation.operand(2)
+    off = training is None or (training.stored is not None and not training.stored.array.any())
+    old = operation.version < 7 and not operation.attributes.get("is_test", 0)
+    return _refuse_unless(off and not old, "a Dropout that may train")
+
+
+def _cast(operation: Operation) -> int:
+    data = operation.operand(0)
+    return _refuse_unless(
+        data is not None and data.kind != 0 and data.kind == operation.attributes.get("to"),
+        "the element type changes or is unknown",
+    )
+
+
+def _same_extents(operation: Operation) -> int:
+    """Reshape, Expand, Slice, Tile and the like keep a tensor whose extents stay: they keep its order."""
+    data, result = operation.operand(0), operation.outputs[0]
+    known = None if data is None else static(data.extents)
+    return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
+
+
+def _reshape(operation: Operation) -> int:
+    data = operation.operand(0)
+    extents = None if data is None else data.extents
+    shape = operation.constant(1) if operation.version >= 5 else np.array(operation.attributes.get("shape", ()))
+    if extents is not None and shape is not None and len(shape) == len(extents):
+        given = [int(each) for each in shape]
+        zero = not operation.attributes.get("allowzero", 0)
+        kept = [(zero and g == 0) or (g > 0 and g == e) for g, e in zip(given, extents, strict=True)]
+        if all(kept) or (kept.count(False) == 1 and given[kept.index(False)] == -1 and 0 not in extents):
+            return 0
+    return _same_extents(operation)
+
+
+def _transpose(operation: Operation) -> int:
+    data = operation.operand(0)
+    perm = operation.attributes.get("perm")
+    if perm is None:
+        return _refuse_unless(data is not None and data.rank is not None and data.rank < 2, "the axes are reversed")
+    return _refuse_unless(list(perm) == list(range(len(perm))), "axes are exchanged")
+
+
+def _slice(operation: Operation) -> int:
+    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
+    steps = operation.integers("steps", 4)
+    whole = (
+        starts is not None
+        and ends is not None
+        and not any(starts)
+        and min(ends, default=1 << 62) >= 1 << 30
+        and (operation.operand(4) is None or (steps is not None and all(step == 1 for step in steps)))
+    )
+    if whole:
+        return 0
+    forward = operation.operand(4) is None or (steps is not None and all(step > 0 for step in steps))
+    return _same_extents(operation) if forward else _refuse_unless(False, "a slice backward")
+
+
+def _pad(operation: Operation) -> int:
+    pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
+    return _refuse_unless(pads is not None and not any(pads), "something is padded")
+
+
+def _expand(operation: Operation) -> int:
+    shape = operation.constant(1)
+    data = operation.operand(0)
+    if shape is not None and data is not None and data.rank is not None and shape.size <= data.rank:
+        if (shape == 1).all():
+            return 0
+    return _same_extents(operation)
+
+
+def _single(operation: Operation) -> int:
+    return _refuse_unless(len(operation.inputs) == 1, "there are several operands")
+
+
+def _tile(operation: Operation) -> int:
+    repeats = operation.constant(1)
+    return _refuse_unless(repeats is not None and bool((repeats == 1).all()), "something is repeated")
+
+
+def _relu(operation: Operation) -> int:
+    """Relu of a result that is not negative."""
+    data = operation.operand(0)
+    before = None if data is None or data.producer is None else data.producer
+    return _refuse_unless(
+        before is not None and not before.domain and before.kind in ("Relu", "Sigmoid", "Softmax", "Exp", "Abs"),
+        "the data may be negative",
+    )
+
+
+def _squeeze(operation: Operation) -> int:
+    axes = operation.integers("axes", 1)
+    return _refuse_unless(axes is not None and not axes, "axes are removed")
+
+
+EQUAL_OPERANDS: dict[str, Condition] = {
+    "Identity": _first,
+    "Dropout": _dropout,
+    "Cast": _cast,
+    "Reshape": _reshape,
+    "Flatten": _same_extents,
+    "Expand": _expand,
+    "Slice": _slice,
+    "Transpose": _transpose,
+    "Pad": _pad,
+    "Tile": _tile,
+    "Relu": _relu,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _squeeze,
+    **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
+    "Add": _neutral(0.0, first=True),
+    "Sub": _neutral(0.0, first=False),
+    "Mul": _neutral(1.0, first=True),
+    "Div": _neutral(1.0, first=False),
+    "Pow": _neutral(1.0, first=False),
+}
+"""The condition by ONNX operator of the default domain."""
+
+
+def equal_operand(operation: Operation) -> Datum:
+    """Return the operand that the first result is equal to; further results are not read. Raises Unproved."""
+    condition = EQUAL_OPERANDS.get(operation.kind) if not operation.domain else None
+    if condition is None:
+        raise Unproved(f"no identity makes {operation.kind} equal to an operand")
+    if any(each.readers for each in operation.outputs[1:]):
+        raise Unproved("another result is read")
+    found = operation.operand(condition(operation))
+    if found is None:
+        raise Unproved("the operand is absent")
+    return found

@@ -1,0 +1,273 @@
+"""Constant expressions, recomputed: integers exactly, floats in float64 with one rounding to the element type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from .program import FLOATS, Array, Operation, Unproved, Stored, product, static
+
+MAX_ELEMENTS = 1 << 26
+"""Most elements of a result that is computed."""
+
+Evaluate = Callable[[Operation, list[Array]], Array]
+
+_INT = np.int64
+
+
+def _axes(operation: Operation, index: int, default: Sequence[int] | None = None) -> list[int]:
+    found = operation.integers("axes", index)
+    if found is None:
+        if default is None:
+            raise Unproved("the axes are not constant")
+        return list(default)
+    return found
+
+
+def _axis(operation: Operation, default: int = 0) -> int:
+    return int(operation.attributes.get("axis", default))
+
+
+def _slice(operation: Operation, arrays: list[Array]) -> Array:
+    data = arrays[0]
+    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
+    if starts is None or ends is None:
+        raise Unproved("the bounds are not constant")
+    axes = operation.integers("axes", 3) or list(range(len(starts)))
+    steps = operation.integers("steps", 4) or [1] * len(starts)
+    index = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+    return data[tuple(index)]
+
+
+def _reshape(operation: Operation, arrays: list[Array]) -> Array:
+    shape = operation.integers("shape", 1)
+    if shape is None:
+        raise Unproved("the shape is not constant")
+    if not operation.attributes.get("allowzero", 0):
+        shape = [arrays[0].shape[i] if extent == 0 else extent for i, extent in enumerate(shape)]
+    return arrays[0].reshape(shape)
+
+
+def _flatten(operation: Operation, arrays: list[Array]) -> Array:
+    axis = _axis(operation, 1)
+    axis += arrays[0].ndim if axis < 0 else 0
+    return arrays[0].reshape(product(arrays[0].shape[:axis]), -1)
+
+
+def _squeeze(operation: Operation, arrays: list[Array]) -> Array:
+    axes = operation.integers("axes", 1)
+    return arrays[0].squeeze(None if axes is None else tuple(axes))
+
+
+def _unsqueeze(operation: Operation, arrays: list[Array]) -> Array:
+    return np.expand_dims(arrays[0], tuple(_axes(operation, 1)))
+
+
+def _expand(operation: Operation, arrays: list[Array]) -> Array:
+    extents = np.broadcast_shapes(arrays[0].shape, tuple(int(each) for each in arrays[1]))
+    if product(extents) > MAX_ELEMENTS:
+        raise Unproved("the result is too large")
+    return np.broadcast_to(arrays[0], extents)
+
+
+def _tile(operation: Operation, arrays: list[Array]) -> Array:
+    if arrays[0].size * product([int(each) for each in arrays[1]]) > MAX_ELEMENTS:
+        raise Unproved("the result is too large")
+    return np.tile(arrays[0], [int(each) for each in arrays[1]])
+
+
+def _constant_of_shape(operation: Operation, arrays: list[Array]) -> Array:
+    extents = [int(each) for each in arrays[0]]
+    if product(extents) > MAX_ELEMENTS:
+        raise Unproved("the result is too large")
+    value = operation.attributes.get("value")
+    if value is None:
+        return np.zeros(extents, np.float32)
+    raise Unproved("the value of a ConstantOfShape is not looked at")
+
+
+def _divide(operation: Operation, arrays: list[Array]) -> Array:
+    first, second = arrays
+    if first.dtype.kind in "iu":
+        if not second.all():
+            raise Unproved("a division by zero")
+        quotient = np.abs(first) // np.abs(second)
+        return np.where((first < 0) != (second < 0), -quotient, quotient)
+    return first / second
+
+
+def _range(operation: Operation, arrays: list[Array]) -> Array:
+    start, limit, delta = (each.reshape(()) for each in arrays)
+    if start.dtype.kind not in "iu" or not delta or abs((int(limit) - int(start)) // int(delta)) > MAX_ELEMENTS:
+        raise Unproved("the range is not one of integers, or too large")
+    return np.arange(int(start), int(limit), int(delta)).astype(start.dtype)
+
+
+def _pad(operation: Operation, arrays: list[Array]) -> Array:
+    raise Unproved("a constant Pad is not looked at")
+
+
+def _reduce(function: Callable[..., Any]) -> Evaluate:
+    def evaluate(operation: Operation, arrays: list[Array]) -> Array:
+        axes = operation.integers("axes", 1)
+        if axes is None and operation.attributes.get("noop_with_empty_axes"):
+            raise Unproved("the axes are empty")
+        keep = bool(operation.attributes.get("keepdims", 1))
+        return np.asarray(function(arrays[0], axis=None if not axes else tuple(axes), keepdims=keep))
+
+    return evaluate
+
+
+def _elementwise(function: Callable[..., Any]) -> Evaluate:
+    return lambda _operation, arrays: np.asarray(function(*arrays))
+
+
+def _variadic(function: Callable[..., Any]) -> Evaluate:
+    return lambda _operation, arrays: np.asarray(reduce(function, arrays))
+
+
+EVALUATORS: dict[str, Evaluate] = {
+    "Identity": lambda _operation, arrays: arrays[0],
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Slice": _slice,
+    "Expand": _expand,
+    "Tile": _tile,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Concat": lambda operation, arrays: np.concatenate(arrays, _axis(operation)),
+    "Gather": lambda operation, arrays: np.take(arrays[0], arrays[1].astype(_INT), axis=_axis(operation)),
+    "Transpose": lambda operation, arrays: arrays[0].transpose(operation.attributes.get("perm")),
+    "Add": _elementwise(np.add),
+    "Sub": _elementwise(np.subtract),
+    "Mul": _elementwise(np.multiply),
+    "Div": _divide,
+    "Neg": _elementwise(np.negative),
+    "Abs": _elementwise(np.abs),
+    "Sqrt": _elementwise(np.sqrt),
+    "Reciprocal": _elementwise(np.reciprocal),
+    "Exp": _elementwise(np.exp),
+    "Log": _elementwise(np.log),
+    "Floor": _elementwise(np.floor),
+    "Ceil": _elementwise(np.ceil),
+    "Pow": lambda _operation, arrays: np.power(arrays[0], arrays[1].astype(arrays[0].dtype)),
+    "Min": _variadic(np.minimum),
+    "Max": _variadic(np.maximum),
+    "Sum": _variadic(np.add),
+    "Equal": _elementwise(np.equal),
+    "Less": _elementwise(np.less),
+    "Greater": _elementwise(np.greater),
+    "LessOrEqual": _elementwise(np.less_equal),
+    "GreaterOrEqual": _elementwise(np.greater_equal),
+    "And": _elementwise(np.logical_and),
+    "Or": _elementwise(np.logical_or),
+    "Xor": _elementwise(np.logical_xor),
+    "Not": _elementwise(np.logical_not),
+    "Where": _elementwise(np.where),
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMin": _reduce(np.min),
+    "Relu": _elementwise(lambda array: np.maximum(array, 0)),
+}
+"""How the results of operators of the default domain are computed, for one result."""
+
+
+def recomputed(operation: Operation) -> list[Stored]:
+    """Return the constant results of an operation whose inputs are constants. Raises Unproved."""
+    if operation.domain or operation.bodies:
+        raise Unproved(f"{operation.domain or 'ai.onnx'} {operation.kind} is not computed")
+    if operation.kind in ("Shape", "Size"):
+        return [_extents(operation)]
+    given = [each.stored if each is not None else None for each in operation.inputs]
+    if not given or any(stored is None for stored in given):
+        raise Unproved("an input is not constant")
+    stored = [each for each in given if each is not None]
+    try:
+        with np.errstate(all="ignore"):
+            if operation.kind == "Cast":
+                return [_cast(operation, stored[0])]
+            if operation.kind == "Split":
+                return _split(operation, stored[0])
+            return [_computed(operation, stored)]
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
+        raise Unproved(f"it cannot be computed: {error}") from None
+
+
+def _computed(operation: Operation, stored: list[Stored]) -> Stored:
+    evaluate = EVALUATORS.get(operation.kind)
+    if evaluate is None:
+        raise Unproved(f"{operation.kind} is not computed")
+    kinds = {helper.np_dtype_to_tensor_dtype(each.array.dtype) for each in stored}
+    if kinds & FLOATS:
+        exact = evaluate(operation, [_wide(each) for each in stored])
+        if exact.dtype != np.float64:
+            return Stored(None, exact)
+        dtype = next(
+            each.array.dtype
+            for each in stored
+            if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS
+        )
+        return Stored(None, exact.astype(dtype), exact)
+    arrays = [each.array for each in stored]
+    result = evaluate(operation, arrays)
+    dtype = result.dtype if result.dtype.kind in "bf" else arrays[-1 if operation.kind == "Where" else 0].dtype
+    return Stored(None, result.astype(dtype))
+
+
+def _wide(stored: Stored) -> Array:
+    is_float = helper.np_dtype_to_tensor_dtype(stored.array.dtype) in FLOATS
+    return stored.exact if is_float else stored.array
+
+
+def _cast(operation: Operation, stored: Stored) -> Stored:
+    to = operation.attributes["to"]
+    dtype = helper.tensor_dtype_to_np_dtype(to)
+    was = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
+    if to in FLOATS and was in FLOATS:
+        return Stored(None, stored.exact.astype(dtype), stored.exact)
+    if was in FLOATS and dtype.kind in "iu":
+        numbers = stored.array.astype(np.float64)
+        limits = np.iinfo(dtype)
+        if not (np.isfinite(numbers) & (numbers >= limits.min) & (numbers <= limits.max)).all():
+            raise Unproved("a number does not fit into the integer type")
+    elif dtype.kind not in "iufb" or stored.array.dtype.kind not in "iufb":
+        raise Unproved("the element types are not looked at")
+    return Stored(None, stored.array.astype(dtype))
+
+
+def _split(operation: Operation, stored: Stored) -> list[Stored]:
+    axis, sizes = _axis(operation), operation.integers("split", 1)
+    count = len(operation.outputs)
+    extent = stored.array.shape[axis]
+    if sizes is None:
+        each = -(-extent // count)
+        sizes = [min(each, extent - i * each) for i in range(count)]
+    places = np.cumsum(sizes)[:-1]
+    arrays, exact = np.split(stored.array, places, axis), np.split(stored.exact, places, axis)
+    return [Stored(None, a, e) for a, e in zip(arrays, exact, strict=True)]
+
+
+def _extents(operation: Operation) -> Stored:
+    data = operation.operand(0)
+    if data is None or data.extents is None:
+        raise Unproved("the extents are unknown")
+    rank = len(data.extents)
+    if operation.kind == "Size":
+        known = static(data.extents)
+        if known is None:
+            raise Unproved("an extent is unknown")
+        return Stored(None, np.array(product(known), np.int64))
+    start, end = int(operation.attributes.get("start", 0)), operation.attributes.get("end")
+    known = static(data.extents[slice(start, rank if end is None else int(end))])
+    if known is None:
+        raise Unproved("an extent is unknown")
+    return Stored(None, np.array(known, np.int64))

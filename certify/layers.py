@@ -1,0 +1,253 @@
+"""Layers: a source layer S(v) = W * v + B, and a result layer with the stored W' and B' that computes s * S + t.
+
+The operands are related by v = p * u + q. Then s * S(v) + t = (s W p) * u + s (B + W q) + t, and the checker computes
+both constants in float64 and proves that the stored ones are their roundings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .affine_operators import batch_norm_numbers, compressed, fitted
+from .lines import Line, along, is_rounding
+from .program import Array, Datum, Operation, Unproved
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Weights:
+    """The constants of a layer in one form: `matrix` is [outputs, inputs of a group, ...], `bias` is [outputs].
+
+    `stored` and `stored_bias` are the elements in the file, in the order of `matrix` and `bias`. `factor` and
+    `bias_factor` multiply them when the layer runs.
+    """
+
+    matrix: Array
+    bias: Array | None
+    stored: Array
+    stored_bias: Array | None
+    groups: int = 1
+    factor: float = 1.0
+    bias_factor: float = 1.0
+    axis: int = 1
+
+
+def weights_of(operation: Operation) -> Weights | None:
+    """Return the constants of a layer, None where they are not constant or the operator is none."""
+    read = _READERS.get(operation.kind) if not operation.domain else None
+    return None if read is None else read(operation)
+
+
+def _constants(operation: Operation, index: int) -> Datum | None:
+    found = operation.operand(index)
+    return found if found is not None and found.stored is not None and found.is_float else None
+
+
+def _bias(operation: Operation, outputs: int) -> tuple[Array | None, Array | None] | None:
+    """Return the bias in float64 and as it is stored, both None where there is none; None where it is no vector."""
+    given = operation.operand(2)
+    if given is None:
+        return None, None
+    if given.stored is None:
+        return None
+    stored = given.stored.array
+    if stored.size not in (1, outputs) or (stored.ndim > 1 and stored.shape[-1] != stored.size):
+        return None
+    return np.broadcast_to(given.stored.exact.reshape(-1), (outputs,)), stored.reshape(-1)
+
+
+def _conv(operation: Operation) -> Weights | None:
+    weight = _constants(operation, 1)
+    if weight is None or weight.stored is None or weight.rank is None or weight.rank < 3:
+        return None
+    matrix = weight.stored.exact
+    bias = _bias(operation, len(matrix))
+    if bias is None:
+        return None
+    groups = int(operation.attributes.get("group", 1))
+    return Weights(matrix, bias[0], weight.stored.array, bias[1], groups)
+
+
+def _conv_transpose(operation: Operation) -> Weights | None:
+    weight = _constants(operation, 1)
+    if weight is None or weight.stored is None or weight.rank is None or weight.rank < 3:
+        return None
+    groups = int(operation.attributes.get("group", 1))
+
+    def turned(array: Array) -> Array:
+        """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
+        inputs, outputs, *rest = array.shape
+        return array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
+
+    matrix = turned(weight.stored.exact)
+    bias = _bias(operation, len(matrix))
+    return None if bias is None else Weights(matrix, bias[0], turned(weight.stored.array), bias[1], groups)
+
+
+def _gemm(operation: Operation) -> Weights | None:
+    weight = _constants(operation, 1)
+    if weight is None or weight.stored is None or operation.attributes.get("transA", 0):
+        return None
+    turned = bool(operation.attributes.get("transB", 0))
+    matrix = weight.stored.exact if turned else weight.stored.exact.T
+    stored = weight.stored.array if turned else weight.stored.array.T
+    bias = _bias(operation, len(matrix))
+    if bias is None:
+        return None
+    alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    return Weights(matrix, bias[0], stored, bias[1], 1, alpha, beta)
+
+
+def _matmul(operation: Operation) -> Weights | None:
+    weight, data = _constants(operation, 1), operation.operand(0)
+    if weight is None or weight.stored is None or weight.rank != 2 or data is None or data.rank is None or data.rank < 1:
+        return None
+    return Weights(weight.stored.exact.T, None, weight.stored.array.T, None, axis=data.rank - 1)
+
+
+_READERS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
+
+
+def check_layer(source: Operation, result: Operation, data: Line, claim: Line) -> Line:
+    """Return the line of the result layer's output over the source layer's. `data` gives v over u.
+
+    Where the result layer adds no constant, the shift of the line is the one that follows. Raises Unproved.
+    """
+    given, made = weights_of(source), weights_of(result)
+    if given is None or made is None or source.kind != result.kind:
+        raise Unproved("the layers are not alike, or a weight is not constant")
+    if _geometry(source) != _geometry(result):
+        raise Unproved("the layers have different attributes")
+    rank = claim.rank
+    scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
+    inputs = made.matrix.shape[1] * made.groups
+    factor, offset, offset_reach = _vector(data, given.axis, inputs)
+    if given.matrix.shape != made.matrix.shape:
+        raise Unproved("the weights have different extents")
+    weight = given.factor * _by_input(given.matrix, factor, given.groups)
+    exact = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor
+    if not is_rounding(made.stored, exact, np.abs(exact)):
+        raise Unproved("the weight is not the rounded product of the source's weight and the scales")
+    bias = given.bias_factor * given.bias if given.bias is not None else np.zeros(len(weight))
+    total, magnitude = bias, np.abs(bias)
+    if data.has_shift:
+        if source.kind == "ConvTranspose" or _has_padding(source):
+            raise Unproved("the padding of the layer has no shift")
+        along_inputs = tuple(range(1, weight.ndim))
+        total = total + given.factor * _by_input(given.matrix, offset, given.groups).sum(along_inputs)
+        terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
+        magnitude = magnitude + abs(given.factor) * terms
+    needed = scale * total + shift
+    needed_reach = np.abs(scale) * magnitude + reach
+    if made.stored_bias is None or not made.bias_factor:
+        vector = -scale * total
+        return Line(claim.scale, along(vector, made.axis, rank), along(np.abs(scale) * magnitude, made.axis, rank))
+    stored = made.stored_bias if made.stored_bias.size == needed.size else np.broadcast_to(made.stored_bias, needed.shape)
+    if not is_rounding(stored, needed / made.bias_factor, needed_reach / abs(made.bias_factor)):
+        raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
+    return claim
+
+
+def _vector(line: Line, axis: int, count: int) -> tuple[Array, Array, Array]:
+    if line.rank <= axis:
+        raise Unproved("the channel axis does not exist")
+    found = line.vector(axis)
+    if found is None or found[0].size not in (1, count):
+        raise Unproved("the scales vary along an axis other than the channels of the layer")
+    scale, shift, reach = (np.broadcast_to(each, (count,)) for each in found)
+    return scale, shift, reach
+
+
+def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
+    """Return the weights with each input channel multiplied by its number."""
+    outputs, inputs, *rest = matrix.shape
+    grouped = matrix.reshape(groups, outputs // groups, inputs, *rest)
+    return (grouped * numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
+
+
+def _geometry(operation: Operation) -> dict[str, object]:
+    return {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta")}
+
+
+def _has_padding(operation: Operation) -> bool:
+    automatic = operation.attributes.get("auto_pad", b"NOTSET")
+    return automatic not in (b"NOTSET", b"VALID") or any(operation.attributes.get("pads", ()))
+
+
+def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
+    """Prove that a normalization with a scale and a bias by channel computes `claim` of the source's. Raises Unproved."""
+    if source.kind not in ("InstanceNormalization", "LayerNormalization", "GroupNormalization"):
+        raise Unproved(f"{source.kind} is no layer")
+    if source.attributes != result.attributes:
+        raise Unproved("the layers have different attributes")
+    found = []
+    for operation in (source, result):
+        constants = [operation.constant(1), operation.constant(2)]
+        if operation.operand(2) is None and constants[0] is not None:
+            constants[1] = np.zeros_like(constants[0])
+        if any(each is None or each.ndim != 1 for each in constants):
+            raise Unproved("scale and bias are no constant vectors")
+        found.append([each for each in constants if each is not None])
+    axis = 1 if source.kind != "LayerNormalization" else claim.rank - 1
+    count = found[0][0].size
+    scale, shift, reach = _vector(claim, axis, count)
+    gamma, beta = (each.astype(np.float64) for each in found[0])
+    if not is_rounding(found[1][0], gamma * scale, np.abs(gamma * scale)):
+        raise Unproved("the scale is not the rounded product")
+    if not is_rounding(found[1][1], beta * scale + shift, np.abs(beta * scale) + reach):
+        raise Unproved("the bias is not the rounded sum")
+
+
+def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
+    """Return the line of an affine operation whose constants are rounded. `data` is the line of its operand.
+
+    The operation is a product or a sum with one constant, or a BatchNormalization. Raises Unproved.
+    """
+    if result.kind == "BatchNormalization":
+        return _check_normalization(result, data, claim)
+    for index in (1, 0):
+        constant, other = result.operand(index), result.operand(1 - index)
+        if constant is not None and constant.stored is not None and other is not None and other.stored is None:
+            break
+    else:
+        raise Unproved("no operand is constant")
+    array = fitted(result, other, constant)
+    if array is None or constant.stored is None:
+        raise Unproved("the constant may make the result larger than the data")
+    stored = compressed(constant.stored.array.reshape((1,) * (claim.rank - constant.stored.array.ndim) + constant.stored.array.shape))
+    if result.kind == "Add":
+        if not Line(claim.scale, 0 * claim.shift, 0 * claim.reach).near(Line(data.scale, 0 * data.shift, 0 * data.reach)):
+            raise Unproved("a sum changes no scale")
+        exact, reach = claim.shift - data.shift, claim.reach + data.reach
+    elif result.kind == "Mul":
+        if not data.scale.all():
+            raise Unproved("a scale of the data is zero")
+        exact = claim.scale / data.scale
+        reach = np.abs(exact)
+        total = exact * data.shift
+        left = np.abs(claim.shift - total)
+        if (left > 2.0**-42 * (claim.reach + np.abs(exact) * data.reach)).any():
+            raise Unproved("a product has no shift of its own")
+    else:
+        raise Unproved(f"{result.kind} is not looked at")
+    exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
+    if not is_rounding(stored, exact, reach):
+        raise Unproved("the constant is not the rounded number")
+    return claim
+
+
+def _check_normalization(result: Operation, data: Line, claim: Line) -> Line:
+    numbers = batch_norm_numbers(result)
+    gamma, beta, mean, variance = (result.constant(i) for i in (1, 2, 3, 4))
+    if numbers is None or gamma is None or beta is None or mean is None or variance is None or not data.is_identity:
+        raise Unproved("the parameters are not constant, or the data are scaled")
+    count = gamma.size
+    scale, shift, reach = _vector(claim, 1, count)
+    deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", float(np.float32(1e-5))))
+    if not is_rounding(gamma, scale * deviation, np.abs(scale * deviation)):
+        raise Unproved("the scale is not the rounded product")
+    product = mean.astype(np.float64) * scale
+    if not is_rounding(beta, shift + product, reach + np.abs(product)):
+        raise Unproved("the bias is not the rounded sum")
+    return claim

@@ -1,0 +1,125 @@
+"""Affine relations between values: y = scale * x + shift, in float64, and the proof that a number is a rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .program import Array
+
+SLACK = 2.0**-42
+"""Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
+
+OWN_SLACK = 2.0**-49
+"""The bound for constants that are float64 themselves."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line:
+    """y = scale * x + shift. The arrays have one axis for each of x, and are broadcast against it.
+
+    `reach` is the sum of magnitudes that `shift` was computed from, which bounds its error.
+    """
+
+    scale: Array
+    shift: Array
+    reach: Array
+
+    @classmethod
+    def of(cls, scale: Array, shift: Array, reach: Array | None = None) -> Line:
+        """Return the line with these arrays, which have one rank."""
+        return cls(scale, shift, np.abs(shift) if reach is None else reach)
+
+    @classmethod
+    def identity(cls, rank: int) -> Line:
+        """Return y = x."""
+        one = np.ones((1,) * rank)
+        return cls(one, 0.0 * one, 0.0 * one)
+
+    @property
+    def rank(self) -> int:
+        """The number of axes of x."""
+        return self.scale.ndim
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether a shift is other than zero, as far as float64 can tell."""
+        return bool((np.abs(self.shift) > SLACK * self.reach).any())
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether a scale is other than one, as far as float64 can tell."""
+        return bool((np.abs(self.scale - 1.0) > SLACK).any())
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether y = x."""
+        return not self.has_scale and not self.has_shift
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all numbers are finite."""
+        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all() and np.isfinite(self.reach).all())
+
+    def after(self, inner: Line) -> Line:
+        """Return the line of x for self(inner(x))."""
+        scale = self.scale * inner.scale
+        shift = self.scale * inner.shift + self.shift
+        return Line(scale, shift, np.abs(self.scale) * inner.reach + self.reach)
+
+    def inverse(self) -> Line | None:
+        """Return the line of y that is x, None where a scale is zero."""
+        if not self.scale.all():
+            return None
+        with np.errstate(all="ignore"):
+            made = Line(1.0 / self.scale, -self.shift / self.scale, self.reach / np.abs(self.scale))
+        return made if made.is_finite else None
+
+    def near(self, other: Line) -> bool:
+        """Whether both are one line, as far as float64 can tell."""
+        scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(np.abs(self.scale), np.abs(other.scale))
+        shifts = np.abs(self.shift - other.shift) <= SLACK * (self.reach + other.reach)
+        return bool(scales.all() and shifts.all())
+
+    def map(self, change: Callable[[Array], Array]) -> Line:
+        """Return the line whose three arrays are changed in the same way."""
+        return Line(change(self.scale), change(self.shift), change(self.reach))
+
+    def is_uniform_along(self, axes: tuple[int, ...]) -> bool:
+        """Whether all numbers along `axes` are one."""
+        return all(array.shape[axis] == 1 for array in (self.scale, self.shift) for axis in axes)
+
+    def vector(self, axis: int) -> tuple[Array, Array, Array] | None:
+        """Return scale, shift and reach along `axis`, None where they vary along another one."""
+        found = []
+        for array in np.broadcast_arrays(self.scale, self.shift, self.reach):
+            if array.size != array.shape[axis]:
+                return None
+            found.append(array.reshape(-1))
+        return found[0], found[1], found[2]
+
+
+def along(vector: Array, axis: int, rank: int) -> Array:
+    """Return a vector as an array of `rank` axes that varies along `axis`."""
+    extents = [1] * rank
+    extents[axis] = vector.size
+    return vector.reshape(extents)
+
+
+def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
+    """Whether every element of `stored` is the rounding of a number within the float64 error of `exact`.
+
+    Rounding is monotone, so the roundings of both ends of the interval enclose the elements.
+    """
+    if stored.shape != exact.shape:
+        return False
+    if not (np.isfinite(exact).all() and np.isfinite(reach).all()):
+        return False
+    slack = (OWN_SLACK if stored.dtype == np.float64 else SLACK) * np.maximum(reach, np.abs(exact))
+    with np.errstate(all="ignore"):
+        low = (exact - slack).astype(stored.dtype).astype(np.float64)
+        high = (exact + slack).astype(stored.dtype).astype(np.float64)
+    numbers = stored.astype(np.float64)
+    return bool(((low <= numbers) & (numbers <= high)).all())

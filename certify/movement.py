@@ -1,0 +1,67 @@
+"""Regions of operators that only move elements: two of them are equal if their index maps are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .evaluation import EVALUATORS
+from .program import Array, Datum, Operation, Unproved, product, static
+
+MOVES = frozenset(
+    ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Expand", "Concat", "Tile")
+)
+"""Operators of the default domain whose results hold elements of their data, in an order that extents decide."""
+
+MAX_ELEMENTS = 1 << 22
+"""Most elements of a tensor whose index map is computed."""
+
+MAX_OPERATIONS = 64
+"""Most operations of a region."""
+
+
+def index_map(value: Datum, leaves: Mapping[int, int], depth: int = 0) -> Array:
+    """Return for each element of `value` the number of the element of a leaf that it holds.
+
+    `leaves` gives the first number of each leaf, by its term. Raises Unproved where the region has another leaf.
+    """
+    known = static(value.extents)
+    if value.term in leaves:
+        if known is None or product(known) > MAX_ELEMENTS:
+            raise Unproved("the extents are unknown or too large")
+        return leaves[value.term] + np.arange(product(known), dtype=np.int64).reshape(known)
+    operation = value.producer
+    if operation is None or not is_move(operation) or depth > MAX_OPERATIONS:
+        raise Unproved("the region has another value to begin with")
+    arrays = []
+    for i, each in enumerate(operation.inputs):
+        is_data = operation.kind == "Concat" or i == 0
+        if each is None:
+            raise Unproved("an operand is absent")
+        if is_data:
+            arrays.append(index_map(each, leaves, depth + 1))
+        elif each.stored is None:
+            raise Unproved("an index or a shape is not constant")
+        else:
+            arrays.append(each.stored.array)
+    try:
+        found = EVALUATORS[operation.kind](operation, arrays)
+    except (ValueError, IndexError, TypeError) as error:
+        raise Unproved(f"it cannot be computed: {error}") from None
+    if found.size > MAX_ELEMENTS:
+        raise Unproved("the extents are too large")
+    return found
+
+
+def is_move(operation: Operation) -> bool:
+    """Return whether an operation only moves elements of its data."""
+    return not operation.domain and operation.kind in MOVES and len(operation.outputs) == 1
+
+
+def same_moves(first: Datum, second: Datum, leaf: Datum) -> None:
+    """Prove that both values hold the same elements of the leaf in the same order. Raises Unproved."""
+    leaves = {leaf.term: 0}
+    one, other = index_map(first, leaves), index_map(second, leaves)
+    if one.shape != other.shape or not np.array_equal(one, other):
+        raise Unproved("the regions put elements in different places")

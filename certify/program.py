@@ -1,0 +1,401 @@
+"""The graphs of a model as the checker sees them: values, operations and bodies, with types by onnx's inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+Extents = tuple[int | str | None, ...] | None
+
+SMALL = 64
+"""Most elements of a constant that shape inference may read."""
+
+FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+
+
+class Unproved(Exception):  # noqa: N818 - an answer of the checker, no fault of it
+    """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
+
+
+class Stored:
+    """A constant: a tensor of the file, or an array that the checker computed."""
+
+    def __init__(self, tensor: TensorProto | None, array: Array | None = None, exact: Array | None = None) -> None:
+        self._tensor = tensor
+        self._array = array
+        self._exact = exact
+        self._key: tuple[Any, ...] | None = None
+
+    @property
+    def array(self) -> Array:
+        """The elements in their element type."""
+        if self._array is None:
+            assert self._tensor is not None
+            self._array = numpy_helper.to_array(self._tensor)
+        return self._array
+
+    @property
+    def exact(self) -> Array:
+        """The elements in float64, without the rounding to their element type if the checker computed them."""
+        if self._exact is None:
+            self._exact = self.array.astype(np.float64)
+        return self._exact
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Element type, extents and digest of the elements."""
+        if self._key is None:
+            tensor = self._tensor
+            if tensor is not None and tensor.HasField("raw_data"):
+                kind, extents, content = tensor.data_type, tuple(tensor.dims), tensor.raw_data
+            else:
+                array = self.array
+                kind = helper.np_dtype_to_tensor_dtype(array.dtype) if tensor is None else tensor.data_type
+                extents = tuple(array.shape)
+                content = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array)
+                if tensor is not None and tensor.data_type in _PACKED:
+                    content = numpy_helper.from_array(array).raw_data
+            self._key = ("constant", kind, extents, blake2b(content, digest_size=16).digest())
+        return self._key
+
+
+_PACKED = frozenset(
+    value for name, value in TensorProto.DataType.items() if name in ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
+)
+
+
+@dataclass(eq=False, slots=True)
+class Datum:
+    """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
+
+    `term` is its class in a proof: values of one class are equal. `step` is the step that put it there, and `twin` the
+    value of the other model that it was matched with.
+    """
+
+    label: str
+    producer: Operation | None = None
+    index: int = 0
+    kind: int = 0
+    extents: Extents = None
+    stored: Stored | None = None
+    term: int = -1
+    step: int = 0
+    twin: Datum | None = None
+    readers: list[Operation] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int | None:
+        """The number of axes, None where it is unknown."""
+        return None if self.extents is None else len(self.extents)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self.kind in FLOATS
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """A node. `attributes` leaves out those that have the default of the schema; `version` is its domain's opset."""
+
+    label: str
+    domain: str
+    kind: str
+    version: int
+    attributes: dict[str, Any]
+    bodies: dict[str, Body]
+    inputs: list[Datum | None]
+    outputs: list[Datum]
+
+    def operand(self, index: int) -> Datum | None:
+        """Return an input, None where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int) -> Array | None:
+        """Return the elements of a constant input, None where it is absent or no constant."""
+        found = self.operand(index)
+        return None if found is None or found.stored is None else found.stored.array
+
+    def integers(self, name: str, index: int | None = None) -> list[int] | None:
+        """Return a list of integers that is an attribute or, in newer opsets, a constant input."""
+        value = self.attributes.get(name)
+        if value is not None:
+            return [int(value)] if isinstance(value, int) else [int(each) for each in value]
+        found = None if index is None else self.constant(index)
+        return None if found is None else [int(each) for each in found.reshape(-1)]
+
+
+@dataclass(eq=False, slots=True)
+class Body:
+    """A graph: the main one, or one inside an operation."""
+
+    inputs: list[Datum]
+    operations: list[Operation]
+    outputs: list[Datum]
+
+
+@dataclass(eq=False)
+class Program:
+    """A model: its graph, and the parts of its interface that a compile must keep."""
+
+    body: Body
+    interface: list[tuple[str, bytes]]
+    overridable: dict[str, Stored]
+    results: list[tuple[str, bytes]]
+    opsets: dict[str, int]
+    data: dict[str, Datum]
+    operations: dict[str, Operation]
+
+
+def load(model: ModelProto) -> Program:
+    """Return the program of a model, whose functions are inlined by onnx first."""
+    if model.functions:
+        from onnx.inliner import inline_local_functions
+
+        model = inline_local_functions(model)
+    return _Reader(model).run()
+
+
+def _bare(tensor: TensorProto) -> TensorProto:
+    elements = int(np.prod(tensor.dims)) if tensor.dims else 1
+    if elements <= SMALL and tensor.data_location != TensorProto.EXTERNAL:
+        return tensor
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
+    """Return `graph` without large constants and without the types that it declares for values."""
+    bare = GraphProto(name=graph.name)
+    bare.input.extend(graph.input)
+    bare.initializer.extend(_bare(tensor) for tensor in graph.initializer)
+    bare.sparse_initializer.extend(graph.sparse_initializer)
+    for output in graph.output:
+        found = bare.output.add()
+        found.CopyFrom(output)
+        if found.type.HasField("tensor_type"):
+            found.type.tensor_type.ClearField("shape")
+        if not is_main:
+            found.ClearField("type")
+    for node in graph.node:
+        made = bare.node.add(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
+        for item in node.attribute:
+            if item.type == AttributeProto.GRAPH:
+                made.attribute.add(name=item.name, type=item.type).g.CopyFrom(_skeleton(item.g, is_main=False))
+            elif item.type == AttributeProto.TENSOR:
+                made.attribute.add(name=item.name, type=item.type).t.CopyFrom(_bare(item.t))
+            else:
+                made.attribute.add().CopyFrom(item)
+    return bare
+
+
+def _types(model: ModelProto) -> GraphProto:
+    """Return the graph with the types that onnx infers, as far as it comes."""
+    bare = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    bare.graph.CopyFrom(_skeleton(model.graph, is_main=True))
+    try:
+        return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    except Exception:  # the checker refuses where it needs a type that it does not know
+        return bare.graph
+
+
+class _Reader:
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.opsets = {_domain(each.domain): each.version for each in model.opset_import}
+        self.data: dict[str, Datum] = {}
+        self.operations: dict[str, Operation] = {}
+        self.is_old = model.ir_version < 4
+
+    def run(self) -> Program:
+        graph = self.model.graph
+        initialized = {tensor.name: tensor for tensor in graph.initializer}
+        free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
+        overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
+        body = self.graph(graph, _types(self.model), {}, "")
+        return Program(
+            body,
+            [(each.name, each.type.SerializeToString(deterministic=True)) for each in free],
+            overridable,
+            [(each.name, each.type.SerializeToString(deterministic=True)) for each in graph.output],
+            self.opsets,
+            self.data,
+            self.operations,
+        )
+
+    def datum(self, name: str, path: str) -> Datum:
+        label = path + name
+        if label in self.data:
+            raise Unproved(f"the value {label!r} is computed twice")
+        made = self.data[label] = Datum(label)
+        return made
+
+    def graph(self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str) -> Body:
+        scope: dict[str, Datum] = {}
+        given = {each.name for each in graph.input}
+        inputs = []
+        for each in graph.input:
+            is_constant = self.is_old and not path and any(each.name == t.name for t in graph.initializer)
+            if not is_constant:
+                scope[each.name] = self.datum(each.name, path)
+                inputs.append(scope[each.name])
+                _note_type(scope[each.name], each.type)
+        for tensor in graph.initializer:
+            if tensor.name in given and tensor.name in scope:
+                continue
+            scope[tensor.name] = made = self.datum(tensor.name, path)
+            made.stored = Stored(tensor)
+            made.kind, made.extents = tensor.data_type, tuple(tensor.dims)
+        for sparse in graph.sparse_initializer:
+            scope[sparse.values.name] = self.datum(sparse.values.name, path)
+        names = _Scope(scope, outer)
+        types = {each.name: each.type for each in (*typed.value_info, *typed.output)}
+        operations = [
+            self.node(node, bare, names, types, path, i)
+            for i, (node, bare) in enumerate(zip(graph.node, typed.node, strict=True))
+        ]
+        return Body(inputs, [each for each in operations if each is not None], [names[o.name] for o in graph.output])
+
+    def node(
+        self, node: NodeProto, bare: NodeProto, names: _Scope, types: Mapping[str, TypeProto], path: str, place: int
+    ) -> Operation | None:
+        domain = _domain(node.domain)
+        inputs = [names[name] if name else None for name in node.input]
+        first = next((name for name in node.output if name), f"#{place}")
+        operation = Operation(f"{path}{first}", domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, [])
+        typed = {item.name: item for item in bare.attribute}
+        constant = node.op_type == "Constant" and not domain
+        for item in node.attribute:
+            if item.type == AttributeProto.GRAPH:
+                inner = f"{operation.label}/{item.name}/"
+                operation.bodies[item.name] = self.graph(item.g, typed[item.name].g, names.all(), inner)
+            elif not constant:
+                operation.attributes[item.name] = _attribute(item)
+        _drop_defaults(operation)
+        for i, name in enumerate(node.output):
+            made = self.datum(name, path) if name else Datum(f"{operation.label}#{i}")
+            made.producer, made.index = operation, i
+            if name:
+                names.own[name] = made
+            if name in types:
+                _note_type(made, types[name])
+            operation.outputs.append(made)
+        if constant:
+            stored = _constant(node)
+            if stored is not None:
+                result = operation.outputs[0]
+                result.stored, result.producer = stored, None
+                result.kind = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
+                result.extents = tuple(stored.array.shape)
+                return None
+            operation.attributes = {item.name: _attribute(item) for item in node.attribute}
+        for each in inputs:
+            if each is not None:
+                each.readers.append(operation)
+        self.operations[operation.label] = operation
+        return operation
+
+
+class _Scope:
+    """The names that are visible inside a graph."""
+
+    def __init__(self, own: dict[str, Datum], outer: Mapping[str, Datum]) -> None:
+        self.own = own
+        self.outer = outer
+
+    def __getitem__(self, name: str) -> Datum:
+        found = self.own.get(name) or self.outer.get(name)
+        if found is None:
+            raise Unproved(f"the value {name!r} is read and not computed")
+        return found
+
+    def all(self) -> dict[str, Datum]:
+        return {**self.outer, **self.own}
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _note_type(datum: Datum, type_: TypeProto) -> None:
+    if not type_.HasField("tensor_type"):
+        return
+    datum.kind = type_.tensor_type.elem_type
+    if type_.tensor_type.HasField("shape"):
+        datum.extents = tuple(_extent(dim) for dim in type_.tensor_type.shape.dim)
+
+
+def _extent(dim: Any) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return str(dim.dim_param) if dim.dim_param else None
+
+
+def _attribute(item: AttributeProto) -> Any:
+    if item.ref_attr_name:
+        raise Unproved(f"the attribute {item.name!r} refers to one of a function")
+    if item.type in (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS):
+        return tuple(helper.get_attribute_value(item))
+    if item.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING):
+        return helper.get_attribute_value(item)
+    if item.type == AttributeProto.TENSOR:
+        return Stored(item.t).key
+    copy = AttributeProto()
+    copy.CopyFrom(item)
+    copy.ClearField("doc_string")
+    return copy.SerializeToString(deterministic=True)
+
+
+def _drop_defaults(operation: Operation) -> None:
+    if not operation.attributes or operation.domain not in ("", "ai.onnx.ml"):
+        return
+    try:
+        schema = onnx.defs.get_schema(operation.kind, operation.version, operation.domain)
+    except Exception:  # an operator that this onnx does not know
+        return
+    for name, value in list(operation.attributes.items()):
+        default = schema.attributes[name].default_value if name in schema.attributes else None
+        if default is not None and default.type and _attribute(default) == value:
+            del operation.attributes[name]
+
+
+def _constant(node: NodeProto) -> Stored | None:
+    """Return the constant of a Constant node, None for one that the checker does not look into."""
+    (item, *others) = node.attribute
+    if others or item.ref_attr_name:
+        return None
+    value = helper.get_attribute_value(item)
+    if item.name == "value":
+        return Stored(item.t)
+    if item.name in ("value_int", "value_ints"):
+        return Stored(None, np.array(value, np.int64))
+    if item.name in ("value_float", "value_floats"):
+        return Stored(None, np.array(value, np.float32))
+    return None
+
+
+def operations_of(body: Body) -> Iterator[Operation]:
+    """Yield the operations of a body and of the bodies inside, those inside first."""
+    for operation in body.operations:
+        for inner in operation.bodies.values():
+            yield from operations_of(inner)
+        yield operation
+
+
+def static(extents: Extents) -> tuple[int, ...] | None:
+    """Return the extents as integers, None where one is unknown."""
+    if extents is None:
+        return None
+    found = [extent for extent in extents if isinstance(extent, int)]
+    return tuple(found) if len(found) == len(extents) else None
+
+
+def product(extents: Sequence[int]) -> int:
+    """Return the number of elements of a tensor."""
+    return int(np.prod(np.array(extents, np.int64))) if extents else 1

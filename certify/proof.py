@@ -1,0 +1,472 @@
+"""A proof that two models compute the same: facts about values of both, each checked when it is added.
+
+Values have a class (`Datum.term`). An operation with the operator, attributes and classes of operands of another has
+the classes of its results: congruence needs no step. All else needs a step, which names an identity and an operation:
+IDENTITIES is the table. Facts are never taken back, so the order of the steps is that of the operations, the source's
+before the result's.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .affine_operators import own_line
+from .crossing import CROSSINGS
+from .equal_operands import equal_operand
+from .evaluation import recomputed
+from .layers import check_layer, check_rounded, check_scaled_parameters
+from .lines import Line, along
+from .movement import same_moves
+from .program import Body, Datum, Operation, Program, Unproved
+
+Step = Mapping[str, Any]
+
+SOURCE, RESULT = "source", "result"
+
+RANDOM = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+)
+"""Operators of which two with the same operands differ."""
+
+TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
+"""Operators of which an operand that is not scaled has the line y = x."""
+
+DOWN, UP = "down", "up"
+"""Directions of a relation: the result's value is a line of the source's, or the other way round."""
+
+
+class Proof:
+    """The facts about a source and a result. `run` goes through the operations of both."""
+
+    def __init__(self, source: Program, result: Program) -> None:
+        self.source = source
+        self.result = result
+        self.terms: dict[tuple[Any, ...], int] = {}
+        self.known: dict[int, Datum] = {}
+        self.families: dict[Datum, tuple[Datum, Line]] = {}
+        self.anchors: dict[Datum, tuple[Datum, Line, str]] = {}
+        self.unproven: list[Operation] = []
+        self.side = SOURCE
+
+    def run(self) -> None:
+        """Enter all operations, and prove that the results are equal. Raises Unproved."""
+        self.compare_interfaces()
+        self.side = SOURCE
+        self.body(self.source.body, [self.term(("input", name)) for name, _ in self.source.interface])
+        self.side = RESULT
+        self.body(self.result.body, [self.term(("input", name)) for name, _ in self.result.interface])
+        self.finish()
+
+    def compare_interfaces(self) -> None:
+        """Refuse models of other inputs, outputs, defaults or opsets."""
+        source, result = self.source, self.result
+        if source.interface != result.interface:
+            raise Unproved("the inputs of the models differ")
+        if source.results != result.results:
+            raise Unproved("the outputs of the models differ")
+        defaults = [{name: each.key for name, each in side.overridable.items()} for side in (source, result)]
+        if defaults[0] != defaults[1]:
+            raise Unproved("the defaults of the inputs differ")
+        if any(result.opsets.get(domain) != version for domain, version in source.opsets.items() if not domain):
+            raise Unproved("the opsets of the models differ")
+
+    def finish(self) -> None:
+        """Prove that each output is equal."""
+        pairs = zip(self.source.body.outputs, self.result.body.outputs, self.source.results, strict=True)
+        for first, second, (name, _) in pairs:
+            if self.term_of(first) != self.term_of(second):
+                blocked = self.blocker(second)
+                where = f"{blocked.kind} {blocked.label!r} of the result" if blocked is not None else "no operation"
+                raise Unproved(f"the output {name!r} is not proved equal: {where} follows from no step")
+
+    def blocker(self, value: Datum) -> Operation | None:
+        """Return the first operation before `value` that is not proved, in the order of the result."""
+        before, stack = set(), [value]
+        while stack:
+            producer = stack.pop().producer
+            if producer is not None and producer.label not in before:
+                before.add(producer.label)
+                stack.extend(each for each in producer.inputs if each is not None)
+        return next((each for each in self.unproven if each.label in before), None)
+
+    # classes
+
+    def term(self, key: tuple[Any, ...]) -> int:
+        """Return the class with this key."""
+        return self.terms.setdefault(key, len(self.terms))
+
+    def term_of(self, value: Datum) -> int:
+        """Return the class of a value, which is entered if it is a constant."""
+        if value.term < 0:
+            if value.stored is None:
+                raise Unproved(f"the value {value.label!r} has no class")
+            value.term = self.term(value.stored.key)
+            self.note(value)
+        return value.term
+
+    def note(self, value: Datum) -> None:
+        """Remember the first value of the source in a class."""
+        if self.side == SOURCE:
+            self.known.setdefault(value.term, value)
+
+    def give(self, value: Datum, term: int) -> None:
+        """Put a value into a class."""
+        value.term = term
+        self.note(value)
+
+    def body(self, body: Body, inputs: Iterable[int]) -> tuple[int, ...]:
+        """Enter the operations of a body whose inputs have these classes; return the classes of its results."""
+        for value, term in zip(body.inputs, inputs, strict=True):
+            self.give(value, term)
+        for operation in body.operations:
+            self.visit(operation)
+        return tuple(self.term_of(value) for value in body.outputs)
+
+    def key(self, operation: Operation) -> tuple[Any, ...]:
+        """Return the key of an operation: it has the results of every other with that key."""
+        attributes = tuple(sorted(operation.attributes.items()))
+        operands = tuple(-1 if each is None else self.term_of(each) for each in operation.inputs)
+        while operands and operands[-1] == -1:
+            operands = operands[:-1]
+        head = (operation.domain, operation.kind, operation.version, attributes, operands)
+        if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
+            head = (*head, operation.label)  # it may have an effect, or another result each time
+        if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
+            head = (*head, operation.label)
+        bodies = []
+        for name, body in sorted(operation.bodies.items()):
+            inputs = [self.term(("parameter", *head, name, i, each.kind)) for i, each in enumerate(body.inputs)]
+            bodies.append((name, self.body(body, inputs)))
+        return ("operation", *head, tuple(bodies))
+
+    def visit(self, operation: Operation) -> None:
+        """Enter an operation, by its step if it has one."""
+        if not self.take_steps(operation):
+            self.enter(operation, self.key(operation))
+
+    def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
+        """Give the results of an operation the classes of its key."""
+        if self.side == RESULT and (*key, 0) not in self.terms:
+            self.unproven.append(operation)
+        for i, value in enumerate(operation.outputs):
+            self.give(value, self.term((*key, i)))
+
+    def take_steps(self, operation: Operation) -> bool:
+        """Apply the steps of the certificate at an operation; return whether there was one."""
+        raise NotImplementedError
+
+    # relations
+
+    def family(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the value of the source that a value of the source is a line of, and the line.
+
+        The source's own affines are followed until an operation that is none.
+        """
+        value = self.known.get(self.term_of(value), value)
+        chain: list[tuple[Datum, Line]] = []
+        while value not in self.families:
+            own = None if value.producer is None or value.index else own_line(value.producer)
+            if own is None or len(chain) > 10_000:
+                if value.rank is None:
+                    return None
+                self.families[value] = (value, Line.identity(value.rank))
+                break
+            chain.append((value, own[1]))
+            value = self.known.get(self.term_of(own[0]), own[0])
+        root, line = self.families[value]
+        for each, own_part in reversed(chain):
+            if own_part.rank != line.rank:
+                return None
+            line = own_part.after(line)
+            self.families[each] = (root, line)
+        return root, line
+
+    def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
+        """Return the relation of a value of the result to the root of a family of the source."""
+        term = self.term_of(value)
+        if term in self.known:
+            found = self.family(self.known[term])
+            return None if found is None else (*found, DOWN)
+        return self.anchors.get(value)
+
+    def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
+        """Return the lines between a value of the result and one of the source, by their direction."""
+        family, base = self.family(source), self.base(result)
+        if family is None or base is None:
+            return {}
+        (root, line), (other, given, direction) = family, base
+        if root.term != other.term or line.rank != given.rank:
+            return {}
+        if direction == UP:
+            up, down = line.after(given), line.after(given).inverse()
+        else:
+            if given.near(line):
+                same = Line.identity(line.rank)
+                return {DOWN: same, UP: same}
+            back, forth = line.inverse(), given.inverse()
+            down = None if back is None else given.after(back)
+            up = None if forth is None else line.after(forth)
+        return {name: each for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+
+    def anchor(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
+        """Record that a value of the result is `line` of one of the source, or the other way round."""
+        family = self.family(source)
+        if family is None or not line.is_finite:
+            raise Unproved("the rank is unknown, or a number is not finite")
+        root, own = family
+        if own.rank != line.rank:
+            raise Unproved("the ranks differ")
+        if direction == DOWN:
+            line = line.after(own)
+        else:
+            back = own.inverse()
+            if back is None:
+                raise Unproved("a scale of the source is zero")
+            line = back.after(line)
+        result.term = self.term(("related", result.label))
+        result.twin = source
+        self.anchors[result] = (root, line, direction)
+
+    # steps
+
+    def apply(self, step: Step, operation: Operation) -> None:
+        """Check a step and add its facts. Raises Unproved."""
+        name = step.get("identity")
+        check = IDENTITIES.get(name) if isinstance(name, str) else None
+        if check is None:
+            raise Unproved(f"there is no identity {name!r}")
+        check(self, step, operation)
+        if step.get("equals") is not None:
+            self.equate(operation.outputs[0], self.value_of_source(step["equals"]))
+
+    def value_of_source(self, label: object) -> Datum:
+        """Return a value of the source that was entered."""
+        found = self.source.data.get(label) if isinstance(label, str) else None
+        if found is None or (found.term < 0 and found.stored is None):
+            raise Unproved(f"the source has no value {label!r}")
+        return found
+
+    def operation_of_source(self, label: object) -> Operation:
+        """Return an operation of the source that was entered."""
+        found = self.source.operations.get(label) if isinstance(label, str) else None
+        if found is None or any(each.term < 0 for each in found.outputs):
+            raise Unproved(f"the source has no operation {label!r}")
+        return found
+
+    def equate(self, result: Datum, source: Datum) -> None:
+        """Prove that the line between two values is y = x, and put them into one class."""
+        family, base = self.family(source), self.base(result)
+        if family is None or base is None or family[0].term != base[0].term:
+            raise Unproved(f"{result.label!r} has no relation to {source.label!r}")
+        lines = self.relations(result, source)
+        if not any(line.is_identity for line in lines.values()):
+            raise Unproved(f"{result.label!r} is another affine of its origin than {source.label!r}")
+        if result.kind != source.kind:
+            raise Unproved("the element types differ")
+        result.term, result.twin = self.term_of(source), source
+
+    def claim(self, step: Step, rank: int, axis: int) -> Line:
+        """Return the line that a step says a layer applies: the source's affines in `applies`, one after the other."""
+        line = Line.identity(rank)
+        for part in step.get("applies", ()):
+            line = self._stage(part, rank, axis).after(line)
+        if not line.is_finite:
+            raise Unproved("a number is not finite")
+        return Line.of(line.scale, line.shift)  # the claim is these very numbers, so nothing widens its bounds
+
+    def _stage(self, part: Mapping[str, Any], rank: int, axis: int) -> Line:
+        if "of" in part:
+            operation = self.operation_of_source(part["of"])
+            own = own_line(operation)
+            if own is None:
+                raise Unproved(f"{operation.kind} {operation.label!r} of the source is no affine")
+            line = own[1]
+            if part.get("only") == "scale":
+                line = Line(line.scale, 0 * line.shift, 0 * line.reach)
+            varying = [i for i in range(line.rank) if not line.is_uniform_along((i,))]
+            if not varying:
+                return line.map(lambda array: array.reshape((1,) * rank))
+            vector = line.vector(varying[0])
+            if vector is None:
+                raise Unproved("the affine varies along several axes")
+            return Line(*(along(each, axis, rank) for each in vector))
+        if "value" in part:
+            family = self.family(self.value_of_source(part["value"]))
+            if family is None or family[1].rank != rank:
+                raise Unproved("the rank of the affine is another")
+            return family[1]
+        scale, shift = (_numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0)))
+        return Line.of(*(along(np.atleast_1d(each), axis, rank) for each in (scale, shift)))
+
+
+def _numbers(given: object) -> np.ndarray[Any, Any]:
+    """Return an array of a certificate: a number, or float64 in base64."""
+    if isinstance(given, int | float):
+        return np.array(float(given))
+    if isinstance(given, str):
+        try:
+            return np.frombuffer(base64.b64decode(given, validate=True), "<f8")
+        except ValueError:
+            raise Unproved("an array is damaged") from None
+    raise Unproved("an array is damaged")
+
+
+# the identities
+
+
+def _constant(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation computes a constant, which the checker computes itself."""
+    for value, stored in zip(operation.outputs, recomputed(operation), strict=True):
+        value.stored = stored
+        proof.give(value, proof.term(stored.key))
+
+
+def _equal_operand(proof: Proof, step: Step, operation: Operation) -> None:
+    """The result is equal to an operand."""
+    operand = equal_operand(operation)
+    proof.give(operation.outputs[0], proof.term_of(operand))
+    operation.outputs[0].stored = operand.stored
+    for i, other in enumerate(operation.outputs[1:], 1):
+        proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
+
+
+def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
+    """The result holds the elements of a value of the source, in the same order, as another one of the source."""
+    target, leaf = proof.value_of_source(step.get("source")), proof.value_of_source(step.get("from"))
+    result = operation.outputs[0]
+    if proof.side == SOURCE and proof.source.data[target.label].producer is operation:
+        raise Unproved("a value is compared with itself")
+    same_moves(result, target, leaf)
+    proof.give(result, proof.term_of(target))
+    result.twin = target
+
+
+def _affine(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation is an affine of its data by itself."""
+    own = own_line(operation)
+    base = None if own is None else proof.base(own[0])
+    if own is None or base is None or base[1].rank != own[1].rank:
+        raise Unproved(f"{operation.kind} is no affine of a value that is related to the source")
+    root, line, direction = base
+    if direction == DOWN:
+        proof.anchor(operation.outputs[0], root, own[1].after(line), DOWN)
+    else:
+        back = own[1].inverse()
+        if back is None:
+            raise Unproved("a scale is zero")
+        proof.anchor(operation.outputs[0], root, line.after(back), UP)
+
+
+def _counterpart(proof: Proof, step: Step, operation: Operation) -> Operation:
+    """Return the operation of the source that does the same with other operands."""
+    source = proof.operation_of_source(step.get("source"))
+    if (source.domain, source.kind, source.version) != (operation.domain, operation.kind, operation.version):
+        raise Unproved(f"{source.kind} of the source is another operator than {operation.kind} of the result")
+    if source.domain or source.bodies:
+        raise Unproved(f"{source.kind} is no operator whose identities are known")
+    return source
+
+
+def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation has a counterpart in the source, and the affine of the operands crosses it."""
+    source = _counterpart(proof, step, operation)
+    crossing = CROSSINGS.get(operation.kind)
+    if crossing is None:
+        raise Unproved(f"no affine is known to cross {operation.kind}")
+    if source.attributes != operation.attributes:
+        raise Unproved("the attributes differ")
+    if len(source.inputs) != len(operation.inputs) or len(source.outputs) != len(operation.outputs):
+        raise Unproved("the numbers of operands or results differ")
+    reason = Unproved("an operand has no relation to the source's")
+    for direction in (DOWN, UP):
+        lines = _operand_lines(proof, source, operation, direction)
+        if lines is None:
+            continue
+        try:
+            found = crossing(source, lines)
+        except Unproved as refusal:
+            reason = refusal
+            continue
+        except (ValueError, IndexError, TypeError):
+            reason = Unproved("the extents do not fit the affine")
+            continue
+        if len(found) != len(operation.outputs):
+            raise Unproved("there are several results")
+        for result, given, line in zip(operation.outputs, source.outputs, found, strict=True):
+            proof.anchor(result, given, line, direction)
+        return
+    raise reason
+
+
+def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
+    lines: dict[int, Line] = {}
+    for i, (first, second) in enumerate(zip(source.inputs, result.inputs, strict=True)):
+        if first is None or second is None:
+            if first is not second:
+                return None
+            continue
+        if proof.term_of(first) == proof.term_of(second):
+            if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
+                lines[i] = Line.identity(first.rank)
+            continue
+        found = proof.relations(second, first).get(direction)
+        if found is None:
+            return None
+        lines[i] = found
+    return lines
+
+
+def _layer(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation is a layer of the source with other weights."""
+    source = _counterpart(proof, step, operation)
+    first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
+    if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
+        raise Unproved("the ranks are unknown")
+    axis = result.rank - 1 if operation.kind in ("MatMul", "LayerNormalization") else 1
+    claim = proof.claim(step, result.rank, axis)
+    if operation.kind.endswith("Normalization"):
+        if proof.term_of(first) != proof.term_of(second):
+            raise Unproved("the data differ")
+        check_scaled_parameters(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
+    if proof.term_of(first) == proof.term_of(second):
+        if first.rank is None:
+            raise Unproved("the ranks are unknown")
+        data: Line | None = Line.identity(first.rank)
+    else:
+        data = proof.relations(second, first).get(UP)
+    if data is None:
+        raise Unproved("the data have no relation to the source's")
+    proof.anchor(operation.outputs[0], result, check_layer(source, operation, data, claim), DOWN)
+
+
+def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation is an affine whose constants are roundings of the numbers that `value` needs."""
+    target = proof.value_of_source(step.get("source"))
+    family = proof.family(target)
+    operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]
+    data = next((each for each in operands if each.stored is None), None)
+    base = None if data is None else proof.base(data)
+    if family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
+        raise Unproved("the data have no relation to the value")
+    if base[1].rank != family[1].rank:
+        raise Unproved("the ranks differ")
+    line = check_rounded(operation, base[1], family[1])
+    proof.anchor(operation.outputs[0], family[0], line, DOWN)
+
+
+IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
+    "constant": _constant,
+    "equal operand": _equal_operand,
+    "same elements": _same_moves,
+    "affine": _affine,
+    "crosses": _crosses,
+    "layer": _layer,
+    "rounded affine": _rounded,
+}
+"""The identities by the name that steps have for them."""
