@@ -89,7 +89,7 @@ def _constant_of_shape(operation: Operation, arrays: list[Array]) -> Array:
     value = operation.attributes.get("value")
     if value is None:
         return np.zeros(extents, np.float32)
-    raise Unproved("the value of a ConstantOfShape is not looked at")
+    return np.broadcast_to(value.array.reshape(()), extents)
 
 
 def _divide(operation: Operation, arrays: list[Array]) -> Array:
@@ -187,6 +187,8 @@ def recomputed(operation: Operation) -> list[Stored]:
         raise Unproved(f"{operation.domain or 'ai.onnx'} {operation.kind} is not computed")
     if operation.kind in ("Shape", "Size"):
         return [_extents(operation)]
+    if operation.kind == "CastLike":
+        return [_cast_like(operation)]
     given = [each.stored if each is not None else None for each in operation.inputs]
     if not given or any(stored is None for stored in given):
         raise Unproved("an input is not constant")
@@ -194,7 +196,7 @@ def recomputed(operation: Operation) -> list[Stored]:
     try:
         with np.errstate(all="ignore"):
             if operation.kind == "Cast":
-                return [_cast(operation, stored[0])]
+                return [_cast(operation.attributes["to"], stored[0])]
             if operation.kind == "Split":
                 return _split(operation, stored[0])
             return [_computed(operation, stored)]
@@ -228,8 +230,14 @@ def _wide(stored: Stored) -> Array:
     return stored.exact if is_float else stored.array
 
 
-def _cast(operation: Operation, stored: Stored) -> Stored:
-    to = operation.attributes["to"]
+def _cast_like(operation: Operation) -> Stored:
+    data, other = operation.inputs
+    if data is None or data.stored is None or other is None or not other.kind:
+        raise Unproved("the data are not constant, or the element type is unknown")
+    return _cast(other.kind, data.stored)
+
+
+def _cast(to: int, stored: Stored) -> Stored:
     dtype = helper.tensor_dtype_to_np_dtype(to)
     was = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
     if to in FLOATS and was in FLOATS:

@@ -87,7 +87,7 @@ def _conv_transpose(operation: Operation) -> Weights | None:
 
 def _gemm(operation: Operation) -> Weights | None:
     weight = _constants(operation, 1)
-    if weight is None or weight.stored is None or operation.attributes.get("transA", 0):
+    if weight is None or weight.stored is None or weight.rank != 2 or operation.attributes.get("transA", 0):
         return None
     turned = bool(operation.attributes.get("transB", 0))
     matrix = weight.stored.exact if turned else weight.stored.exact.T
@@ -109,13 +109,17 @@ def _matmul(operation: Operation) -> Weights | None:
 _READERS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
 
 
+DENSE = {"Gemm", "MatMul"}
+"""Two operators of one layer."""
+
+
 def check_layer(source: Operation, result: Operation, data: Line, claim: Line) -> Line:
     """Return the line of the result layer's output over the source layer's. `data` gives v over u.
 
     Where the result layer adds no constant, the shift of the line is the one that follows. Raises Unproved.
     """
     given, made = weights_of(source), weights_of(result)
-    if given is None or made is None or source.kind != result.kind:
+    if given is None or made is None or (source.kind != result.kind and {source.kind, result.kind} != DENSE):
         raise Unproved("the layers are not alike, or a weight is not constant")
     if _geometry(source) != _geometry(result):
         raise Unproved("the layers have different attributes")
@@ -167,7 +171,7 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
 
 
 def _geometry(operation: Operation) -> dict[str, object]:
-    return {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta")}
+    return {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta", "transB")}
 
 
 def _has_padding(operation: Operation) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -26,10 +26,9 @@ def index_map(value: Datum, leaves: Mapping[int, int], depth: int = 0) -> Array:
 
     `leaves` gives the first number of each leaf, by its term. Raises Unproved where the region has another leaf.
     """
-    known = static(value.extents)
     if value.term in leaves:
-        if known is None or product(known) > MAX_ELEMENTS:
-            raise Unproved("the extents are unknown or too large")
+        known = static(value.extents)
+        assert known is not None
         return leaves[value.term] + np.arange(product(known), dtype=np.int64).reshape(known)
     operation = value.producer
     if operation is None or not is_move(operation) or depth > MAX_OPERATIONS:
@@ -59,9 +58,17 @@ def is_move(operation: Operation) -> bool:
     return not operation.domain and operation.kind in MOVES and len(operation.outputs) == 1
 
 
-def same_moves(first: Datum, second: Datum, leaf: Datum) -> None:
-    """Prove that both values hold the same elements of the leaf in the same order. Raises Unproved."""
-    leaves = {leaf.term: 0}
-    one, other = index_map(first, leaves), index_map(second, leaves)
+def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
+    """Prove that both values hold the same elements of the leaves in the same order. Raises Unproved."""
+    numbers: dict[int, int] = {}
+    count = 0
+    for leaf in leaves:
+        known = static(leaf.extents)
+        if known is None or count + product(known) > MAX_ELEMENTS:
+            raise Unproved("the extents are unknown or too large")
+        if leaf.term not in numbers:
+            numbers[leaf.term] = count
+            count += product(known)
+    one, other = index_map(first, numbers), index_map(second, numbers)
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")

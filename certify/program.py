@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
 from typing import Any
 
@@ -32,6 +33,12 @@ class Stored:
         self._array = array
         self._exact = exact
         self._key: tuple[Any, ...] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stored) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @property
     def array(self) -> Array:
@@ -160,7 +167,78 @@ def load(model: ModelProto) -> Program:
         from onnx.inliner import inline_local_functions
 
         model = inline_local_functions(model)
+    if not _is_sorted(model.graph, frozenset()):
+        copy = ModelProto()
+        copy.CopyFrom(model)
+        _sort(copy.graph)
+        model = copy
     return _Reader(model).run()
+
+
+def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+    return (item.g for item in node.attribute if item.type == AttributeProto.GRAPH)
+
+
+def _defined(graph: GraphProto) -> set[str]:
+    given = {each.name for each in (*graph.input, *graph.initializer)}
+    return given | {each.values.name for each in graph.sparse_initializer}
+
+
+def _is_sorted(graph: GraphProto, outer: frozenset[str]) -> bool:
+    """Return whether every node stands behind those that it reads, in the bodies of nodes, too."""
+    seen = _defined(graph) | outer
+    for node in graph.node:
+        if any(name and name not in seen for name in node.input):
+            return False
+        if any(not _is_sorted(inner, frozenset(seen)) for inner in _graphs(node)):
+            return False
+        seen.update(node.output)
+    return True
+
+
+def _read(node: NodeProto) -> set[str]:
+    """Return the names that a node reads, those of outer graphs that its bodies read included."""
+    found = {name for name in node.input if name}
+    for inner in _graphs(node):
+        own = _defined(inner) | {name for each in inner.node for name in each.output}
+        found |= set().union(*(_read(each) for each in inner.node), (each.name for each in inner.output)) - own
+    return found
+
+
+def _sort(graph: GraphProto) -> None:
+    """Order the nodes of a graph so that each stands behind those that it reads."""
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    before = {i: {makers[name] for name in _read(node) if name in makers} for i, node in enumerate(graph.node)}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:
+        raise Unproved("the graph has a circle") from None
+    nodes = [graph.node[i] for i in order]
+    for node in nodes:
+        for inner in _graphs(node):
+            _sort(inner)
+    copies = [copy_of(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def copy_of(node: NodeProto) -> NodeProto:
+    """Return a copy of a node."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    return made
+
+
+def _interface_type(type_: TypeProto) -> bytes:
+    """Return a type as bytes, in which a negative extent is an unknown one."""
+    made = TypeProto()
+    made.CopyFrom(type_)
+    made.ClearField("denotation")
+    if made.HasField("tensor_type"):
+        for dim in made.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
+    return made.SerializeToString(deterministic=True)
 
 
 def _bare(tensor: TensorProto) -> TensorProto:
@@ -197,8 +275,13 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
 
 def _types(model: ModelProto) -> GraphProto:
     """Return the graph with the types that onnx infers, as far as it comes."""
-    bare = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     bare.graph.CopyFrom(_skeleton(model.graph, is_main=True))
+    if model.ir_version < 4:
+        constants = {tensor.name for tensor in model.graph.initializer}
+        free = [each for each in bare.graph.input if each.name not in constants]
+        del bare.graph.input[:]
+        bare.graph.input.extend(free)
     try:
         return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     except Exception:  # the checker refuses where it needs a type that it does not know
@@ -221,9 +304,9 @@ class _Reader:
         body = self.graph(graph, _types(self.model), {}, "")
         return Program(
             body,
-            [(each.name, each.type.SerializeToString(deterministic=True)) for each in free],
+            [(each.name, _interface_type(each.type)) for each in free],
             overridable,
-            [(each.name, each.type.SerializeToString(deterministic=True)) for each in graph.output],
+            [(each.name, _interface_type(each.type)) for each in graph.output],
             self.opsets,
             self.data,
             self.operations,
@@ -345,7 +428,7 @@ def _attribute(item: AttributeProto) -> Any:
     if item.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING):
         return helper.get_attribute_value(item)
     if item.type == AttributeProto.TENSOR:
-        return Stored(item.t).key
+        return Stored(item.t)
     copy = AttributeProto()
     copy.CopyFrom(item)
     copy.ClearField("doc_string")

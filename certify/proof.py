@@ -18,9 +18,10 @@ from .affine_operators import own_line
 from .crossing import CROSSINGS
 from .equal_operands import equal_operand
 from .evaluation import recomputed
-from .layers import check_layer, check_rounded, check_scaled_parameters
+from .layers import DENSE, check_layer, check_rounded, check_scaled_parameters
 from .lines import Line, along
 from .movement import same_moves
+from .targets import same_target
 from .program import Body, Datum, Operation, Program, Unproved
 
 Step = Mapping[str, Any]
@@ -128,7 +129,7 @@ class Proof:
 
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
-        attributes = tuple(sorted(operation.attributes.items()))
+        attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
         operands = tuple(-1 if each is None else self.term_of(each) for each in operation.inputs)
         while operands and operands[-1] == -1:
             operands = operands[:-1]
@@ -269,6 +270,13 @@ class Proof:
             raise Unproved("the element types differ")
         result.term, result.twin = self.term_of(source), source
 
+    def channel_axis(self, step: Step, rank: int) -> int:
+        """Return the axis of the numbers in `applies`. Raises Unproved."""
+        axis = step.get("axis", min(1, rank - 1))
+        if not isinstance(axis, int) or not 0 <= axis < rank:
+            raise Unproved("the channel axis does not exist")
+        return axis
+
     def claim(self, step: Step, rank: int, axis: int) -> Line:
         """Return the line that a step says a layer applies: the source's affines in `applies`, one after the other."""
         line = Line.identity(rank)
@@ -335,14 +343,23 @@ def _equal_operand(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
-    """The result holds the elements of a value of the source, in the same order, as another one of the source."""
-    target, leaf = proof.value_of_source(step.get("source")), proof.value_of_source(step.get("from"))
+    """The result holds the elements of a value of the source, in the same order; both are moved from `from`."""
+    target = proof.value_of_source(step.get("source"))
+    leaves = [proof.value_of_source(each) for each in step.get("from", ())]
     result = operation.outputs[0]
-    if proof.side == SOURCE and proof.source.data[target.label].producer is operation:
-        raise Unproved("a value is compared with itself")
-    same_moves(result, target, leaf)
+    same_moves(result, target, leaves)
     proof.give(result, proof.term_of(target))
     result.twin = target
+
+
+def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
+    """The operation is a Reshape of the same value to the same extents as one of the source."""
+    source = _counterpart(proof, step, operation)
+    first, second = source.operand(0), operation.operand(0)
+    if operation.kind != "Reshape" or first is None or second is None or proof.term_of(first) != proof.term_of(second):
+        raise Unproved("they are no Reshapes of one value")
+    same_target(source, operation)
+    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
 
 
 def _affine(proof: Proof, step: Step, operation: Operation) -> None:
@@ -364,7 +381,9 @@ def _affine(proof: Proof, step: Step, operation: Operation) -> None:
 def _counterpart(proof: Proof, step: Step, operation: Operation) -> Operation:
     """Return the operation of the source that does the same with other operands."""
     source = proof.operation_of_source(step.get("source"))
-    if (source.domain, source.kind, source.version) != (operation.domain, operation.kind, operation.version):
+    if (source.domain, source.version) != (operation.domain, operation.version) or (
+        source.kind != operation.kind and {source.kind, operation.kind} != DENSE
+    ):
         raise Unproved(f"{source.kind} of the source is another operator than {operation.kind} of the result")
     if source.domain or source.bodies:
         raise Unproved(f"{source.kind} is no operator whose identities are known")
@@ -377,8 +396,8 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
     crossing = CROSSINGS.get(operation.kind)
     if crossing is None:
         raise Unproved(f"no affine is known to cross {operation.kind}")
-    if source.attributes != operation.attributes:
-        raise Unproved("the attributes differ")
+    if source.kind != operation.kind or source.attributes != operation.attributes:
+        raise Unproved("the operators or attributes differ")
     if len(source.inputs) != len(operation.inputs) or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     reason = Unproved("an operand has no relation to the source's")
@@ -446,7 +465,7 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation is an affine whose constants are roundings of the numbers that `value` needs."""
+    """The operation is an affine whose constants are roundings of the numbers that make it `applies` of a value."""
     target = proof.value_of_source(step.get("source"))
     family = proof.family(target)
     operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]
@@ -454,16 +473,20 @@ def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
     base = None if data is None else proof.base(data)
     if family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
         raise Unproved("the data have no relation to the value")
-    if base[1].rank != family[1].rank:
+    rank = family[1].rank
+    if base[1].rank != rank:
         raise Unproved("the ranks differ")
-    line = check_rounded(operation, base[1], family[1])
-    proof.anchor(operation.outputs[0], family[0], line, DOWN)
+    claim = family[1]
+    if step.get("applies"):
+        claim = proof.claim(step, rank, proof.channel_axis(step, rank)).after(claim)
+    proof.anchor(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
 
 
 IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "same elements": _same_moves,
+    "same target": _same_target,
     "affine": _affine,
     "crosses": _crosses,
     "layer": _layer,

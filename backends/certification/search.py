@@ -8,10 +8,10 @@ from typing import Any
 
 from ...certify.affine_operators import own_line
 from ...certify.crossing import CROSSINGS
-from ...certify.layers import weights_of
+from ...certify.layers import DENSE, weights_of
 from ...certify.movement import is_move
 from ...certify.program import Datum, Operation, Program, Unproved
-from ...certify.proof import RESULT, SOURCE, Proof
+from ...certify.proof import SOURCE, Proof
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -35,6 +35,7 @@ class Search(Proof):
         self.is_proved = False
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._members: dict[int, list[Datum]] = {}
+        self.parts: dict[Datum | None, tuple[int, list[dict[str, Any]]]] = {}
 
     def attempt(self) -> None:
         """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
@@ -89,8 +90,16 @@ class Search(Proof):
             for step in self._candidates(operation):
                 if self._try(operation, step):
                     self._equate(operation)
+                    self._remember(operation, step)
                     return True
         return is_move(operation) and self._moves(operation)
+
+    def _remember(self, operation: Operation, step: dict[str, Any]) -> None:
+        """Remember the affines that a layer applies, for the sum behind it that takes their shifts."""
+        result = operation.outputs[0]
+        if step["identity"] == "layer" and result.rank is not None:
+            axis = result.rank - 1 if operation.kind in ("MatMul", "LayerNormalization") else 1
+            self.parts[result] = axis, step.get("applies", [])
 
     def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps that may hold at an operation of the result."""
@@ -98,7 +107,9 @@ class Search(Proof):
             yield from self._affines(operation)
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or "Norm" in operation.kind)
         for source in self._counterparts(operation):
-            if operation.kind in CROSSINGS:
+            if operation.kind == "Reshape":
+                yield {"identity": "same target", "source": source.label}
+            if operation.kind in CROSSINGS and source.kind == operation.kind:
                 yield {"identity": "crosses", "source": source.label}
             if is_layer:
                 for claim in self._claims(operation, source):
@@ -111,9 +122,15 @@ class Search(Proof):
             return
         made = [each for each in self.members(base[0]) if each.label == operation.outputs[0].label]
         others = [each for each in self.members(base[0]) if each not in made]
-        for target in [*made, *others][:MAX_TRIED]:
+        targets = [*made, *others][:MAX_TRIED]
+        for target in targets:
             yield {"identity": "affine", "equals": target.label}
             yield {"identity": "rounded affine", "source": target.label, "equals": target.label}
+        applied = [self.parts[each] for each in operation.inputs if each in self.parts]
+        for axis, parts in applied:
+            whole = [{k: v for k, v in part.items() if k != "only"} for part in parts]
+            for target in targets:
+                yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
         yield {"identity": "affine"}
 
     def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
@@ -132,8 +149,8 @@ class Search(Proof):
         for operand in operation.inputs:
             base = None if operand is None or operand.stored is not None else self.base(operand)
             if base is not None:
-                for each in self._readers_of(operation.kind, base[0]):
-                    found.setdefault(each.label, each)
+                for kind in DENSE if operation.kind in DENSE else (operation.kind,):
+                    found.update((each.label, each) for each in self._readers_of(kind, base[0]))
         ordered = sorted(found.values(), key=lambda each: each.label != operation.label)
         return ordered[:MAX_TRIED]
 
@@ -166,7 +183,7 @@ class Search(Proof):
                 members[root].append(value)
         for operation in self.source.operations.values():
             data = [each for each in operation.inputs if each is not None and each.stored is None]
-            for root in {root_of(each) for each in data if each.is_float}:
+            for root in {root_of(each) for each in data}:
                 if root is not None:
                     self._readers[operation.kind, root].append(operation)
         self._members = members
@@ -188,32 +205,39 @@ class Search(Proof):
 
     def _moves(self, operation: Operation) -> bool:
         """Try to prove that a result of moves holds the elements of a value of the source."""
-        for leaf in self._leaves(operation):
-            for target in self._moved(leaf):
-                if self._try(operation, {"identity": "same elements", "source": target.label, "from": leaf.label}):
-                    return True
-        return False
+        leaves = self._leaves(operation)
+        if leaves is None:
+            return False
+        names = [leaf.label for leaf in leaves]
+        return any(
+            self._try(operation, {"identity": "same elements", "source": target.label, "from": names})
+            for target in self._moved(leaves[0])
+        )
 
-    def _leaves(self, operation: Operation) -> Iterator[Datum]:
-        """Yield values of the source from which only moves lead to an operation of the result, the nearest first."""
+    def _leaves(self, operation: Operation) -> list[Datum] | None:
+        """Return the values of the source from which moves lead to an operation of the result, None if one is unknown."""
+        found: dict[int, Datum] = {}
         seen, queue = {operation}, [operation]
         while queue:
             each = queue.pop(0)
-            for value in each.inputs:
-                if value is None or value.stored is not None:
+            for value in each.inputs if each.kind == "Concat" else each.inputs[:1]:
+                if value is None:
+                    return None
+                if value.producer is not None and is_move(value.producer):
+                    if value.producer not in seen:
+                        seen.add(value.producer)
+                        queue.append(value.producer)
                     continue
-                known = self.known.get(value.term)
-                if known is not None:
-                    yield known
-                if value.producer is not None and is_move(value.producer) and value.producer not in seen:
-                    seen.add(value.producer)
-                    queue.append(value.producer)
+                known = self.known.get(self.term_of(value))
+                if known is None:
+                    return None
+                found[known.term] = known
+        return list(found.values()) or None
 
     def _moved(self, leaf: Datum) -> list[Datum]:
         """Return values of the source to which only moves lead from `leaf`."""
         found, terms, queue = [leaf], {leaf.term}, [leaf]
-        same = [each for each in self.source.data.values() if each.term == leaf.term] if self.side == RESULT else []
-        queue.extend(same)
+        queue.extend(each for each in self.source.data.values() if each.term == leaf.term and each is not leaf)
         while queue and len(found) < MAX_TRIED:
             for reader in queue.pop(0).readers:
                 if is_move(reader) and reader.outputs[0].term not in terms and reader.outputs[0].term >= 0:
