@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .backends.compiler import compile  # noqa: A004
     from .backends.foldmap import FoldMap
     from .backends.result import Result, emit
+    from .certifier.certificate import Rejected, certify
     from .commands.compile_many import Outcome, compile_many
     from .frontends import load
     from .frontends.text import parse
@@ -47,9 +48,11 @@ __all__ = [
     "ParseError",
     "PassError",
     "Quantized",
+    "Rejected",
     "Result",
     "UsageError",
     "VerifyError",
+    "certify",
     "compile",
     "compile_many",
     "emit",
@@ -67,6 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         "backends.compiler": ("compile",),
         "backends.foldmap": ("FoldMap",),
         "backends.result": ("Result", "emit"),
+        "certifier.certificate": ("Rejected", "certify"),
         "commands.compile_many": ("Outcome", "compile_many"),
         "frontends": ("load",),
         "frontends.text": ("parse",),

@@ -31,6 +31,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     export: Mapping[str, Any] | None = None,
     freeze_initializers: bool = False,
     keep: Iterable[str] = (),
+    certificate: bool = False,
     context: PassContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
@@ -40,10 +41,13 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
     `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
-    `keep` names, and those that compute the values that it names. `limits` hold for reading a model. Raises ModelError,
-    PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
+    `keep` names, and those that compute the values that it names. With `certificate`, the rewrites are listed for
+    `Result.certificate`. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError
+    for a name in `keep` that the model does not have.
     """
     module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
+    if certificate:
+        module.debug_counter.log = []
     keep_nodes(module, keep)
     ctx = context or PassContext()
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from ..codec.external_data import external_location
 from ..codec.protos import ModelProto
@@ -16,6 +17,7 @@ from ..ir.graph import Value
 from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
+from ..passes.affine.fold_records import fold_records
 from ..support.errors import EmitError
 from ..support.files import FileTransaction, replacing, writing
 from ..support.notebook import frame, table
@@ -71,6 +73,29 @@ class Result:
         fold_map = MapBuilder(self.module, self._model, self._layers, self._names.of, observer).build()
         self._check_source()
         return fold_map
+
+    def certificate(self, written: ModelProto | None = None, base_dir: Path | None = None) -> dict[str, Any]:
+        """Return the certificate of the compile as a JSON document, which `irc.certify` checks.
+
+        It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a proof that the
+        result equals the source. `written` is the model as it was written, with its external data below `base_dir`.
+        What no identity covers is a warning. Raises EmitError for a module that came from no ONNX model, or whose
+        initializers were frozen.
+        """
+        from .certification import certificate_of
+
+        module = self.module
+        if not isinstance(module.source, ModelProto):
+            raise EmitError("a certificate compares two ONNX models, and the source is none")
+        source = with_external_data(materialize(module.source), module.base_dir)
+        result = with_external_data(self.model if written is None else written, base_dir or module.base_dir)
+        records = fold_records(module).layers
+        layers = {
+            proto.output[0]: records[node] for node, proto in self._layers.items() if node in records and proto.output
+        }
+        document, warnings = certificate_of(source, result, module, layers)
+        self.warnings.extend(warnings)
+        return document
 
     def count(self) -> Counter[str]:
         """Count affines of the source by status like `FoldMap.count`, without building the fold map."""
@@ -183,6 +208,20 @@ def _folded(module: Module) -> Iterator[ScaledTensor]:
         payload = node.attrs.get("value") if node.op == "constant" else None
         if isinstance(payload, ScaledTensor):
             yield payload
+
+
+def with_external_data(model: ModelProto, folder: Path) -> ModelProto:
+    """Return `model`, or a copy of it with the elements of its external data. Raises EmitError."""
+    if not any(True for _ in external_tensors(model)):
+        return model
+    from onnx.external_data_helper import load_external_data_for_model
+
+    copy = copied(model)
+    try:
+        load_external_data_for_model(copy, str(folder))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise EmitError(f"the external data cannot be read for the certificate: {error}") from None
+    return copy
 
 
 def copied(model: ModelProto) -> ModelProto:

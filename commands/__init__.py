@@ -37,6 +37,7 @@ COMMANDS = (
     "quantize",
     "foldmap",
     "unfold",
+    "certify",
     "passes",
 )
 """Names of the subcommands, in the order of the help text."""

@@ -20,9 +20,9 @@ from ..ir.module import Module
 from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
 from ..support.errors import UsageError, visible
-from ..support.files import FileTransaction
+from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
-from .options import data_file, map_files, module_of, name_of, warn
+from .options import data_file, json_text, map_files, module_of, name_of, warn
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
@@ -61,9 +61,15 @@ def _compile(
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
-    files = FileTransaction(output, text_data(output), options.fold_map, options.json)
+    files = FileTransaction(output, text_data(output), options.fold_map, options.json, options.certificate)
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
-        result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers, context=context)
+        result = compile_model(
+            module,
+            pipeline,
+            freeze_initializers=options.freeze_initializers,
+            certificate=options.certificate is not None,
+            context=context,
+        )
 
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
@@ -75,9 +81,11 @@ def _compile(
                 reports.enter_context(_reporting(options, recorder, result, perf_counter() - start, measures))
 
         def check(model: ModelProto, folder: Path) -> None:
-            assert verify is not None
-            verify.finish(result.module, model, folder)
-            report(verify.report_rows())
+            if options.certificate is not None:
+                _write_certificate(options.certificate, result.certificate(model, folder), files)
+            if verify is not None:
+                verify.finish(result.module, model, folder)
+                report(verify.report_rows())
 
         if verify is None:
             report()
@@ -89,7 +97,7 @@ def _compile(
                 fold_map_store=options.fold_map_store,
                 embed_fold_map=options.embed_fold_map,
                 external_data=options.external_data,
-                check=None if verify is None else check,
+                check=None if verify is None and options.certificate is None else check,
                 files=files,
             )
         if summary.is_wanted:
@@ -104,12 +112,19 @@ def _compile(
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
 
 
+def _write_certificate(path: str, document: Mapping[str, Any], files: FileTransaction) -> None:
+    """Write a certificate that comes into place with the model."""
+    target = files.enter_context(replacing(Path(path)))
+    with writing(path):
+        target.write_text(json_text(document), encoding="utf-8")
+
+
 def _written_files(options: argparse.Namespace, output: str | None, files: FileTransaction) -> list[str]:
     """Return the paths of all files that are in place, as the user writes them."""
     arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
     beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
     made = [output, text_data(output), *beside_model]
-    found = [*made, options.fold_map, *arrays, options.report, options.json, options.dump_ir]
+    found = [*made, options.fold_map, *arrays, options.certificate, options.report, options.json, options.dump_ir]
     return [path_to_text(path) for path in dict.fromkeys(found) if path not in (None, "-") and Path(path).exists()]
 
 
@@ -226,7 +241,9 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         raise UsageError("a report needs a file, not standard output")
     if is_text(output or "") and (options.fold_map is not None or options.embed_fold_map or options.external_data):
         raise UsageError(f"{output}: a fold map and external data belong to an ONNX file, and this is IR text")
-    others = [*map_files(options.fold_map), options.report, options.json]
+    if options.certificate is not None:
+        _check_certificate(options, output)
+    others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
     made, constants = text_data(output), data_file(options.model, options.data)
     check_apart([output, made, *others], options.inputs, options.dump_ir)
     check_apart(others, [options.model, constants], options.dump_ir)  # a model may be compiled in place
@@ -239,6 +256,16 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
 def text_data(output: str | None) -> str | None:
     """Return the file with the constants of IR text that is written to `output`, None for any other output."""
     return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
+
+
+def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
+    """Raise UsageError where a certificate would prove nothing about the files of the command line."""
+    if options.certificate == "-" or output in (None, "-"):
+        raise UsageError("--certificate needs files, not standard output")
+    if is_text(output) or is_text(options.model):
+        raise UsageError("--certificate is about two ONNX files, not IR text")
+    if options.freeze_initializers:
+        raise UsageError("--certificate compares with MODEL, and --freeze-initializers changes its inputs first")
 
 
 def _place_files(options: argparse.Namespace) -> str:

@@ -44,6 +44,10 @@ EXAMPLES = {
     ),
     "irc foldmap recover": ("irc foldmap recover out.onnx --from net.onnx -o recovered.json",),
     "irc unfold": ("irc unfold out.onnx map.json -o back.onnx",),
+    "irc certify": (
+        "irc compile net.onnx out.onnx --certificate cert.json",
+        "irc certify net.onnx out.onnx cert.json",
+    ),
     "irc passes": ("irc passes", "irc passes --json"),
 }
 

@@ -271,6 +271,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add(
         "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
     )
+    add("--certificate", metavar="CERT.json", help="write a proof, for irc certify, that OUT computes what MODEL does")
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
     add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
     add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")

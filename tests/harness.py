@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
     "backends",
-    "certify",
+    "certifier",
     "codec",
     "commands",
     "frontends",

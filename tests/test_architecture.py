@@ -14,7 +14,7 @@ from pathlib import Path
 from harness import FOLDERS, ROOT
 
 LAYERS = (
-    "certify",
+    "certifier",
     "support",
     "ir",
     "codec",

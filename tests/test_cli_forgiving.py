@@ -185,7 +185,7 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
         (folder / name).write_bytes(EXAMPLE.read_bytes())
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     np.savez(folder / "calibration.npz", image=images)
-    assert main(shlex.split("compile net.onnx -o out.onnx --fold-map map.json -q")) == 0
+    assert main(shlex.split("compile net.onnx -o out.onnx --fold-map map.json --certificate cert.json -q")) == 0
     for line in sorted({line for lines in EXAMPLES.values() for line in lines if "--help" not in line}):
         if "compile net.onnx out.onnx" in line:
             line = line.replace("out.onnx", "new.onnx")

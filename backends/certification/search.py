@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...certify.affine_operators import own_line
-from ...certify.crossing import CROSSINGS
-from ...certify.layers import DENSE, weights_of
-from ...certify.movement import is_move
-from ...certify.program import Datum, Operation, Program, Unproved
-from ...certify.proof import SOURCE, Proof
+from ...certifier.affine_operators import own_line
+from ...certifier.crossing import CROSSINGS
+from ...certifier.movement import is_move
+from ...certifier.program import Datum, Operation, Program, Unproved
+from ...certifier.proof import SOURCE, Proof
+from ...certifier.weighted_layers import DENSE, weights_of
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -205,17 +205,16 @@ class Search(Proof):
 
     def _moves(self, operation: Operation) -> bool:
         """Try to prove that a result of moves holds the elements of a value of the source."""
-        leaves = self._leaves(operation)
-        if leaves is None:
-            return False
-        names = [leaf.label for leaf in leaves]
-        return any(
-            self._try(operation, {"identity": "same elements", "source": target.label, "from": names})
-            for target in self._moved(leaves[0])
-        )
+        for nearest in (True, False):
+            leaves = self._leaves(operation, nearest=nearest) or ()
+            names = [leaf.label for leaf in leaves]
+            for target in self._moved(leaves[0]) if leaves else ():
+                if self._try(operation, {"identity": "same elements", "source": target.label, "from": names}):
+                    return True
+        return False
 
-    def _leaves(self, operation: Operation) -> list[Datum] | None:
-        """Return the values of the source from which moves lead to an operation of the result, None if one is unknown."""
+    def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
+        """Return the values of the source from which moves lead to `operation`, None if one is unknown."""
         found: dict[int, Datum] = {}
         seen, queue = {operation}, [operation]
         while queue:
@@ -223,12 +222,13 @@ class Search(Proof):
             for value in each.inputs if each.kind == "Concat" else each.inputs[:1]:
                 if value is None:
                     return None
-                if value.producer is not None and is_move(value.producer):
+                known = self.known.get(self.term_of(value))
+                is_leaf = nearest and known is not None
+                if not is_leaf and value.producer is not None and is_move(value.producer):
                     if value.producer not in seen:
                         seen.add(value.producer)
                         queue.append(value.producer)
                     continue
-                known = self.known.get(self.term_of(value))
                 if known is None:
                     return None
                 found[known.term] = known

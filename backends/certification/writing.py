@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...certify.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
-from ...certify.program import Datum, Program, Unproved, load
-from ...certify.proof import RESULT, SOURCE
+from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
+from ...certifier.program import Datum, Program, Unproved, load
+from ...certifier.proof import RESULT, SOURCE
 from ...codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
@@ -69,7 +69,7 @@ def _claim(folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], s
 
 
 def _part(fold: FoldedAffine, operation: Any) -> dict[str, Any]:
-    from ...certify.affine_operators import own_line
+    from ...certifier.affine_operators import own_line
 
     own = None if operation is None else own_line(operation)
     if own is not None:
@@ -107,7 +107,9 @@ def _with_gaps(search: Search, log: Sequence[tuple[str, str]], warnings: list[st
     blocked = next((each for each in search.gaps if each in search.blocking()), None)
     step = _gap("" if blocked is None else blocked.label, log)
     name = "an output" if blocked is None else f"{blocked.kind} {blocked.label!r}"
-    warnings.append(f"the certificate is incomplete: no identity covers {', '.join(step['rules']) or 'a change'} at {name}")
+    warnings.append(
+        f"the certificate is incomplete: no identity covers {', '.join(step['rules']) or 'a change'} at {name}"
+    )
     return [*search.found, step]
 
 

@@ -78,7 +78,9 @@ def _conv_transpose(operation: Operation) -> Weights | None:
     def turned(array: Array) -> Array:
         """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
         inputs, outputs, *rest = array.shape
-        return array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
+        return (
+            array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
+        )
 
     matrix = turned(weight.stored.exact)
     bias = _bias(operation, len(matrix))
@@ -101,7 +103,14 @@ def _gemm(operation: Operation) -> Weights | None:
 
 def _matmul(operation: Operation) -> Weights | None:
     weight, data = _constants(operation, 1), operation.operand(0)
-    if weight is None or weight.stored is None or weight.rank != 2 or data is None or data.rank is None or data.rank < 1:
+    if (
+        weight is None
+        or weight.stored is None
+        or weight.rank != 2
+        or data is None
+        or data.rank is None
+        or data.rank < 1
+    ):
         return None
     return Weights(weight.stored.exact.T, None, weight.stored.array.T, None, axis=data.rank - 1)
 
@@ -147,7 +156,9 @@ def check_layer(source: Operation, result: Operation, data: Line, claim: Line) -
     if made.stored_bias is None or not made.bias_factor:
         vector = -scale * total
         return Line(claim.scale, along(vector, made.axis, rank), along(np.abs(scale) * magnitude, made.axis, rank))
-    stored = made.stored_bias if made.stored_bias.size == needed.size else np.broadcast_to(made.stored_bias, needed.shape)
+    stored = (
+        made.stored_bias if made.stored_bias.size == needed.size else np.broadcast_to(made.stored_bias, needed.shape)
+    )
     if not is_rounding(stored, needed / made.bias_factor, needed_reach / abs(made.bias_factor)):
         raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
     return claim
@@ -180,7 +191,7 @@ def _has_padding(operation: Operation) -> bool:
 
 
 def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
-    """Prove that a normalization with a scale and a bias by channel computes `claim` of the source's. Raises Unproved."""
+    """Prove that a normalization with other parameters computes `claim` of the source's. Raises Unproved."""
     if source.kind not in ("InstanceNormalization", "LayerNormalization", "GroupNormalization"):
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
@@ -219,9 +230,13 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
     array = fitted(result, other, constant)
     if array is None or constant.stored is None:
         raise Unproved("the constant may make the result larger than the data")
-    stored = compressed(constant.stored.array.reshape((1,) * (claim.rank - constant.stored.array.ndim) + constant.stored.array.shape))
+    stored = compressed(
+        constant.stored.array.reshape((1,) * (claim.rank - constant.stored.array.ndim) + constant.stored.array.shape)
+    )
     if result.kind == "Add":
-        if not Line(claim.scale, 0 * claim.shift, 0 * claim.reach).near(Line(data.scale, 0 * data.shift, 0 * data.reach)):
+        if not Line(claim.scale, 0 * claim.shift, 0 * claim.reach).near(
+            Line(data.scale, 0 * data.shift, 0 * data.reach)
+        ):
             raise Unproved("a sum changes no scale")
         exact, reach = claim.shift - data.shift, claim.reach + data.reach
     elif result.kind == "Mul":

@@ -17,12 +17,12 @@ import numpy as np
 from .affine_operators import own_line
 from .crossing import CROSSINGS
 from .equal_operands import equal_operand
-from .evaluation import recomputed
-from .layers import DENSE, check_layer, check_rounded, check_scaled_parameters
 from .lines import Line, along
 from .movement import same_moves
+from .program import Block, Datum, Operation, Program, Unproved
+from .recomputation import recomputed
 from .targets import same_target
-from .program import Body, Datum, Operation, Program, Unproved
+from .weighted_layers import DENSE, check_layer, check_rounded, check_scaled_parameters
 
 Step = Mapping[str, Any]
 
@@ -119,7 +119,7 @@ class Proof:
         value.term = term
         self.note(value)
 
-    def body(self, body: Body, inputs: Iterable[int]) -> tuple[int, ...]:
+    def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
         """Enter the operations of a body whose inputs have these classes; return the classes of its results."""
         for value, term in zip(body.inputs, inputs, strict=True):
             self.give(value, term)
@@ -133,7 +133,7 @@ class Proof:
         operands = tuple(-1 if each is None else self.term_of(each) for each in operation.inputs)
         while operands and operands[-1] == -1:
             operands = operands[:-1]
-        head = (operation.domain, operation.kind, operation.version, attributes, operands)
+        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, operands)
         if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
             head = (*head, operation.label)  # it may have an effect, or another result each time
         if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
@@ -174,7 +174,7 @@ class Proof:
             if own is None or len(chain) > 10_000:
                 if value.rank is None:
                     return None
-                self.families[value] = (value, Line.identity(value.rank))
+                self.families[value] = self._permuted(value) or (value, Line.identity(value.rank))
                 break
             chain.append((value, own[1]))
             value = self.known.get(self.term_of(own[0]), own[0])
@@ -185,6 +185,39 @@ class Proof:
             line = own_part.after(line)
             self.families[each] = (root, line)
         return root, line
+
+    def _permuted(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the family of a Transpose of an affine: it is the affine of a Transpose that stands elsewhere."""
+        operation = value.producer
+        if operation is None or operation.kind != "Transpose" or operation.domain or operation.operand(0) is None:
+            return None
+        data = operation.inputs[0]
+        assert data is not None
+        found = self.family(data)
+        if found is None or value.rank != found[1].rank:
+            return None
+        root, line = found
+        perm = list(operation.attributes.get("perm", reversed(range(line.rank))))
+        target = self._transposed(root, perm, operation.version)
+        before = None if root.producer is None else root.producer
+        if target is None and before is not None and before.kind == "Transpose" and not before.domain:
+            inner = list(before.attributes.get("perm", reversed(range(line.rank))))
+            operand = before.operand(0)
+            assert operand is not None
+            target = self._transposed(operand, [inner[axis] for axis in perm], operation.version)
+        if target is None or target is value or target.rank is None:
+            return None
+        further = self.family(target)
+        if further is None:
+            return None
+        return further[0], line.map(lambda array: array.transpose(perm)).after(further[1])
+
+    def _transposed(self, value: Datum, perm: list[int], version: int) -> Datum | None:
+        """Return a value of the source that holds `value` with its axes permuted."""
+        if perm == list(range(len(perm))):
+            return value
+        head = ("operation", "", "Transpose", version, (("perm", tuple(perm)),), (self.term_of(value),), (), 0)
+        return self.known.get(self.terms.get(head, -1))
 
     def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
         """Return the relation of a value of the result to the root of a family of the source."""
@@ -202,6 +235,8 @@ class Proof:
         (root, line), (other, given, direction) = family, base
         if root.term != other.term or line.rank != given.rank:
             return {}
+        up: Line | None
+        down: Line | None
         if direction == UP:
             up, down = line.after(given), line.after(given).inverse()
         else:
@@ -327,14 +362,14 @@ def _numbers(given: object) -> np.ndarray[Any, Any]:
 
 
 def _constant(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation computes a constant, which the checker computes itself."""
+    """Prove that the operation computes a constant, which the checker computes itself."""
     for value, stored in zip(operation.outputs, recomputed(operation), strict=True):
         value.stored = stored
         proof.give(value, proof.term(stored.key))
 
 
 def _equal_operand(proof: Proof, step: Step, operation: Operation) -> None:
-    """The result is equal to an operand."""
+    """Prove that the result is equal to an operand."""
     operand = equal_operand(operation)
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
@@ -343,7 +378,7 @@ def _equal_operand(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
-    """The result holds the elements of a value of the source, in the same order; both are moved from `from`."""
+    """Prove that the result holds the elements of a value of the source, in the same order, moved from `from`."""
     target = proof.value_of_source(step.get("source"))
     leaves = [proof.value_of_source(each) for each in step.get("from", ())]
     result = operation.outputs[0]
@@ -353,7 +388,7 @@ def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation is a Reshape of the same value to the same extents as one of the source."""
+    """Prove that the operation is a Reshape of the same value to the same extents as one of the source."""
     source = _counterpart(proof, step, operation)
     first, second = source.operand(0), operation.operand(0)
     if operation.kind != "Reshape" or first is None or second is None or proof.term_of(first) != proof.term_of(second):
@@ -363,7 +398,7 @@ def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _affine(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation is an affine of its data by itself."""
+    """Prove that the operation is an affine of its data by itself."""
     own = own_line(operation)
     base = None if own is None else proof.base(own[0])
     if own is None or base is None or base[1].rank != own[1].rank:
@@ -391,7 +426,7 @@ def _counterpart(proof: Proof, step: Step, operation: Operation) -> Operation:
 
 
 def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation has a counterpart in the source, and the affine of the operands crosses it."""
+    """Prove that the operation has a counterpart in the source, and the affine of the operands crosses it."""
     source = _counterpart(proof, step, operation)
     crossing = CROSSINGS.get(operation.kind)
     if crossing is None:
@@ -440,7 +475,7 @@ def _operand_lines(proof: Proof, source: Operation, result: Operation, direction
 
 
 def _layer(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation is a layer of the source with other weights."""
+    """Prove that the operation is a layer of the source with other weights."""
     source = _counterpart(proof, step, operation)
     first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
     if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
@@ -465,7 +500,7 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
-    """The operation is an affine whose constants are roundings of the numbers that make it `applies` of a value."""
+    """Prove that the operation is an affine whose rounded constants make it `applies` of a value."""
     target = proof.value_of_source(step.get("source"))
     family = proof.family(target)
     operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]

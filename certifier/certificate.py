@@ -46,7 +46,9 @@ class Replay(Proof):
         if self.place < len(self.steps):
             step = self.steps[self.place]
             self.place += 1
-            raise Unproved(f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after the step before")
+            raise Unproved(
+                f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after the step before"
+            )
         self.place = 0
         super().finish()
 
@@ -78,7 +80,9 @@ def certify(source: ModelProto | str | Path, result: ModelProto | str | Path, ce
     except Unproved as refusal:
         raise Rejected(_sentence(steps, 0 if replay is None else replay.place, str(refusal))) from None
     except (RecursionError, MemoryError, KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
-        raise Rejected(_sentence(steps, 0 if replay is None else replay.place, f"it cannot be followed: {error!r}")) from None
+        raise Rejected(
+            _sentence(steps, 0 if replay is None else replay.place, f"it cannot be followed: {error!r}")
+        ) from None
     return len(steps)
 
 
@@ -95,11 +99,11 @@ def _document(certificate: Any) -> Mapping[str, Any]:
     try:
         found = json.loads(Path(certificate).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Rejected(f"{certificate}: it cannot be read: {error.strerror}") from None
+        raise Rejected(f"it cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise Rejected(f"{certificate}: it is no JSON") from None
+        raise Rejected("it is no JSON") from None
     if not isinstance(found, dict):
-        raise Rejected(f"{certificate}: it is no certificate")
+        raise Rejected("it is no certificate")
     return found
 
 

@@ -21,7 +21,7 @@ SMALL = 64
 FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 
 
-class Unproved(Exception):  # noqa: N818 - an answer of the checker, no fault of it
+class Unproved(Exception):
     """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
 
 
@@ -66,7 +66,7 @@ class Stored:
                 array = self.array
                 kind = helper.np_dtype_to_tensor_dtype(array.dtype) if tensor is None else tensor.data_type
                 extents = tuple(array.shape)
-                content = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array)
+                content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
                 if tensor is not None and tensor.data_type in _PACKED:
                     content = numpy_helper.from_array(array).raw_data
             self._key = ("constant", kind, extents, blake2b(content, digest_size=16).digest())
@@ -117,7 +117,7 @@ class Operation:
     kind: str
     version: int
     attributes: dict[str, Any]
-    bodies: dict[str, Body]
+    bodies: dict[str, Block]
     inputs: list[Datum | None]
     outputs: list[Datum]
 
@@ -140,7 +140,7 @@ class Operation:
 
 
 @dataclass(eq=False, slots=True)
-class Body:
+class Block:
     """A graph: the main one, or one inside an operation."""
 
     inputs: list[Datum]
@@ -152,7 +152,7 @@ class Body:
 class Program:
     """A model: its graph, and the parts of its interface that a compile must keep."""
 
-    body: Body
+    body: Block
     interface: list[tuple[str, bytes]]
     overridable: dict[str, Stored]
     results: list[tuple[str, bytes]]
@@ -180,7 +180,7 @@ def _graphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def _defined(graph: GraphProto) -> set[str]:
-    given = {each.name for each in (*graph.input, *graph.initializer)}
+    given = {each.name for each in graph.input} | {each.name for each in graph.initializer}
     return given | {each.values.name for each in graph.sparse_initializer}
 
 
@@ -319,7 +319,7 @@ class _Reader:
         made = self.data[label] = Datum(label)
         return made
 
-    def graph(self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str) -> Body:
+    def graph(self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str) -> Block:
         scope: dict[str, Datum] = {}
         given = {each.name for each in graph.input}
         inputs = []
@@ -337,16 +337,16 @@ class _Reader:
             made.kind, made.extents = tensor.data_type, tuple(tensor.dims)
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = self.datum(sparse.values.name, path)
-        names = _Scope(scope, outer)
+        names = _Visible(scope, outer)
         types = {each.name: each.type for each in (*typed.value_info, *typed.output)}
         operations = [
             self.node(node, bare, names, types, path, i)
             for i, (node, bare) in enumerate(zip(graph.node, typed.node, strict=True))
         ]
-        return Body(inputs, [each for each in operations if each is not None], [names[o.name] for o in graph.output])
+        return Block(inputs, [each for each in operations if each is not None], [names[o.name] for o in graph.output])
 
     def node(
-        self, node: NodeProto, bare: NodeProto, names: _Scope, types: Mapping[str, TypeProto], path: str, place: int
+        self, node: NodeProto, bare: NodeProto, names: _Visible, types: Mapping[str, TypeProto], path: str, place: int
     ) -> Operation | None:
         domain = _domain(node.domain)
         inputs = [names[name] if name else None for name in node.input]
@@ -385,7 +385,7 @@ class _Reader:
         return operation
 
 
-class _Scope:
+class _Visible:
     """The names that are visible inside a graph."""
 
     def __init__(self, own: dict[str, Datum], outer: Mapping[str, Datum]) -> None:
@@ -463,7 +463,7 @@ def _constant(node: NodeProto) -> Stored | None:
     return None
 
 
-def operations_of(body: Body) -> Iterator[Operation]:
+def operations_of(body: Block) -> Iterator[Operation]:
     """Yield the operations of a body and of the bodies inside, those inside first."""
     for operation in body.operations:
         for inner in operation.bodies.values():

@@ -45,7 +45,11 @@ def elements(value: Datum, depth: int = 0) -> list[Extent]:
         return found
     if operation.kind == "Gather":
         indices = operation.constant(1)
-        if indices is not None and indices.ndim <= 1 and all(-len(found) <= i < len(found) for i in indices.reshape(-1)):
+        if (
+            indices is not None
+            and indices.ndim <= 1
+            and all(-len(found) <= i < len(found) for i in indices.reshape(-1))
+        ):
             return [found[int(i)] for i in indices.reshape(-1)]
     if operation.kind == "Slice":
         starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)

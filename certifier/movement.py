@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .evaluation import EVALUATORS
 from .program import Array, Datum, Operation, Unproved, product, static
+from .recomputation import EVALUATORS
 
 MOVES = frozenset(
-    ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Expand", "Concat", "Tile")
+    (
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Slice",
+        "Gather",
+        "Expand",
+        "Concat",
+        "Tile",
+    )
 )
 """Operators of the default domain whose results hold elements of their data, in an order that extents decide."""
 

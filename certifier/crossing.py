@@ -46,7 +46,7 @@ def _axis(operation: Operation, rank: int, name: str = "axis", default: int = 0)
 
 
 def homogeneous(operation: Operation, lines: Lines) -> list[Line]:
-    """f(s * x) = s * f(x) for s >= 0."""
+    """Prove f(s * x) = s * f(x) for s >= 0."""
     line = _only(operation, lines)
     _no_shift(line)
     _no_negative(line)
@@ -54,14 +54,14 @@ def homogeneous(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def magnitude(operation: Operation, lines: Lines) -> list[Line]:
-    """|s * x| = |s| * |x|."""
+    """Prove |s * x| = |s| * |x|."""
     line = _only(operation, lines)
     _no_shift(line)
     return [Line(np.abs(line.scale), line.shift, line.reach)]
 
 
 def monotone_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """The maximum over a window of one channel commutes with s * x + t for s >= 0."""
+    """Prove that the maximum over a window of one channel commutes with s * x + t for s >= 0."""
     line = _only(operation, lines)
     _no_negative(line)
     _uniform(line, range(2, line.rank))
@@ -71,7 +71,7 @@ def monotone_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def average_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """The mean over a window of one channel commutes with s * x + t, a shift only where no zeros are counted."""
+    """Prove that the mean over a window of one channel commutes with s * x + t, a shift without counted zeros."""
     line = _only(operation, lines)
     _uniform(line, range(2, line.rank))
     if line.has_shift and (operation.attributes.get("count_include_pad", 0) or operation.version < 7):
@@ -80,7 +80,7 @@ def average_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def global_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """The mean over all positions of a channel commutes with s * x + t, and so does the maximum for s >= 0."""
+    """Prove that the mean over all positions of a channel commutes with s * x + t, the maximum for s >= 0."""
     line = _only(operation, lines)
     _uniform(line, range(2, line.rank))
     if operation.kind == "GlobalMaxPool":
@@ -89,7 +89,10 @@ def global_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def reduction(operation: Operation, lines: Lines) -> list[Line]:
-    """Mean: any line; maximum and minimum: s >= 0; sum: no shift. The line is one number along the reduced axes."""
+    """Let a line pass a reduction, if it is one number along the reduced axes.
+
+    Mean: any line; maximum and minimum: s >= 0; sum: no shift.
+    """
     line = _only(operation, lines)
     axes = operation.integers("axes", 1)
     if axes is None:
@@ -108,7 +111,7 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def addition(operation: Operation, lines: Lines) -> list[Line]:
-    """(s * x + t) + (s * y + u) = s * (x + y) + (t + u)."""
+    """Prove (s * x + t) + (s * y + u) = s * (x + y) + (t + u)."""
     if len(lines) != len(operation.inputs):
         raise Unproved("only some of the operands of a sum are scaled")
     ranked = _ranked(operation, lines)
@@ -125,7 +128,7 @@ def addition(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def multiplication(operation: Operation, lines: Lines) -> list[Line]:
-    """(s * x) * (r * y) = (s * r) * (x * y), and likewise for quotients."""
+    """Prove (s * x) * (r * y) = (s * r) * (x * y), and likewise for quotients."""
     ranked = _ranked(operation, lines)
     made = None
     for index, line in zip(lines, ranked, strict=True):
@@ -142,7 +145,7 @@ def multiplication(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def extremum(operation: Operation, lines: Lines) -> list[Line]:
-    """max(s * x + t, s * y + t) = s * max(x, y) + t for s >= 0."""
+    """Prove max(s * x + t, s * y + t) = s * max(x, y) + t for s >= 0."""
     if len(lines) != len(operation.inputs):
         raise Unproved("only some of the operands of an extremum are scaled")
     ranked = _ranked(operation, lines)
@@ -153,7 +156,7 @@ def extremum(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def selection(operation: Operation, lines: Lines) -> list[Line]:
-    """where(c, s * x + t, s * y + t) = s * where(c, x, y) + t."""
+    """Prove where(c, s * x + t, s * y + t) = s * where(c, x, y) + t."""
     if sorted(lines) != [1, 2]:
         raise Unproved("the condition or only one of the branches changed")
     ranked = _ranked(operation, lines)
@@ -174,19 +177,19 @@ def _ranked(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def same_line(operation: Operation, lines: Lines) -> list[Line]:
-    """The operator hands every element on."""
+    """Hand the line on: every element stays what it is."""
     return [_only(operation, lines)]
 
 
 def transpose(operation: Operation, lines: Lines) -> list[Line]:
-    """Axes are permuted."""
+    """Permute the axes of the line."""
     line = _only(operation, lines)
     perm = operation.attributes.get("perm", tuple(reversed(range(line.rank))))
     return [line.map(lambda array: array.transpose(perm))]
 
 
 def unsqueeze(operation: Operation, lines: Lines) -> list[Line]:
-    """Axes of one element are inserted."""
+    """Insert axes of one element."""
     line = _only(operation, lines)
     axes = operation.integers("axes", 1)
     if axes is None:
@@ -195,7 +198,7 @@ def unsqueeze(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def reshape(operation: Operation, lines: Lines) -> list[Line]:
-    """Elements keep their order; the first axis may be unknown if it stays what it is."""
+    """Reshape the line: elements keep their order; the first axis may be unknown if it stays what it is."""
     line = _only(operation, lines)
     data, result = operation.inputs[0], operation.outputs[0]
     assert data is not None
@@ -242,14 +245,15 @@ def _keeps_first(operation: Operation, before: list[int | str | None], after: li
 
 
 def concatenate(operation: Operation, lines: Lines) -> list[Line]:
-    """The lines of the operands stand one behind the other along the axis."""
+    """Join the lines of the operands: they stand one behind the other along the axis."""
     if len(lines) != len(operation.inputs):
         raise Unproved("an operand is in no relation")
     rank = next(iter(lines.values())).rank
     axis = _axis(operation, rank, default=1)
     extents = [None if each is None or each.extents is None else each.extents[axis] for each in operation.inputs]
     parts = list(lines.values())
-    if any(not isinstance(extent, int) for extent in extents):
+    known = [extent for extent in extents if isinstance(extent, int)]
+    if len(known) != len(extents):
         if all(part.near(parts[0]) and part.is_uniform_along((axis,)) for part in parts):
             return [parts[0]]
         raise Unproved("the extents along the axis are unknown")
@@ -258,7 +262,7 @@ def concatenate(operation: Operation, lines: Lines) -> list[Line]:
         common = np.broadcast_shapes(*[(*a.shape[:axis], 1, *a.shape[axis + 1 :]) for a in arrays])
         full = [
             np.broadcast_to(a, (*common[:axis], extent, *common[axis + 1 :]))
-            for a, extent in zip(arrays, extents, strict=True)
+            for a, extent in zip(arrays, known, strict=True)
         ]
         return compressed(np.concatenate(full, axis))
 
@@ -272,7 +276,7 @@ def concatenate(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def split(operation: Operation, lines: Lines) -> list[Line]:
-    """Each result has its part of the line along the axis."""
+    """Give each result its part of the line along the axis."""
     line = _only(operation, lines)
     axis = _axis(operation, line.rank)
     if line.is_uniform_along((axis,)):
@@ -292,7 +296,7 @@ def _part(line: Line, axis: int, positions: Array) -> Line:
 
 
 def slice_(operation: Operation, lines: Lines) -> list[Line]:
-    """The line is cut like the data."""
+    """Cut the line like the data."""
     line = _only(operation, lines)
     data = operation.inputs[0]
     assert data is not None and data.extents is not None
@@ -317,7 +321,7 @@ def slice_(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def gather(operation: Operation, lines: Lines) -> list[Line]:
-    """The line is taken at the indices."""
+    """Take the line at the indices."""
     line = _only(operation, lines)
     axis = _axis(operation, line.rank)
     indices = operation.operand(1)
@@ -343,7 +347,7 @@ def gather(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def resize(operation: Operation, lines: Lines) -> list[Line]:
-    """The weights of an interpolation add up to one; channels stay apart."""
+    """Let a line pass: the weights of an interpolation add up to one; channels stay apart."""
     line = _only(operation, lines)
     mode = operation.attributes.get("mode", b"nearest")
     if operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
@@ -378,7 +382,7 @@ def _check_channels_stay(operation: Operation) -> None:
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:
-    """Reflected elements have the line of their channel; zeros have no shift."""
+    """Let a line pass: reflected elements have the line of their channel; zeros have no shift."""
     line = _only(operation, lines)
     mode = operation.attributes.get("mode", b"constant")
     pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
@@ -399,7 +403,7 @@ def pad(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
-    """Channels become positions: the line of a channel goes where it goes."""
+    """Let one number for all channels pass: channels become positions."""
     line = _only(operation, lines)
     if line.rank != 4:
         raise Unproved("the rank is not 4")
@@ -409,7 +413,7 @@ def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def rows(operation: Operation, lines: Lines) -> list[Line]:
-    """MatMul: rows of the left operand, and columns of the right one, are scaled."""
+    """Let a scale pass a MatMul: rows of the left operand, and columns of the right one, are scaled."""
     if list(lines) == [0]:
         line = lines[0]
         _no_shift(line)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from .program import FLOATS, Array, Operation, Unproved, Stored, product, static
+from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
 
 MAX_ELEMENTS = 1 << 26
 """Most elements of a result that is computed."""
@@ -213,11 +213,7 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
         exact = evaluate(operation, [_wide(each) for each in stored])
         if exact.dtype != np.float64:
             return Stored(None, exact)
-        dtype = next(
-            each.array.dtype
-            for each in stored
-            if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS
-        )
+        dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
         return Stored(None, exact.astype(dtype), exact)
     arrays = [each.array for each in stored]
     result = evaluate(operation, arrays)

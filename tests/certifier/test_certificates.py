@@ -1,0 +1,267 @@
+"""`irc compile --certificate` and `irc certify`: compiles that are proved, and forgeries that are refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import numpy as np
+import onnx
+import pytest
+from graphs import Graph, batch_norm
+from irc import Rejected, certify
+from irc.backends.compiler import compile as compile_model
+from irc.cli import main
+from onnx import ModelProto
+
+from .forgeries import Document, forgeries, sealed
+
+EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+Built = tuple[ModelProto, ModelProto, Document]
+
+
+def conv_bn_relu(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))], pads=[1] * 4)
+    return graph.node("Relu", [graph.batch_norm(x, batch_norm(4))])
+
+
+def conv_relu_mul(graph: Graph) -> str:
+    weight = graph.initializer(graph.random(4, 3, 3, 3))
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), weight, graph.initializer(graph.random(4))])
+    scale = graph.initializer(np.abs(graph.random(4, 1, 1)) + np.float32(0.5))
+    return graph.node("Mul", [graph.node("Relu", [x]), scale])
+
+
+def residual(graph: Graph) -> str:
+    x = graph.input("x", [1, 3, 6, 6])
+    sides = [graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 1, 1))]) for _ in range(2)]
+    return graph.node("Relu", [graph.batch_norm(graph.node("Add", sides), batch_norm(4))])
+
+
+def joined(graph: Graph) -> str:
+    x = graph.input("x", [1, 3, 6, 6])
+    sides = [graph.node("Conv", [x, graph.initializer(graph.random(n, 3, 1, 1))]) for n in (2, 3)]
+    return graph.node("Sigmoid", [graph.batch_norm(graph.node("Concat", sides, axis=1), batch_norm(5))])
+
+
+def forward(graph: Graph) -> str:
+    x = graph.batch_norm(graph.node("Sigmoid", [graph.input("x", [1, 4, 6, 6])]), batch_norm(4))
+    x = graph.node("AveragePool", [x], kernel_shape=[2, 2])
+    return graph.node("Conv", [x, graph.initializer(graph.random(8, 2, 3, 3))], group=2)
+
+
+def dense(graph: Graph) -> str:
+    x = graph.node("MatMul", [graph.input("x", [2, 8]), graph.initializer(graph.random(8, 4))])
+    x = graph.node("Add", [x, graph.initializer(graph.random(4))])
+    return graph.node("Relu", [graph.batch_norm(x, batch_norm(4))])
+
+
+def sequence(graph: Graph) -> str:
+    x = graph.node("MatMul", [graph.input("x", [2, 5, 8]), graph.initializer(graph.random(8, 4))])
+    x = graph.node("Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1])
+    return graph.node("Transpose", [graph.batch_norm(x, batch_norm(4))], perm=[0, 2, 1])
+
+
+def transposed(graph: Graph) -> str:
+    weight = graph.initializer(graph.random(4, 3, 2, 2))
+    x = graph.node("ConvTranspose", [graph.input("x", [1, 4, 6, 6]), weight], strides=[2, 2], group=2)
+    return graph.node("Relu", [graph.batch_norm(x, batch_norm(6))])
+
+
+def head(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node("Flatten", [graph.node("GlobalAveragePool", [graph.batch_norm(x, batch_norm(4))])])
+    return graph.node("Gemm", [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))], transB=1)
+
+
+def shapes(graph: Graph) -> str:
+    x = graph.node("Relu", [graph.input("x", [2, 3, 4])])
+    shape = graph.node("Shape", [x])
+    first = graph.node("Gather", [shape, graph.initializer(np.array([0]))], axis=0)
+    target = graph.node("Concat", [first, graph.initializer(np.array([-1]))], axis=0)
+    x = graph.node("Reshape", [graph.node("Identity", [x]), target])
+    return graph.node("Mul", [x, graph.initializer(np.ones(1, np.float32))])
+
+
+def moves(graph: Graph) -> str:
+    x = graph.node("Relu", [graph.input("x", [2, 3, 4])])
+    x = graph.node("Transpose", [graph.node("Transpose", [x], perm=[1, 0, 2])], perm=[2, 0, 1])
+    x = graph.node("Reshape", [x, graph.initializer(np.array([4, 6]))])
+    return graph.node("Relu", [graph.node("Reshape", [x, graph.initializer(np.array([3, 8]))])])
+
+
+MODELS: dict[str, Callable[[Graph], str]] = {
+    build.__name__: build
+    for build in (
+        conv_bn_relu,
+        conv_relu_mul,
+        residual,
+        joined,
+        forward,
+        dense,
+        sequence,
+        transposed,
+        head,
+        shapes,
+        moves,
+    )
+}
+
+
+def certified(model: ModelProto) -> Built:
+    """A model, its compiled form, and the certificate."""
+    result = compile_model(model, certificate=True)
+    document = result.certificate()
+    assert not result.warnings
+    return model, result.model, json.loads(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Built]:
+    found = {}
+    for i, (name, build) in enumerate(MODELS.items()):
+        graph = Graph(count=100 * i)
+        graph.output(build(graph))
+        found[name] = certified(graph.model())
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_compile_is_proved(built: dict[str, Built], name: str) -> None:
+    source, result, document = built[name]
+    assert source.graph.node != result.graph.node
+    assert certify(source, result, document) == len(document["steps"]) > 0
+
+
+def test_the_models_need_every_identity(built: dict[str, Built]) -> None:
+    from irc.certifier.proof import IDENTITIES
+
+    used = {step["identity"] for _, _, document in built.values() for step in document["steps"]}
+    assert used >= set(IDENTITIES) - {"same target", "affine"}
+
+
+def test_every_forgery_is_refused(built: dict[str, Built]) -> None:
+    counted: Counter[str] = Counter()
+    accepted = []
+    names = list(built)
+    for i, name in enumerate(names):
+        for forgery in forgeries(*built[name], built[names[i - 1]][2]):
+            counted[forgery.kind] += 1
+            try:
+                certify(forgery.source, forgery.result, forgery.document)
+            except Rejected:
+                continue
+            accepted.append((name, forgery.kind, forgery.where))
+    assert not accepted, accepted
+    assert counted.total() >= 200 and len(counted) >= 10, counted
+
+
+def test_a_certificate_that_was_edited_is_refused(built: dict[str, Built]) -> None:
+    source, result, document = built["conv_bn_relu"]
+    edited = json.loads(json.dumps(document))
+    edited["rewrites"] = []
+    with pytest.raises(Rejected, match="were changed"):
+        certify(source, result, edited)
+    with pytest.raises(Rejected, match="another result"):
+        certify(source, source, document)
+
+
+def test_huge_shifts_that_cancel_widen_no_bound(built: dict[str, Built]) -> None:
+    source, result, document = built["conv_bn_relu"]
+    forged = onnx.ModelProto()
+    forged.CopyFrom(result)
+    bias = next(t for t in forged.graph.initializer if len(t.dims) == 1)
+    array = onnx.numpy_helper.to_array(bias) + np.float32(1)
+    bias.CopyFrom(onnx.numpy_helper.from_array(array, bias.name))
+    step = next(step for step in document["steps"] if step["identity"] == "layer")
+    wide = {**step, "applies": [*step["applies"], {"shift": 1e30}, {"shift": -1e30}]}
+    steps = [wide if each is step else each for each in document["steps"]]
+    with pytest.raises(Rejected, match="bias"):
+        certify(source, forged, sealed({**document, "steps": steps}, source, forged))
+
+
+def test_a_rewrite_without_an_identity_is_a_warning_and_refused() -> None:
+    graph = Graph()
+    x = graph.input("x", [1, 4, 6, 6])
+    x = graph.node("Pad", [x, graph.initializer(np.array([0, 0, 1, 1, 0, 0, 1, 1]))])
+    graph.output(graph.node("Conv", [x, graph.initializer(graph.random(2, 4, 3, 3))]))
+    model = graph.model()
+    result = compile_model(model, certificate=True)
+    document = result.certificate()
+    if not result.warnings:
+        pytest.skip("an identity covers the padding of a convolution")
+    assert "no identity covers" in result.warnings[0]
+    with pytest.raises(Rejected, match="no identity covers"):
+        certify(model, result.model, document)
+
+
+def test_the_commands_write_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, certificate, plain = (tmp_path / name for name in ("o.onnx", "c.json", "p.onnx"))
+    assert main(["compile", str(EXAMPLE), "-o", str(output), "--certificate", str(certificate), "-q"]) == 0
+    assert main(["compile", str(EXAMPLE), "-o", str(plain), "-q"]) == 0
+    assert output.read_bytes() == plain.read_bytes()
+    document = json.loads(certificate.read_text())
+    assert document["rewrites"] and all(len(entry) == 2 for entry in document["rewrites"])
+    assert main(["certify", str(EXAMPLE), str(output), str(certificate)]) == 0
+    assert "proved in" in capsys.readouterr().out
+    model = onnx.load(output)
+    tensor = next(t for t in model.graph.initializer if t.data_type == 1)
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    array.reshape(-1)[0] = np.nextafter(array.reshape(-1)[0], np.float32(9))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    onnx.save(model, output)
+    assert main(["certify", str(EXAMPLE), str(output), str(certificate)]) == 1
+    assert "another result" in capsys.readouterr().err
+    certificate.write_text(json.dumps(sealed(document, onnx.load(EXAMPLE), model)))
+    assert main(["certify", str(EXAMPLE), str(output), str(certificate)]) == 1
+    error = capsys.readouterr().err
+    assert "step" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "-", "--certificate", "c.json"], "--certificate needs files"),
+        (["-o", "o.onnx", "--certificate", "-"], "--certificate needs files"),
+        (["-o", "o.onnx", "--certificate", "c.json", "--freeze-initializers"], "--freeze-initializers changes"),
+    ],
+)
+def test_contradicting_options(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", str(EXAMPLE), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_external_data_are_part_of_the_proof(tmp_path: Path) -> None:
+    output, certificate = tmp_path / "o.onnx", tmp_path / "c.json"
+    arguments = ["-o", str(output), "--certificate", str(certificate), "--external-data", "-q"]
+    assert main(["compile", str(EXAMPLE), *arguments]) == 0
+    assert main(["certify", str(EXAMPLE), str(output), str(certificate), "-q"]) == 0
+    (data,) = tmp_path.glob("*.data")
+    content = bytearray(data.read_bytes())
+    content[0] ^= 1
+    data.write_bytes(bytes(content))
+    assert main(["certify", str(EXAMPLE), str(output), str(certificate), "-q"]) == 1
+
+
+def test_the_checker_imports_nothing_else_of_the_package() -> None:
+    allowed = {*sys.stdlib_module_names, "numpy", "onnx", "__future__"}
+    for path in (harness.ROOT / "certifier").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= 1, f"{path.name} imports from another folder"
+                assert node.level or (node.module or "").split(".")[0] in allowed, path.name
+            elif isinstance(node, ast.Import):
+                assert {alias.name.split(".")[0] for alias in node.names} <= allowed, path.name
