@@ -185,6 +185,7 @@ def verification(folder: Path, names: Names) -> None:
 SETUP: dict[str, Callable[[Path, Names], None]] = {
     "README.md": readme,
     "architecture.md": architecture,
+    "certificates.md": digits,
     "command_line.md": digits,
     "fold_map.md": fold_map,
     "index.md": digits,
