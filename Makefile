@@ -9,6 +9,7 @@
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
+# make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv)
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
@@ -39,7 +40,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
@@ -71,6 +72,9 @@ test-browser: $(BROWSER)/.ready
 
 test-cluster: $(CLUSTER)/.ready
 	$(CLUSTER)/bin/python -m pytest -q tests/cluster
+
+test-pythons: $(READY)
+	IRC_PYTHONS=1 $(BIN)/python -m pytest -q tests/pythons
 
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py

@@ -46,10 +46,12 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.onnx.external_output import external_files
     from ..frontends.onnx import read_model
-    from ..quantization.static import check_engine, quantize
     from ..support.errors import UsageError, visible
+    from ..support.extras import needing
     from ..support.output_paths import check_apart
 
+    with needing("quantize"):
+        from ..quantization.static import check_engine, quantize
     if "-" in (options.output, options.float):
         raise UsageError("a quantized model needs a file, not standard output")
     check_engine()

@@ -25,13 +25,14 @@ from ..ir.module import Module
 from ..ir.tensor import ArrayTensor, numpy_dtype
 from ..ir.types import BF16
 from ..support.errors import ModelError, UsageError
+from ..support.extras import install
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .onnx import from_model
 
 SHARED_BYTES = 1 << 13
 """Parameters of at least this many bytes share their memory with torch."""
 
-INSTALL = "torch is not installed: pip install torch"
+INSTALL = f"torch is not installed: {install('torch')}"
 
 EVAL = "call eval() on the model first, so that BatchNormalization uses its running statistics and Dropout does nothing"
 

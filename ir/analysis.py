@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import networkx
-
+from ..support.extras import needing
 from .graph import Graph, Node
+
+with needing("networkx"):
+    import networkx
 
 
 def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:

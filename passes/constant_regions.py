@@ -14,9 +14,12 @@ from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.tensor import Array, ArrayTensor, Tensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, static_shape_of
+from ..support.extras import install
 from ..support.isolation import WorkerDiedError
 from .foreign import is_deterministic
 from .infra import PassContext
+
+MISSING = f"constant expressions stay that onnxruntime would compute, which is not installed: {install('verify')}"
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
 """Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its result is larger
@@ -70,6 +73,8 @@ class ConstantRegions:
         self.sessions = 0
         opset = graph.opsets.get("", 1)
         waiting = self.candidates(graph)
+        if waiting and not self.ctx.runtime.installed and MISSING not in self.ctx.warnings:
+            self.ctx.warnings.append(MISSING)
         while ready := self.ready(waiting):
             try:
                 done = self.run(ready, opset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -329,15 +329,43 @@ def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
     endless = _endless(calls)
     if not endless:
         return {}
-    import networkx  # which most models never need
-
-    inside = networkx.DiGraph((key, called) for key in endless for called in calls[key] if called in endless)
+    inside = {key: [called for called in calls[key] if called in endless] for key in endless}
     found: dict[FunctionKey, FunctionKey] = {}
-    for component in networkx.strongly_connected_components(inside):  # callees first
+    for component in strong_components(inside):  # callees first
         for key in component:
-            recursive = len(component) > 1 or inside.has_edge(key, key)
-            found[key] = key if recursive else found[next(iter(inside.successors(key)))]
+            recursive = len(component) > 1 or key in inside[key]
+            found[key] = key if recursive else found[inside[key][0]]
     return {key: found[key] for key in endless}
+
+
+def strong_components(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> Iterator[list[FunctionKey]]:
+    """Yield the sets of functions that call each other, callees first, by Tarjan's algorithm. O(calls)."""
+    number: dict[FunctionKey, int] = {}
+    lowest: dict[FunctionKey, int] = {}
+    open_: dict[FunctionKey, None] = {}
+    for root in calls:
+        stack = [] if root in number else [(root, iter(calls[root]))]
+        while stack:
+            key, callees = stack[-1]
+            if key not in number:
+                number[key] = lowest[key] = len(number)
+                open_[key] = None
+            for called in callees:
+                if called not in number:
+                    stack.append((called, iter(calls[called])))
+                    break
+                if called in open_:
+                    lowest[key] = min(lowest[key], lowest[called])
+            else:
+                stack.pop()
+                if lowest[key] == number[key]:
+                    component: list[FunctionKey] = []
+                    while not component or component[-1] != key:
+                        component.append(open_.popitem()[0])
+                    yield component
+                elif stack:
+                    caller = stack[-1][0]
+                    lowest[caller] = min(lowest[caller], lowest[key])
 
 
 def _called(function: Function, module: Module) -> list[FunctionKey]:

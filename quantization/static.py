@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import ModelProto
 from onnx.external_data_helper import load_external_data_for_model
 
@@ -28,6 +27,7 @@ from ..ir.tensor import Array
 from ..passes.data_free.value_ranges import Origin
 from ..passes.infra import PassContext
 from ..support.errors import EmitError, SourceError, UsageError
+from ..support.extras import needing
 from ..support.files import FileTransaction, replacing, writing
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..verify.difference import json_value
@@ -202,6 +202,8 @@ def quantize(
 def check_engine() -> None:
     """Raise UsageError unless onnxruntime has a quantizer that takes ranges."""
     advice = f"install onnxruntime {VERSION[0]}.{VERSION[1]} or newer"
+    with needing("quantize"):
+        import onnxruntime
     version = onnxruntime.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < VERSION:
         raise UsageError(f"irc quantize needs a newer onnxruntime than {version}: {advice}")

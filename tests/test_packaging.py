@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -45,12 +46,18 @@ def test_public_names_are_sorted_and_exist() -> None:
     assert all(getattr(irc, name) is not None for name in irc.__all__)
 
 
+def build(kind: str, folder: Path, source: Path | None = None) -> Path:
+    """Build the `wheel` or the `sdist` of a clone of the repository, or of `source`, and return its path."""
+    if source is None:
+        source = folder / f"source-{kind}"
+        subprocess.run(["git", "clone", "--quiet", harness.ROOT, source], check=True)
+    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    return next(folder.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
+
+
 def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path]
-    source = tmp_path / "source"
-    subprocess.run(["git", "clone", "--quiet", harness.ROOT, source], check=True)
-    subprocess.run([*command, source], check=True, capture_output=True)
-    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    names = zipfile.ZipFile(build("wheel", tmp_path)).namelist()
     assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
     assert "irc/py.typed" in names
     assert "irc/backends/foldmap/schema.json" in names
@@ -58,6 +65,22 @@ def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
     files = [path for path in report.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert {f"irc/report/{path.relative_to(report)}" for path in files} <= set(names)
     assert not any("test" in name for name in names)
+
+
+def test_the_wheel_of_the_sdist_is_that_of_the_clone(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = (path for path in tmp_path.glob("irc_compiler-*") if path.is_dir())
+    made = [build("wheel", tmp_path / name, tmp_path / where) for name, where in (("a", source), ("b", "source-sdist"))]
+    first, second = ({info.filename: info.CRC for info in zipfile.ZipFile(path).infolist()} for path in made)
+    assert first == second
+
+
+def test_classifiers_begin_with_the_oldest_python() -> None:
+    stated = [
+        name for name in PROJECT["project"]["classifiers"] if name.startswith("Programming Language :: Python :: 3.")
+    ]
+    assert PROJECT["project"]["requires-python"] == f">={stated[0].rpartition(' ')[2]}"
 
 
 def test_importing_irc_imports_nothing_heavy() -> None:

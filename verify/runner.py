@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
-import onnxruntime
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from ..backends.runtime.sessions import new_session
 from ..ir.tensor import Array
 from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
+from ..support.extras import needing
 from .inputs import Feeds
 from .onnx_graph import NodeIndex, Subgraph
 from .tensor_blocks import is_tensor
+
+with needing("verify"):
+    import onnxruntime
 
 NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
 """Element types that onnxruntime returns as numpy arrays."""

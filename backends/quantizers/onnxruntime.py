@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
+from ...support.extras import needing
 from ...support.files import replacing
 from ..foldmap import FoldMap
 from .ranges import SIGMAS, Activations, Range, activations
@@ -120,6 +121,7 @@ def _quantized_values(model: ModelProto, op_types: Collection[str] | None) -> se
 
 def quantizable_types() -> frozenset[str]:
     """Return the operators that `quantize_static` quantizes by default."""
-    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+    with needing("quantize"):
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
     return frozenset([*QDQRegistry, *QLinearOpsRegistry])

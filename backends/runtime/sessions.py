@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnxruntime
+from ...support.extras import needing
+
+with needing("verify"):
+    import onnxruntime
 
 
 def new_session(
