@@ -10,6 +10,7 @@
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv)
+# make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
@@ -31,6 +32,7 @@ EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
 INT8 := $(VENV)-int8
 DOCS := $(VENV)-docs
+PROOFS := $(VENV)-proofs
 TARGET := all
 EXECUTIONS := 200000
 MINUTES := 1
@@ -40,7 +42,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons proofs soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
@@ -75,6 +77,9 @@ test-cluster: $(CLUSTER)/.ready
 
 test-pythons: $(READY)
 	IRC_PYTHONS=1 $(BIN)/python -m pytest -q tests/pythons
+
+proofs: $(PROOFS)/.ready
+	$(PROOFS)/bin/python tests/proofs
 
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
@@ -125,7 +130,8 @@ $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
 $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready $(DOCS)/.ready: pyproject.toml $(PACKAGE)
+$(PROOFS)/.ready: GROUP := proofs
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -134,4 +140,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) $(DOCS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

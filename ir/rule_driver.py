@@ -44,13 +44,14 @@ class Rule(Generic[C]):
     It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises Declined.
 
     `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule is tried only where
-    one of these operators computes an operand.
+    one of these operators computes an operand. `identity` is the identity that it applies: docs/proofs.md.
     """
 
     name: str
     apply: Callable[[Node, Rewriter, C], bool]
     affine: AffineEffect
     reads: frozenset[str] | None = None
+    identity: str = ""
 
     def __call__(self, node: Node, rewriter: Rewriter, context: C) -> bool:
         """Apply the rule without a driver."""
@@ -62,11 +63,11 @@ Rules = Mapping[str, Sequence[Rule[C]]]
 
 
 def rule(
-    *, affine: AffineEffect, reads: Iterable[str] | None = None
+    *, affine: AffineEffect, reads: Iterable[str] | None = None, identity: str = ""
 ) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
-    """Make a rule of a function, and declare what it may do to an affine, and which operators it looks for."""
+    """Make a rule of a function. Declare its effect on affines, the operators it looks for, and its identity."""
     operands = None if reads is None else frozenset(reads)
-    return lambda function: Rule(function.__name__, function, affine, operands)
+    return lambda function: Rule(function.__name__, function, affine, operands, identity)
 
 
 def only(rules: Rules[C], affine: AffineEffect) -> Rules[C]:

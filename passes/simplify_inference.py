@@ -48,7 +48,10 @@ Numbers = Mapping[Node, "tuple[Array, Array] | Refusal"]
 """The scale and shift of every BatchNormalization, or the reason why it has none."""
 
 
-@rule(affine="merges")
+@rule(
+    affine="merges",
+    identity="batch_norm(x, g, b, m, v) == affine(x, g / deviation(v), b - m * (g / deviation(v)), 1)",
+)
 def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
     found = numbers[node]

@@ -11,6 +11,7 @@ from enum import Enum
 import numpy as np
 
 from ...support.record import record, replaced
+from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array
@@ -117,12 +118,14 @@ def check_first_result(node: Node, at: ChannelAxis) -> None:
         )
 
 
+@states("s * identity(x) + t == identity(s * x + t)")
 def same_channels(node: Node, at: ChannelAxis, constants: object) -> ChannelMap:
     """Identity: op(x) = x."""
     check_first_result(node, at)
     return ChannelMap(at.axis)
 
 
+@states("s * op(x) + t == op(s * x + t) if s >= 0 and t == 0")
 def rectified_channels(node: Node, at: ChannelAxis, constants: object) -> ChannelMap:
     """Relu, LeakyRelu, PRelu, Abs: op(s x) = s op(x) for s >= 0, whatever the slope."""
     return ChannelMap(at.axis, limits=(NO_SHIFT, NO_NEGATIVE_SCALE))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...support.statement import states
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
@@ -181,6 +182,7 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, tuple(map(resized_extent, shape, scales))),)
 
 
+@states("slice(affine(x, s, t, a, r), b, e, a, d) == affine(slice(x, b, e, a, d), s[i], t[i], a, r)")
 def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Slice: along a sliced axis, the channels that it reads."""
     if at.axis is None:
@@ -198,6 +200,7 @@ def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     return ChannelMap(at.axis, np.arange(extent)[slices[at.axis]], extent)
 
 
+@states("take(affine(x, s, t, a, r), i, a) == affine(take(x, i, a), s[i], t[i], a, r)")
 def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Gather: along its axis, the channels that it reads; indices of rank r stand in the place of that axis."""
     if at.axis is None:
@@ -221,6 +224,7 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     raise Refused("axis_mismatch", f"{node.description}: the channels are not a list of constant indices")
 
 
+@states("split(affine(x, s, t, a, r), n, a)[k] == affine(split(x, n, a)[k], s[i], t[i], a, r)")
 def split_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Split: along its axis, each result has its part of the channels; along another, all of them."""
     before, count = input_shape(node), len(node.outputs)
@@ -260,6 +264,10 @@ def lists_repeats(node: NodeView) -> Refusal | None:
     return None if len(node.inputs) == 2 else Refusal("unsupported_op", f"{len(node.inputs)} inputs")
 
 
+@states(
+    "affine(tile(x, n), s, t, 1, r) == tile(affine(x, s[:c], t[:c], 1, r), n) if s == tiles(s[:c], copies) and t "
+    "== tiles(t[:c], copies)"
+)
 def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Tile: the channels are repeated as a whole."""
     if at.axis is None:
@@ -279,6 +287,13 @@ MAX_BLOCKS = 1 << 12
 """Blocks of DepthToSpace and SpaceToDepth, which are 4 as a rule."""
 
 
+@states(
+    "affine(depth_to_space(x, b, mode), s, t, 1, r) == "
+    "depth_to_space(affine(x, s[block(b, c, mode)], t[block(b, c, mode)], 1, r), b, mode); "
+    "depth_to_space(affine(x, u, v, 1, r), b, mode) == "
+    "affine(depth_to_space(x, b, mode), first(u, b, c, mode), first(v, b, c, mode), 1, r) "
+    "if u == first(u, b, c, mode)[block(b, c, mode)] and v == first(v, b, c, mode)[block(b, c, mode)]"
+)
 def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data, B blocks in all."""
     if at.axis is None or at.axis == 0:
@@ -293,6 +308,10 @@ def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -
     return ChannelMap(1, result_of_data=channels)
 
 
+@states(
+    "affine(space_to_depth(x, b), s, t, 1, r) == space_to_depth(affine(x, s[:c], t[:c], 1, r), b) if s == "
+    "tiles(s[:c], b * b) and t == tiles(t[:c], b * b)"
+)
 def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """SpaceToDepth: every block of the result has the channels of the data."""
     if at.axis is None or at.axis == 0:
@@ -305,6 +324,12 @@ def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -
     return ChannelMap(1, block_channels(blocks, count if at.of_data else count // blocks, by_block=True))
 
 
+@states(
+    "affine(pad(x, p, v), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, f) if f == s * v + t; "
+    "pad(affine(x, s, t, 1, r), p, v) == affine(pad(x, p, ((v - t) / s)[0]), s, t, 1, r) "
+    "if s != 0 and one_ratio(v - t, s); "
+    "affine(pad(x, p, 0, m), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, 0, m)"
+)
 def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Pad: a constant takes the affine, too; the other modes repeat data.
 
@@ -332,6 +357,10 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     return ChannelMap(at.axis, result_of_data=np.arange(at.count)[begin : at.count - end], fill=value)
 
 
+@states(
+    "affine(resize(x, f, m), s, t, 1, r) == resize(affine(x, s, t, 1, r), f, m); "
+    "affine(crop_and_resize(x, size), s, t, 1, r) == crop_and_resize(affine(x, s, t, 1, r), size) if t == 0"
+)
 def resized_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Resize, Upsample: every result is a mean of data with weights that add up to one.
 

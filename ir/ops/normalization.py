@@ -8,6 +8,7 @@ from math import inf, sqrt
 import numpy as np
 
 from ...support.errors import ModelError
+from ...support.statement import states
 from ..graph import Node, Value, payload_of, producer_of
 from ..provenance import Refusal, Refused
 from ..tensor import Array, Tensor, to_float64
@@ -166,6 +167,7 @@ def _batch_normalized(node: Node, x: Sequence[Interval], constants: Constants) -
 _LAYER = frozenset({Trait.ABSORBS})
 
 
+@states("s * dropout(x) + t == dropout(s * x + t)")
 def dropout_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Dropout in inference: op(x) = x; the mask, if it is read, belongs to the data."""
     if at.of_data and any(value.users for value in node.outputs[1:]):

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array
@@ -129,26 +130,31 @@ def _arithmetic(
     )
 
 
+@states("x + c == 1 * x + c; c + x == 1 * x + c")
 def addend(constant: Array) -> tuple[Array, Array]:
     """X + c"""
     return np.ones_like(constant), constant
 
 
+@states("x - c == 1 * x + -c")
 def _subtrahend(constant: Array) -> tuple[Array, Array]:
     """X - c"""
     return np.ones_like(constant), -constant
 
 
+@states("c - x == -1 * x + c")
 def _minuend(constant: Array) -> tuple[Array, Array]:
     """C - x"""
     return -np.ones_like(constant), constant
 
 
+@states("x * c == c * x + 0; c * x == c * x + 0")
 def _factor(constant: Array) -> tuple[Array, Array]:
     """X c"""
     return constant, np.zeros_like(constant)
 
 
+@states("x / c == 1 / c * x + 0")
 def _divisor(constant: Array) -> tuple[Array, Array]:
     """X / c"""
     if not constant.all():
@@ -156,11 +162,13 @@ def _divisor(constant: Array) -> tuple[Array, Array]:
     return np.ones_like(constant) / constant, np.zeros_like(constant)
 
 
+@states("mean_n(x, c) == x / 2 + c / 2; mean_n(c, x) == x / 2 + c / 2")
 def _averaged(constant: Array) -> tuple[Array, Array]:
     """(x + c) / 2"""
     return np.ones_like(constant) / 2, constant / 2
 
 
+@states("s * -x + t == -(s * x - t)")
 def negated_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Neg: -(s x + t) = s (-x) - t."""
     return ChannelMap(at.axis, factor=-1.0)

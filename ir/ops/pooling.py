@@ -7,6 +7,7 @@ from math import inf, prod
 
 import numpy as np
 
+from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..types import Dim, TensorType
@@ -53,6 +54,11 @@ def _pooled(node: Node, at: ChannelAxis, *limits: tuple[Limit, Refusal | None]) 
     return ChannelMap(at.axis, limits=limits)
 
 
+@states(
+    "s * op(x) + t == op(s * x + t) if s >= 0; "
+    "max_pool_indices(s * x, kernel, strides, pads) == max_pool_indices(x, kernel, strides, pads) if s >= 0 and "
+    "s != 0"
+)
 def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """MaxPool: max(s x + t) = s max(x) + t for s >= 0, and s > 0 keeps the indices, too.
 
@@ -68,6 +74,7 @@ def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     return found
 
 
+@states("s * op(x) + t == op(s * x + t) if (t == 0) | averages_data_only(op)")
 def average_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """AveragePool: any scale passes; a shift where the weights of every window add up to one."""
     if averages_data_only(node):
@@ -76,6 +83,7 @@ def average_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> 
     return _pooled(node, at, (Limit.NO_SHIFT, reason))
 
 
+@states("s * op(x) + t == op(s * x + t) if t == 0 and s >= 0")
 def norm_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """LpPool: the norm of s x is s times the norm of x for s >= 0."""
     return _pooled(node, at, NO_SHIFT, NO_NEGATIVE_SCALE)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...support.record import replaced
+from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, round_to
@@ -120,16 +121,22 @@ def _reduced(node: Node, at: ChannelAxis, constants: Constants, *limits: tuple[L
     return ChannelMap(axis, limits=limits)
 
 
+@states("s * op(x) + t == op(s * x + t) if s >= 0")
 def extremum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """ReduceMax, ReduceMin: max(s x + t) = s max(x) + t for s >= 0."""
     return _reduced(node, at, constants, NO_NEGATIVE_SCALE)
 
 
+@states("s * op(x) + t == op(s * x + t)")
 def mean_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """ReduceMean: the mean of s x + t is s times the mean of x, plus t."""
     return _reduced(node, at, constants)
 
 
+@states(
+    "s * sum(x, axes, keepdims) + t == sum(s * x + t / count(x, axes), axes, keepdims); "
+    "sum(s * x + t, axes, keepdims) == s * sum(x, axes, keepdims) + count(x, axes) * t"
+)
 def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """ReduceSum: the sum of s x + t over n terms is s times the sum of x, plus n t."""
     found = _reduced(node, at, constants)
@@ -145,6 +152,7 @@ def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
     return replaced(found, factor=float(count))
 
 
+@states("s * op(x) + t == op(s * x + t) if s >= 0 and t == 0")
 def norm_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """ReduceL1, ReduceL2: the norm of s x is s times the norm of x for s >= 0."""
     return _reduced(node, at, constants, NO_NEGATIVE_SCALE, NO_SHIFT)

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, numpy_dtype, round_to
@@ -147,6 +148,7 @@ def evaluate_flatten(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (data.reshape(prod(data.shape[:axis]), prod(data.shape[axis:])),)
 
 
+@states("affine(reshape(x, n), s[i], t[i], k, r) == reshape(affine(x, s, t, q), n)")
 def reshaped_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Reshape, Flatten, Squeeze, Unsqueeze: the row-major order of the elements stays."""
     if at.axis is None:
@@ -190,6 +192,7 @@ def has_numeric_target(node: NodeView) -> Refusal | None:
     return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
 
 
+@states("affine(transpose(x, p), s, t, k, r) == transpose(affine(x, s, t, p[k]), p)")
 def transposed_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Transpose: axis a of the result is axis perm[a] of the data."""
     if at.axis is None:
@@ -200,6 +203,7 @@ def transposed_channels(node: Node, at: ChannelAxis, constants: Constants) -> Ch
     return ChannelMap(permutation=perm)
 
 
+@states("affine(expand(x, n), s, t, k, r) == expand(affine(x, s, t, k - d), n)")
 def expanded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Expand: channels of the data are channels of the result; copies of one channel are none of the data."""
     if at.axis is None:

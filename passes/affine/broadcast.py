@@ -19,6 +19,7 @@ from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ...support.statement import states
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
 from .operands import Parameters
@@ -104,6 +105,9 @@ def _check_not_rounding(node: Node, constants: Constants, params: Parameters) ->
         check_not_rounding(node, array, params.evaluator)
 
 
+@states(
+    "s * (x + y) + t == s * x + t + s * y; s * (x - y) + t == s * x + t - s * y; s * (x - y) + t == s * x - (s * y - t)"
+)
 def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y.
 
@@ -147,17 +151,26 @@ def _negated(affine: Affine) -> Affine:
     return affine.rescaled_data(-1.0)
 
 
+@states("s * mean_n(x, y) + t == mean_n(s * x + t, s * y + t)")
 def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Mean: s mean(x, y) + t = mean(s x + t, s y + t)."""
     return _everywhere(node, affine, params)
 
 
+@states(
+    "s * maximum(x, y) + t == maximum(s * x + t, s * y + t) if s >= 0; "
+    "s * minimum(x, y) + t == minimum(s * x + t, s * y + t) if s >= 0"
+)
 def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Max, Min: s max(x, y) + t = max(s x + t, s y + t) for s >= 0."""
     check_scale_sign(node, affine)
     return _everywhere(node, affine, params)
 
 
+@states(
+    "maximum(s * x + t, y) == s * maximum(x, (y - t) / s) + t if s >= 0 and s != 0; "
+    "minimum(s * x + t, y) == s * minimum(x, (y - t) / s) + t if s >= 0 and s != 0"
+)
 def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Max, Min: with a constant y, max(s x + t, y) = s max(x, (y - t) / s) + t for s > 0."""
     if len(given) > 1:
@@ -175,6 +188,7 @@ def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters
     return Transfer(results=((0, moved),), constants=tuple((i, after) for i, _, after in new))
 
 
+@states("s * where(c, x, y) + t == where(c, s * x + t, s * y + t)")
 def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Where: both branches take the affine; the condition does not."""
     return _everywhere(node, affine, params, first=1)
@@ -188,6 +202,7 @@ def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) 
     return [Transfer(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
 
 
+@states("s * (x * y) + t == (s * x) * y if t == 0; s * (x * y) + t == x * (s * y) if t == 0")
 def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Mul: s (x y) = (s x) y = x (s y); one operand that has the channels takes the scale, and no shift passes."""
     check_no_shift(node, affine)
@@ -199,6 +214,7 @@ def backward_product(node: Node, index: int, affine: Affine, params: Parameters)
     return ways
 
 
+@states("s * (x / y) + t == s * x / y if t == 0; s * (x / y) + t == x / (y / s) if t == 0 and s != 0")
 def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Div: s (x / y) = (s x) / y = x / (y / s).
 
@@ -233,6 +249,11 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     return affine.at(axis)
 
 
+@states(
+    "s * x + t + y == s * (x + (y + t) / s) if s != 0; "
+    "x + t + y == x + y + t; "
+    "s * x + t - y == s * (x - (y - t) / s) if s != 0"
+)
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y + t) / s)."""
     if len(given) > 1:
@@ -264,11 +285,13 @@ def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)
 
 
+@states("(s * x + t) * y == s * (x * y) if t == 0")
 def forward_product(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Mul: (s x) y = s (x y); no shift passes."""
     return _scaled(node, given, allowed=(0, 1))
 
 
+@states("(s * x + t) / y == s * (x / y) if t == 0")
 def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Div: (s x) / y = s (x / y); no shift passes, and nothing passes the denominator."""
     return _scaled(node, given, allowed=(0,))

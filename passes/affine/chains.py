@@ -13,6 +13,7 @@ from ...ir.ops import AFFINE_KINDS, sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to
 from ...ir.types import dtype_of
+from ...support.statement import states
 from .algebra import CANCELLATION, Affine
 from .operands import Parameters
 from .recognise import AffineOp, find_affine, recognise
@@ -169,6 +170,7 @@ class ChainFinder:
         return None if node in self.units else find_affine(node, self.params.evaluator)
 
 
+@states("u * (s * x + t) + v == u * s * x + (u * t + v)")
 def affine_of(ops: Sequence[AffineOp]) -> Affine:
     """Return the affine that consecutive ones make together."""
     if len(ops) == 1:

@@ -20,6 +20,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.record import replaced
+from ...support.statement import states
 from .algebra import Affine
 from .operands import Parameters, fits_attribute, fits_operand
 from .transfer import Transfer, check_scale_sign, only_data
@@ -34,11 +35,20 @@ Move = Callable[[Array], Array]
 """What becomes of a bound, [] or [C] in float64."""
 
 
+@states(
+    "s * clip(x, a, b) + t == clip(s * x + t, least(s * a + t, s * b + t), greatest(s * a + t, s * b + t)) if a <= b; "
+    "s * clip(x, a, b) + t == minimum(maximum(clip(s * x + t, low, high), s * a + t), s * b + t) "
+    "if s >= 0 and low <= s * a + t and high >= s * b + t"
+)
 def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), the bounds swapped where s < 0."""
     return [replaced(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
 
 
+@states(
+    "clip(s * x + t, a, b) == s * clip(x, least((a - t) / s, (b - t) / s), greatest((a - t) / s, (b - t) / s)) + "
+    "t if s != 0 and a <= b"
+)
 def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t, the bounds swapped where s < 0."""
     affine = only_data(node, given)
@@ -46,6 +56,7 @@ def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) ->
     return replaced(moved, results=((0, affine),))
 
 
+@states("clip(x, a, b) == clip(x - t, least(a, b - t), b - t) + t if t >= 0 and a <= 0 and x >= t")
 def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
     """Clip: for t >= 0, a <= 0 and x >= t, clip(x, a, b) = clip(x - t, a, b - t) + t; `affine` is x + t.
 
@@ -163,6 +174,7 @@ def _rebounded(node: Node, bounds: Sequence[float]) -> Transfer:
     return Transfer(constants=tuple((i + 1, np.array(bounds[i])) for i in inputs))
 
 
+@states("hard_sigmoid(s * x + t, alpha, beta) == hard_sigmoid(x, alpha * s, alpha * t + beta)")
 def hard_sigmoid_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """HardSigmoid: clip(alpha x + beta, 0, 1) of s x + t has alpha s and alpha t + beta."""
     affine = only_data(node, given)

@@ -11,11 +11,17 @@ from ...ir.ops.channel_map import is_extent, unknown_shape
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
 from ...ir.types import shape_of
+from ...support.statement import states
 from .algebra import Affine
 from .operands import Parameters
 from .transfer import Transfer
 
 
+@states(
+    "affine(concat([x, y], 1), s, t, 1, 3) == concat([affine(x, s[:n], t[:n], 1), affine(y, s[n:], t[n:], 1)], "
+    "1); "
+    "affine(concat([x, y], 2), u, v, 1, 3) == concat([affine(x, u, v, 1), affine(y, u, v, 1)], 2)"
+)
 def concatenate_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Concat: along the channels each operand takes its part of the affine, along another axis all take it whole."""
     axis = _axis(node)
@@ -45,6 +51,11 @@ def _parts(node: Node, affine: Affine, axis: int) -> list[Affine]:
     return parts
 
 
+@states(
+    "concat([affine(x, s, t, 1, 3), y], 1) == affine(concat([x, y], 1), joined(s, 1, y), joined(t, 0, y), 1); "
+    "concat([affine(x, u, v, 1, 3), affine(y, p, q, 1, 3)], 2) == affine(concat([x, y], 2), u, v, 1) if u == p "
+    "and v == q"
+)
 def concatenate_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Concat: along the channels the other operands have the identity; along another axis all must agree."""
     axis = _axis(node)

@@ -13,6 +13,7 @@ from ...ir.ops.views import auto_pad_of, explicit_pads, may_read_padding
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, round_to, to_float64
 from ...support.record import replaced
+from ...support.statement import states
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands
 from .operands import Parameters, fits_operand
@@ -24,6 +25,7 @@ def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channe
         raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit")
 
 
+@states("affine(conv(x, w, b, g, d, p), s, t, 1, 3) == conv(x, along(s, 0, 3) * w, s * b + t, g, d, p)")
 def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Conv: weight [M, C/group, k...]; output channel m is row m, whatever the groups, pads and strides."""
     weight, bias = operands(node, params)
@@ -35,6 +37,15 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return of_result(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail))
 
 
+@states(
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, p) == conv(x, along_of(s, w, g) * w, b + response(t, w, g), g, d, p) "
+    "if (t == 0) | unpadded(p); "
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
+    "conv(pad(x, spatial(q), (-t / s)[0]), along_of(s, w, g) * w, b + response(t, w, g), g, d) "
+    "if s != 0 and one_ratio(t, s); "
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
+    "conv(x, along_of(s, w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q)"
+)
 def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Conv: output channel m reads the C/group input channels of its group.
 
@@ -96,6 +107,10 @@ def _transposed(node: Node, params: Parameters, *, any_bias: bool = False) -> tu
     return weight, bias, group
 
 
+@states(
+    "affine(conv_transpose(x, w, b, g, d, p), s, t, 1, 3) == conv_transpose(x, along_of(s, w, g) * w, s * b + t, "
+    "g, d, p)"
+)
 def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """ConvTranspose: weight [C, M/group, k...]; input channel c and column j make output channel
     (c // (C/group)) * (M/group) + j.
@@ -115,6 +130,10 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
     return of_result(Fold(node, affine, 1, 1, 1, weight.dtype), weight, largest, bias, spread)
 
 
+@states(
+    "conv_transpose(affine(x, s, t, 1, 3), w, b, g, d, p) == conv_transpose(x, along(s, 0, 3) * w, b + "
+    "response_transposed(t, w, g), g, d, p) if (t == 0) | plain(w, d, p)"
+)
 def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """ConvTranspose: input channel c is row c, whatever the groups.
 

@@ -11,6 +11,7 @@ from ...ir.ops.inference import input_shape
 from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
+from ...support.statement import states
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
 from .operands import Parameters
@@ -36,6 +37,11 @@ def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[W
     return weight, bias, transposed, float(beta) if beta else 1.0
 
 
+@states(
+    "affine(gemm(x, w, c, alpha, beta), s, t, 1, 2) == gemm(x, w * s, (s * (beta * c) + t) / beta, alpha, beta); "
+    "affine(gemm(x, w, None, alpha, 1), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1); "
+    "affine(gemm(x, w, c0, alpha, 0), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1)"
+)
 def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: alpha * A B + beta * C; columns are channels, alpha stays, and C' = (scale * beta * C + shift) / beta."""
     weight, bias, transposed, beta = _dense(node, params)
@@ -48,6 +54,11 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return of_result(fold, weight, largest, bias, spread)
 
 
+@states(
+    "gemm(affine(x, s, t, 1, 2), w, c, alpha, beta) == gemm(x, along(s, 0, 2) * w, c + alpha / beta * (t @ w), "
+    "alpha, beta); "
+    "gemm(affine(x, s, t, 1, 2), w, None, alpha, 1) == gemm(x, along(s, 0, 2) * w, alpha * (t @ w), alpha, 1)"
+)
 def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
     weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
@@ -79,6 +90,10 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     return weight, side
 
 
+@states(
+    "affine(x @ w, s, t, r - 1, r) == x @ (w * s) + t; "
+    "affine(w @ x, s, t, r - 2, r) == along(s, 0, 2) * w @ x + along(t, 0, 2)"
+)
 def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the rows of W.
 
@@ -92,6 +107,10 @@ def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return of_result(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False)
 
 
+@states(
+    "affine(x, s, t, r - 1, r) @ w == x @ (along(s, 0, 2) * w) + t @ w; "
+    "w @ affine(x, s, t, r - 2, r) == w * s @ x + along(w @ t, 0, 2)"
+)
 def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """MatMul: (scale x + shift) W scales the rows of W and leaves shift W to be added.
 
@@ -115,12 +134,14 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     return of_data(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False)
 
 
+@states("s * (x @ y) + t == (s * x) @ y if t == 0; s * (x @ y) + t == x @ (s * y) if t == 0")
 def matmul_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """MatMul of two computed operands: s (x y) = (s x) y = x (s y) for one number s."""
     _check_scalar(node, affine)
     return [Transfer(operands=((operand, affine),)) for operand in (0, 1)]
 
 
+@states("(s * x + t) @ y == s * (x @ y) if t == 0; y @ (s * x + t) == s * (y @ x) if t == 0")
 def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """MatMul of two computed operands: (s x) y = s (x y) for one number s."""
     if len(given) > 1:

@@ -9,11 +9,13 @@ from ...ir.ops.inference import input_dtype, input_shape, integer_of
 from ...ir.provenance import Refused
 from ...ir.tensor import to_float64
 from ...ir.types import shape_of
+from ...support.statement import states
 from .algebra import Affine
 from .layers import Fold, checked, of_result, operands, read_bias, read_weight
 from .operands import Parameters
 
 
+@states("affine(batch_norm(x, g, b, m, v), s, t, 1, 3) == batch_norm(x, s * g, s * b + t, m, v)")
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
@@ -23,6 +25,7 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
+@states("affine(instance_norm(x, g, b), s, t, 1, 3) == instance_norm(x, s * g, s * b + t)")
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = operands(node, params)
@@ -32,6 +35,11 @@ def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
+@states(
+    "affine(group_norm(x, g, b, n), s, t, 1, 3) == group_norm(x, s * g, s * b + t, n); "
+    "affine(group_norm_by_group(x, h, b, n), s, t, 1, 3) == "
+    "group_norm_by_group(x, s[::c] * h, s[::c] * b + t[::c], n) if s == repeat(s[::c], c) and t == repeat(t[::c], c)"
+)
 def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
 
@@ -54,6 +62,10 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return instance_norm_result(node, per_group, params)
 
 
+@states(
+    "affine(layer_norm(x, g, b, a), s, t, k, 3) == layer_norm(x, along(s, k - a, rank(g)) * g, along(s, k - a, "
+    "rank(g)) * b + along(t, k - a, rank(g)), a)"
+)
 def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """LayerNormalization: gamma and beta have the shape of the data from `axis` on; the affine acts on one of these
     axes.
@@ -87,6 +99,7 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return checked(fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, new, least, slot=True)
 
 
+@states("affine(rms_norm(x, g, a), s, t, k, 3) == rms_norm(x, along(s, k - a, rank(g)) * g, a) if t == 0")
 def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """RMSNormalization: as LayerNormalization, without a slot for a shift."""
     if affine.has_shift:
@@ -94,6 +107,11 @@ def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     return layer_norm_result(node, affine, params)
 
 
+@states(
+    "instance_norm(affine(x, s, t, k, 3), g, b) == instance_norm(x, g, b) if s == 1 and k <= 1; "
+    "layer_norm(affine(x, s, t, k, 3), g, b, a) == layer_norm(x, g, b, a) if s == 1 and k < a; "
+    "group_norm(affine(x, s, t, 1, 3), g, b, n) == group_norm(x, g, b, n) if s == 1 and t == repeat(t[::c], c)"
+)
 def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Remove a shift that the normalization subtracts again with the mean, which it is part of.
 
