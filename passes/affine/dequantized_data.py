@@ -11,6 +11,7 @@ from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, fits, smallest_normal
 from ...ir.types import dtype_of, shape_of
+from ...support.statement import states
 from .algebra import Affine
 from .operands import Parameters, common_value
 from .transfer import Transfer, check_no_zero_scale, check_scale_sign
@@ -18,6 +19,7 @@ from .transfer import Transfer, check_no_zero_scale, check_scale_sign
 CODE = "quantized_between"
 
 
+@states("s * dequantize(q, d, z) + t == dequantize(q, s * d, z) if t == 0 and s >= 0 and s != 0")
 def dequantize_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """DequantizeLinear: s ((q - zero_point) scale) = (q - zero_point) (s scale) for s > 0.
 

@@ -469,6 +469,7 @@ AFFINE: dict[str, Domain] = {
     "clip_backward": Domain((_CLIP, {**_CLIP, "low": const(), "high": const()}), around="before"),
     "clip_forward": Domain((_CLIP,), around="after"),
     "clip_shifted": Domain((_CLIP,)),
+    "dequantize_backward": Domain(({"q": data(), "d": const(), "z": 3, "s": const(), "t": const()},)),
     "hard_sigmoid_forward": Domain(
         (_elementwise(alpha=0.25, beta=0.5), _elementwise(alpha=-2.0, beta=0.0)), around="after"
     ),

@@ -162,6 +162,19 @@ def power(x: Tensor, c: Tensor) -> Tensor:
     )
 
 
+def _dequantize_node(q: Value, d: Tensor, z: int) -> Value:
+    point = q.graph.initializer(np.asarray(z, np.int8))
+    integers = q.node("QuantizeLinear", q, 0.5, point)
+    return q.node("DequantizeLinear", integers, d, point)
+
+
+@operator(_dequantize_node)
+def dequantize(q: Tensor, d: Tensor, z: int) -> Tensor:
+    """Compute a DequantizeLinear, whose scale must be above 0."""
+    d.field.defined.append((d > 0).value)
+    return (q - z) * d  # type: ignore[no-any-return]
+
+
 # affines
 
 
