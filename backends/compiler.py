@@ -8,6 +8,7 @@ from typing import Any
 
 from ..codec.protos import ModelProto
 from ..frontends import load
+from ..frontends.input_shapes import InputShapes, fix_model
 from ..frontends.onnx import from_model, read_model
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
@@ -32,6 +33,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     freeze_initializers: bool = False,
     keep: Iterable[str] = (),
     certificate: bool = False,
+    input_shapes: InputShapes | None = None,
     context: PassContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
@@ -41,11 +43,11 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
     `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
-    `keep` names, and those that compute the values that it names. With `certificate`, the rewrites are listed for
-    `Result.certificate`. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError
-    for a name in `keep` that the model does not have.
+    `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
+    `irc.load`. With `certificate`, the rewrites are listed for `Result.certificate`. `limits` hold for reading a model.
+    Raises ModelError, PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
     """
-    module = read(model, limits, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
+    module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     if certificate:
         module.debug_counter.log = []
     keep_nodes(module, keep)
@@ -87,20 +89,34 @@ def held_back(module: Module, pipeline: Sequential) -> int:
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
 
 
-def read(model: str | Path | ModelProto | Module | Any, limits: Limits = DEFAULT_LIMITS, **more: Any) -> Module:
+def read(
+    model: str | Path | ModelProto | Module | Any,
+    limits: Limits = DEFAULT_LIMITS,
+    input_shapes: InputShapes | None = None,
+    **more: Any,
+) -> Module:
     """Return the module of a model; a Module is returned as it is. `more` are further arguments of `load`."""
     if not isinstance(model, Module | ModelProto):
-        return load(model, limits, **more)
+        return load(model, limits, input_shapes=input_shapes, **more)
     if any(value is not None for value in more.values()):
         raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules")
-    return model if isinstance(model, Module) else from_model(model, limits=limits)
+    if isinstance(model, ModelProto):
+        return from_model(model, limits=limits, input_shapes=input_shapes)
+    if input_shapes:
+        raise UsageError("input_shapes are fixed when a model is read: give them to irc.load")
+    return model
 
 
-def read_onnx(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> tuple[ModelProto, Path]:
+def read_onnx(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
+) -> tuple[ModelProto, Path]:
     """Return the ONNX model at `path` and the folder of its external data; of IR text the model that it stands for.
 
-    Raises ModelError, ParseError and EmitError.
+    Its inputs get the extents of `input_shapes`. Raises ModelError, ParseError, EmitError and UsageError.
     """
     if is_text(path):
-        return Result(load(path, limits)).model, Path(path).parent
-    return read_model(path)
+        return Result(load(path, limits, input_shapes=input_shapes)).model, Path(path).parent
+    model, base_dir = read_model(path)
+    if input_shapes:
+        fix_model(model, input_shapes)
+    return model, base_dir

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from .options import (
     COMPARED,
     Subparsers,
+    add_input_shapes,
     add_inputs,
     add_limits,
     add_thorough,
     check_once,
     data_file,
+    input_shapes_of,
     limits_of,
     map_files,
     name_of,
@@ -41,6 +43,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--map", metavar="MAP.json", help="the fold map of B, to compare tensors of A that B does not compute"
     )
     add_inputs(command)
+    add_input_shapes(command)
     add_thorough(command)
     command.add_argument(
         "--data",
@@ -90,8 +93,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--html needs a file, not standard output")
     check_once(options.first, options.second)
     limits = limits_of(options)
-    first, base_dir = read_onnx(options.first, limits)
-    second, other_dir = read_onnx(options.second, limits)
+    shapes = input_shapes_of(options)
+    first, base_dir = read_onnx(options.first, limits, shapes)
+    second, other_dir = read_onnx(options.second, limits, shapes)
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
     reads += [data_file(options.first), data_file(options.second)]
     external = external_files(first, base_dir) | external_files(second, other_dir)

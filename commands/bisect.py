@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import FILE, Subparsers, add_data, add_inputs, add_keep, add_limits, add_passes, add_thorough, module_of
+from .options import (
+    FILE,
+    Subparsers,
+    add_data,
+    add_input_shapes,
+    add_inputs,
+    add_keep,
+    add_limits,
+    add_passes,
+    add_thorough,
+    module_of,
+)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -20,6 +31,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_data(command)
     add_passes(command)
     add_keep(command)
+    add_input_shapes(command)
     command.add_argument(
         "--command",
         dest="judge",

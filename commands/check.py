@@ -10,6 +10,7 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
+    add_input_shapes,
     add_keep,
     add_limits,
     add_passes,
@@ -48,6 +49,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_data(command)
     add_passes(command)
     add_keep(command)
+    add_input_shapes(command)
     command.add_argument("--all", action="store_true", help="also report other scales and shifts that stay")
     command.add_argument(
         "--allow", action="append", default=[], metavar="REASON", help="do not report this reason code (repeatable)"

@@ -28,7 +28,7 @@ from .compile_one import compile_one
 from .options import GC_THRESHOLDS, LIMITS, default_compile_options
 from .summary import Summary
 
-SINGLE = ("certificate", "data", "keep", "print_after", "diff", "inputs", "debug_rules")
+SINGLE = ("certificate", "data", "keep", "input_shape", "print_after", "diff", "inputs", "debug_rules")
 """Options of `irc compile` that go with one model only."""
 
 

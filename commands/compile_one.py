@@ -266,6 +266,8 @@ def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
         raise UsageError("--certificate is about two ONNX files, not IR text")
     if options.freeze_initializers:
         raise UsageError("--certificate compares with MODEL, and --freeze-initializers changes its inputs first")
+    if options.input_shape:
+        raise UsageError("--certificate compares with MODEL, and --input-shape changes its inputs first")
 
 
 def _place_files(options: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from .options import MODEL, Subparsers, add_keep, add_limits, add_passes, data_file, read_module
+from .options import MODEL, Subparsers, add_input_shapes, add_keep, add_limits, add_passes, data_file, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -24,6 +24,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     add_passes(command, default="none")
     add_keep(command)
+    add_input_shapes(command)
     command.add_argument("--diff", action="store_true", help="print the changes of each pass as a unified diff")
     add_limits(command)
 

@@ -13,6 +13,7 @@ EXAMPLES = {
         "irc compile net.onnx -o out.onnx --fold-map map.json --verify",
         "irc compile net.onnx out.onnx --passes SimplifyInference,FoldScaleAxis{forward=false},FoldConstant",
         "irc compile net.onnx out.onnx --keep logits",
+        "irc compile net.onnx out.onnx --input-shape image=1,1,8,8",
         "irc compile net.onnx out.irc",
         "irc compile a.onnx b.onnx -o folder --jobs 2",
     ),

@@ -11,6 +11,7 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
+    add_input_shapes,
     add_keep,
     add_limits,
     add_passes,
@@ -38,6 +39,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_data(command)
     add_passes(command)
     add_keep(command)
+    add_input_shapes(command)
     command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
     add_limits(command)
 

@@ -93,6 +93,39 @@ def add_keep(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_input_shapes(command: argparse.ArgumentParser) -> None:
+    """Add --input-shape."""
+    command.add_argument(
+        "--input-shape",
+        type=_input_shape,
+        action="append",
+        default=[],
+        metavar="NAME=1,3,...",
+        help="fix the extents of an input, and those of equal symbols elsewhere; ? leaves one as it is (repeatable)",
+    )
+
+
+def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
+    """Return name and extents. Raises argparse.ArgumentTypeError."""
+    name, separator, extents = text.rpartition("=")
+    words = [word.strip() for word in extents.split(",")] if extents.strip() else []
+    if not separator or not all(word == "?" or (word.isdecimal() and int(word)) for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224, with ? for what stays")
+    return name, tuple(None if word == "?" else int(word) for word in words)
+
+
+def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the options of `add_input_shapes`, if the command has them. Raises UsageError."""
+    from ..support.errors import UsageError
+
+    found: dict[str, tuple[int | None, ...]] = {}
+    for name, shape in getattr(options, "input_shape", ()):
+        if name in found:
+            raise UsageError(f"--input-shape: the shape of {name!r} is given twice")
+        found[name] = shape
+    return found
+
+
 def add_data(command: argparse.ArgumentParser) -> None:
     """Add --data, the constants of an .irc model."""
     command.add_argument(
@@ -112,11 +145,11 @@ def data_file(path: str, data: str | None = None) -> str | None:
 
 
 def module_of(path: str, options: argparse.Namespace) -> Module:
-    """Return the module at `path`, read within the limits and with the options of `add_data` and `add_keep`."""
+    """Return the module at `path`, read within the limits, with --data, --input-shape and --keep."""
     from ..backends.compiler import read
     from ..passes.keeping import keep_nodes
 
-    module = read(path, limits_of(options), data=getattr(options, "data", None))
+    module = read(path, limits_of(options), input_shapes_of(options) or None, data=getattr(options, "data", None))
     keep_nodes(module, getattr(options, "keep", ()))
     return module
 
@@ -267,6 +300,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add_data(command)
     add_passes(command)
     add_keep(command)
+    add_input_shapes(command)
     add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
     add(
         "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"

@@ -10,6 +10,7 @@ from .options import (
     NO_DURATIONS,
     Subparsers,
     add_data,
+    add_input_shapes,
     add_keep,
     add_limits,
     add_passes,
@@ -31,6 +32,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_data(command)
     add_passes(command)
     add_keep(command)
+    add_input_shapes(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
     command.add_argument("-q", "--quiet", action="store_true", help="do not print a summary")
     add_limits(command)

@@ -9,6 +9,7 @@ from typing import Any
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
+from .input_shapes import InputShapes, fix_module
 
 
 def load(
@@ -20,13 +21,15 @@ def load(
     dynamic_shapes: Any = None,
     export: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
+    input_shapes: InputShapes | None = None,
 ) -> Module:
     """Read a model into a module.
 
     `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on standard input), a
     torch module, or an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
     `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of torch.onnx.export. `data` is
-    the file with the constants of IR text, by default the .npz file beside it.
+    the file with the constants of IR text, by default the .npz file beside it. `input_shapes` fixes the
+    extents of inputs of a file before anything else is done: `{"x": (1, 3, 224, 224)}`, with None for one that stays.
 
     Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch cannot export the
     model; ParseError if IR text does not parse; UsageError for arguments that do not belong to the model.
@@ -34,7 +37,9 @@ def load(
     if isinstance(model, str | Path):
         if (args, kwargs, dynamic_shapes, export) != (None,) * 4:
             raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules, not for files")
-        return _load_file(model, limits, data)
+        return _load_file(model, limits, data, input_shapes)
+    if data is not None or input_shapes:
+        raise UsageError("data and input_shapes are for files: export a torch module with the shapes of its args")
     from .torch import from_torch, is_torch
 
     if not is_torch(model):
@@ -42,20 +47,25 @@ def load(
     return from_torch(model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits)
 
 
-def _load_file(path: str | Path, limits: Limits, data: str | Path | None) -> Module:
+def _load_file(path: str | Path, limits: Limits, data: str | Path | None, input_shapes: InputShapes | None) -> Module:
     if str(path).endswith(".irc"):
         from .text import load_text
 
-        return load_text(path, limits, data)
+        module = load_text(path, limits, data)
+        if input_shapes:
+            fix_module(module, input_shapes)
+        return module
     if data is not None:
         raise UsageError(f"{data}: only an .irc MODEL has a data file, and {path} is none")
     if str(path).endswith(".pt2"):
         from .torch import load_program
 
+        if input_shapes:
+            raise UsageError(f"{path}: the input shapes of an ExportedProgram are fixed: export it with others")
         return load_program(path, limits)
     from .onnx import load as load_onnx
 
-    return load_onnx(path, limits)
+    return load_onnx(path, limits, input_shapes)
 
 
 __all__ = ["load"]

@@ -17,6 +17,7 @@ from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
 from ...support.limits import DEFAULT_LIMITS, Limits
+from ..input_shapes import InputShapes, complete_declarations, fix_model
 from .foreign_files import HEAD, describe_file, describe_folder
 from .importer import import_model
 
@@ -27,16 +28,22 @@ LARGE_PAYLOAD = 1 << 13
 """In a large file, tensors of at least this many bytes are read on demand."""
 
 
-def load(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
+def load(path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None) -> Module:
     """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
+
+    The inputs get the extents of `input_shapes`.
 
     The large tensors of a large file are not read; the file stays open as long as the module lives. Raises ModelError
     if the file cannot be read, is not an ONNX model, or exceeds `limits`.
     """
     with _with_file_name(path):
         model, parts = _read(path)
+        if input_shapes:
+            fix_model(model, input_shapes)
         parts += external_parts(model, Path(path).parent)
         module = import_model(model, Path(path).parent, limits)
+    if input_shapes:
+        complete_declarations(module)
     module.payloads.extend(parts)
     return module
 
@@ -53,12 +60,24 @@ def read_model(path: str | Path) -> tuple[ModelProto, Path]:
     return model, Path(path).parent
 
 
-def from_model(model: ModelProto, base_dir: str | Path = ".", limits: Limits = DEFAULT_LIMITS) -> Module:
+def from_model(
+    model: ModelProto,
+    base_dir: str | Path = ".",
+    limits: Limits = DEFAULT_LIMITS,
+    input_shapes: InputShapes | None = None,
+) -> Module:
     """Import a ModelProto, which must not be changed while the module lives; external data is below `base_dir`.
 
-    Raises ModelError if the model breaks ONNX's rules for graphs, or exceeds `limits`.
+    With `input_shapes` a copy of it is imported, whose inputs have these extents. Raises ModelError if the model breaks
+    ONNX's rules for graphs, or exceeds `limits`.
     """
+    if input_shapes:
+        source, model = model, ModelProto()
+        model.CopyFrom(source)
+        fix_model(model, input_shapes)
     module = import_model(model, Path(base_dir), limits)
+    if input_shapes:
+        complete_declarations(module)
     for tensor in external_tensors(model):
         with suppress(ModelError):  # raised when the elements are read
             module.payloads.append(external_part(tensor, Path(base_dir)))

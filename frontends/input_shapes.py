@@ -1,0 +1,166 @@
+"""Fixed extents of the inputs of a model. Symbols have the same extent everywhere in the main graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from ..codec.protos import GraphProto, ModelProto, ValueInfoProto
+from ..ir.module import Module
+from ..ir.rewriter import infer_types
+from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
+from ..support.errors import UsageError, clipped
+
+InputShapes = Mapping[str, Sequence[int | None]]
+"""Extents by the name of the input. None leaves an extent as it is."""
+
+
+def fix_model(model: ModelProto, shapes: InputShapes) -> None:
+    """Give the inputs of `model`, which is changed, the extents of `shapes`, before it is imported.
+
+    Raises UsageError for a name that is no input, and for extents that contradict the model or each other.
+    """
+    graph = model.graph
+    infos = {info.name: info for info in graph.input}
+    declared = {name: _declared_shape(infos[name]) for name in _inputs(shapes, infos)}
+    for tensor in graph.initializer:
+        if tensor.name in declared:
+            declared[tensor.name] = tuple(tensor.dims)  # of the default value
+    fixed, symbols = _resolved(shapes, declared)
+    for name, shape in fixed.items():
+        message = infos[name].type.tensor_type.shape
+        message.SetInParent()
+        while len(message.dim) < len(shape):
+            message.dim.add()
+        for dim, extent in zip(message.dim, shape, strict=True):
+            if isinstance(extent, int):
+                dim.dim_value = extent
+    for each in _graphs(graph):
+        for info in (*each.input, *each.output, *each.value_info):
+            if info.type.HasField("tensor_type"):
+                for dim in info.type.tensor_type.shape.dim:
+                    if dim.dim_param in symbols:
+                        dim.dim_value = symbols[dim.dim_param]
+
+
+def complete_declarations(module: Module) -> None:
+    """Give the outputs and values of the imported model the extents that follow from those of the inputs."""
+    model = module.source
+    assert isinstance(model, ModelProto)
+    types = {value.name: value.type for node in module.graph for value in node.outputs}
+    types |= {name: value.type for name, value in zip(module.graph.output_names, module.graph.outputs, strict=True)}
+    for info in (*model.graph.output, *model.graph.value_info):
+        shape = shape_of(types.get(info.name, UNKNOWN))
+        if shape is None or not info.type.HasField("tensor_type"):
+            continue
+        message = info.type.tensor_type.shape
+        for dim, extent in zip(message.dim, shape if len(shape) == len(message.dim) else (), strict=False):
+            if isinstance(extent, int) and not _is_static(dim.dim_value, has_value=dim.HasField("dim_value")):
+                dim.dim_value = extent
+
+
+def fix_module(module: Module, shapes: InputShapes) -> None:
+    """Give the inputs of a module that was read from IR text the extents of `shapes`, as `fix_model`."""
+    values = {value.name: value for value in module.graph.inputs}
+    declared: dict[str, Shape] = {}
+    for name in _inputs(shapes, values):
+        type_, default = values[name].type, module.graph.defaults.get(values[name])
+        if not isinstance(type_, TensorType):
+            raise _no_tensor(name)
+        declared[name] = type_.shape if default is None else default.shape
+    fixed, symbols = _resolved(shapes, declared)
+    for name, shape in fixed.items():
+        type_ = values[name].type
+        assert isinstance(type_, TensorType)
+        values[name].type = TensorType(type_.dtype, shape)
+    for graph in module.graph.graphs():
+        for value in graph.inputs:
+            value.type = _replaced(value.type, symbols)
+        for node in graph:
+            for value in node.outputs:
+                value.type = _replaced(value.type, symbols)
+            infer_types(node, module.constants)
+
+
+def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
+    shape = shape_of(type_)
+    if not isinstance(type_, TensorType) or shape is None or symbols.keys().isdisjoint(shape):
+        return type_
+    return TensorType(type_.dtype, tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in shape))
+
+
+def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
+    """Yield the names in `shapes`. Raises UsageError for one that is not known."""
+    for name in shapes:
+        if name not in known:
+            near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else f" (inputs: {', '.join(known) or 'none'})"
+            raise UsageError(f"the model has no input {clipped(name)}{hint}")
+        yield name
+
+
+def _declared_shape(info: ValueInfoProto) -> Shape:
+    if info.type.WhichOneof("value") != "tensor_type":
+        raise _no_tensor(info.name)
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if _is_static(dim.dim_value, has_value=dim.HasField("dim_value")) else dim.dim_param or None
+        for dim in tensor.shape.dim
+    )
+
+
+def _is_static(extent: int, *, has_value: bool) -> bool:
+    """Return whether a dimension states an extent: exporters write negative numbers for unknown ones."""
+    return has_value and extent >= 0
+
+
+def _no_tensor(name: str) -> UsageError:
+    return UsageError(f"input {clipped(name)} is no tensor: it has no shape to be fixed")
+
+
+def _resolved(shapes: InputShapes, declared: Mapping[str, Shape]) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
+    """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model. Raises UsageError."""
+    fixed: dict[str, tuple[Dim, ...]] = {}
+    symbols: dict[str, int] = {}
+    sources: dict[str, str] = {}
+    for name, wanted in shapes.items():
+        known = declared[name]
+        if any(extent is not None and extent < 1 for extent in wanted):
+            raise UsageError(f"an extent of input {clipped(name)} is less than 1")
+        if known is None:
+            fixed[name] = tuple(wanted)
+            continue
+        if len(known) != len(wanted):
+            raise UsageError(f"input {clipped(name)} has {len(known)} axes, and {len(wanted)} extents are given")
+        for axis, (was, extent) in enumerate(zip(known, wanted, strict=True)):
+            if extent is None:
+                continue
+            if isinstance(was, int) and was != extent:
+                raise UsageError(f"axis {axis} of input {clipped(name)} is {was} in the model, and {extent} is given")
+            if isinstance(was, str) and symbols.setdefault(was, extent) != extent:
+                raise UsageError(
+                    f"{clipped(was)} is {symbols[was]} by input {clipped(sources[was])}, and {extent} by input "
+                    f"{clipped(name)}"
+                )
+            if isinstance(was, str):
+                sources.setdefault(was, name)
+        fixed[name] = tuple(was if extent is None else extent for was, extent in zip(known, wanted, strict=True))
+    return fixed, symbols
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and all graphs inside it."""
+    pending = [graph]
+    while pending:
+        pending += _inner(graph := pending.pop())
+        yield graph
+
+
+def _inner(graph: GraphProto) -> Iterator[GraphProto]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
