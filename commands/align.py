@@ -14,12 +14,14 @@ from .options import (
     add_inputs,
     add_limits,
     add_thorough,
+    add_tolerance,
     check_once,
     data_file,
     input_shapes_of,
     limits_of,
     map_files,
     name_of,
+    tolerance_of,
     warn,
     writing_json,
 )
@@ -45,6 +47,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_inputs(command)
     add_input_shapes(command)
     add_thorough(command)
+    add_tolerance(command)
     command.add_argument(
         "--data",
         metavar="FOLDER|NPZ",
@@ -112,7 +115,13 @@ def run(options: argparse.Namespace) -> int:
         inside = (expose_branch_tensors(first, base_dir), expose_branch_tensors(second, other_dir))
         with _blaming(options):
             comparison = Comparison(
-                inside[0], base_dir, inputs=inputs, advance=advance, frozen=True, thorough=options.thorough
+                inside[0],
+                base_dir,
+                inputs=inputs,
+                advance=advance,
+                frozen=True,
+                thorough=options.thorough,
+                tolerance=tolerance_of(options),
             )
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.differences, first)

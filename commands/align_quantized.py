@@ -21,7 +21,7 @@ from ..support.output_paths import check_apart
 from ..support.terminal import progress
 from ..verify.inputs import Feeds, read_inputs
 from ..verify.reference_model import ReferenceModel
-from .options import limits_of, name_of, writing_json
+from .options import limits_of, name_of, tolerance_of, writing_json
 
 Model = tuple[ModelProto, Path]
 """A model and the folder of its external data."""
@@ -29,7 +29,12 @@ Model = tuple[ModelProto, Path]
 
 def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelProto) -> bool:
     """Return whether the models are compared by SQNR. Raises UsageError for options that do not go with it."""
-    by_layers = options.by == "sqnr" or (options.by is None and is_quantized(second) and not is_quantized(first))
+    tolerance = tolerance_of(options)
+    if tolerance is not None and options.by == "sqnr":
+        raise UsageError("--rtol and --atol judge tensors element by element, and --by sqnr judges layers")
+    by_layers = options.by == "sqnr" or (
+        tolerance is None and options.by is None and is_quantized(second) and not is_quantized(first)
+    )
     if not by_layers and options.data is not None:
         raise UsageError("--data is for quantized models: give --inputs")
     if by_layers and not is_quantized(second):

@@ -22,7 +22,7 @@ from ..passes.infra import Instrument, Sequential
 from ..support.errors import UsageError, visible
 from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
-from .options import data_file, json_text, map_files, module_of, name_of, warn
+from .options import data_file, json_text, map_files, module_of, name_of, tolerance_of, warn
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ def _verification(options: argparse.Namespace, module: Module, output: str | Non
     if options.verify is None:
         if options.inputs:
             raise UsageError("--inputs needs --verify, which runs the model")
+        if tolerance_of(options) is not None:
+            raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
         return None
     from ..verify import VerifyNumerics
     from ..verify.inputs import read_inputs
@@ -224,7 +226,13 @@ def _verification(options: argparse.Namespace, module: Module, output: str | Non
     inputs = () if source is None else read_inputs(options.inputs, source)
     where = None if output in (None, "-") else Path(f"{output}.deviation")
     thorough = options.verify == "thorough"
-    return VerifyNumerics(inputs, when="each" if thorough else options.verify, reproducer=where, thorough=thorough)
+    return VerifyNumerics(
+        inputs,
+        when="each" if thorough else options.verify,
+        reproducer=where,
+        thorough=thorough,
+        tolerance=tolerance_of(options),
+    )
 
 
 def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..backends.quantizers.ranges import Range
     from ..ir.module import Module
     from ..support.limits import Limits
+    from ..verify.tolerance import Tolerance
 
 Subparsers = argparse._SubParsersAction  # its only name
 
@@ -231,6 +232,37 @@ def add_thorough(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tolerance(command: argparse.ArgumentParser) -> None:
+    """Add --rtol and --atol."""
+    for name, text in (("--rtol", "relative to the magnitude of the element in the source"), ("--atol", "absolute")):
+        command.add_argument(
+            name,
+            type=_tolerance,
+            metavar="X",
+            help=f"judge by |a - b| <= atol + rtol |a| instead of the bound on rounding: {text} (default: 0)",
+        )
+
+
+def _tolerance(text: str) -> float:
+    """Return a tolerance. Raises argparse.ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance: give a number of at least 0, such as 1e-5")
+    return number
+
+
+def tolerance_of(options: argparse.Namespace) -> Tolerance | None:
+    """Return the tolerance that the options of `add_tolerance` give, None without them."""
+    if options.rtol is None and options.atol is None:
+        return None
+    from ..verify.tolerance import Tolerance
+
+    return Tolerance(rtol=options.rtol or 0.0, atol=options.atol or 0.0)
+
+
 def map_files(fold_map: str | None) -> list[str | Path | None]:
     """Return the paths of a fold map and its arrays, if there is one."""
     from pathlib import Path
@@ -323,6 +355,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "thorough: after each pass, on all inputs that large models leave out to save time",
     )
     add_inputs(command)
+    add_tolerance(command)
     add_limits(command)
     add(
         "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"

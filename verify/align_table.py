@@ -51,16 +51,20 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
         print_line(
             console, f"{name}: undecided, since it is not finite or its rounding bound is as large as its values"
         )
-    first = alignment.first_divergence
+    first, tolerance = alignment.first_divergence, alignment.tolerance
     if first is None:
         share = undecided_share(alignment.differences)
         rest = f"; {share:.2g} of their elements are undecided" if share else ""
-        print_line(console, f"{len(alignment.worst) - len(undecided)} tensors agree within their rounding bounds{rest}")
+        within = "their rounding bounds" if tolerance is None else "the tolerance"
+        print_line(console, f"{len(alignment.worst) - len(undecided)} tensors agree within {within}{rest}")
     else:
+        limit = "its bound" if tolerance is None else "the tolerance"
         print_line(
             console,
-            f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times its bound",
+            f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times {limit}",
         )
+    if tolerance is not None:
+        print_line(console, f"judged by {tolerance}: whether rounding explains a difference is not asked")
 
 
 def print_columns(
@@ -92,6 +96,7 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
         texts = [f"{visible(other.name)} ({other.by})" if other else "" for other in others]
         columns.append(Column("in the second", texts, is_name=True))
     undecided = [f"{one.undecided / max(prod(one.shape), 1):.3g}" if one.undecided else "" for one in differences]
+    limit = "of bound" if alignment.tolerance is None else "of tolerance"
     return [
         *columns,
         Column("shape", ["x".join(map(str, one.shape)) or "scalar" for one in differences]),
@@ -99,7 +104,7 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
         Column("max rel", [f"{one.max_rel:.3g}" for one in differences]),
         Column("cosine", [f"{one.cosine:.6f}" for one in differences]),
         Column("SQNR dB", [f"{one.sqnr:.1f}" for one in differences]),
-        Column("of bound", [f"{one.share:.3g}" for one in differences]),
+        Column(limit, [f"{one.share:.3g}" for one in differences]),
         Column("undecided", undecided),
         Column("inputs", [visible(one.inputs) for one in differences]),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from .difference import TensorDifference, json_value, report_rows, worst_by_tens
 from .onnx_graph import tensor_names
 from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
 from .tensor_blocks import is_tensor, widen
+from .tolerance import Tolerance
 
 INDEX = "index.json"
 DUMPED_FILE = re.compile(r"\d{5,}\.npy")
@@ -38,6 +39,8 @@ class Alignment:
     """The tensors that only the first has, each with a note from the fold map, which may be empty."""
     counterparts: Mapping[str, Counterpart]
     """The counterparts in the second model by the names in the first."""
+    tolerance: Tolerance | None = None
+    """The tolerance that differences were held to, None for the bound on rounding."""
 
     @property
     def worst(self) -> list[TensorDifference]:
@@ -58,6 +61,7 @@ class Alignment:
         first = self.first_divergence
         return {
             "agrees": first is None,
+            "tolerance": None if self.tolerance is None else asdict(self.tolerance),
             "rows": [
                 {key: json_value(value) for key, value in asdict(difference).items()}
                 | {"counterpart": counterpart.name, "by": counterpart.by}
@@ -78,7 +82,7 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     order = {name: i for i, name in enumerate(tensor_names(source.model))}
     counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
     names = {name: counterpart.name for name, counterpart in counterparts.items()}
-    reused = partial(reused_names, source.model, counterparts)
+    reused = partial(reused_names, source.model, counterparts) if source.tolerance is None else no_names
     _, found = comparison.deviation(other, base_dir, similarity=True, names=names, reused=reused)
     notes = {} if fold_map is None else _folded_away(fold_map)
     for name in reused(found):
@@ -88,7 +92,12 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
         key=lambda difference: order[difference.value],
     )
     alone = tuple((name, notes.get(name, "")) for name in order if name not in counterparts)
-    return Alignment(tuple(differences), alone, counterparts)
+    return Alignment(tuple(differences), alone, counterparts, source.tolerance)
+
+
+def no_names(differences: Iterable[TensorDifference]) -> set[str]:
+    """Return no name: beyond a tolerance, a tensor says nothing about those that are computed from it."""
+    return set()
 
 
 def _folded_away(fold_map: FoldMap) -> dict[str, str]:

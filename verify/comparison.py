@@ -28,6 +28,7 @@ from .reference_model import (
 )
 from .run_budget import affordable_runs, choose, choose_thorough
 from .runner import IncrementalRun, Runner
+from .tolerance import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,16 @@ class Comparison:
         advance: Callable[[str], None] | None = None,
         frozen: bool = False,
         thorough: bool = False,
+        tolerance: Tolerance | None = None,
     ) -> None:
         """Run the source model on `inputs`, or on generated stimuli; `thorough` leaves out fewer of these.
+
+        Differences are held to the `tolerance`, by default to the bound on rounding.
 
         Raises SourceError if it fails on one of `inputs`, or on all generated stimuli.
         """
         self.source = ReferenceModel(source, base_dir or Path())
+        self.source.tolerance = tolerance
         self.advance = advance
         self.frozen = frozen
         self.thorough = thorough
@@ -127,7 +132,7 @@ class Comparison:
         return {
             "thorough": self.thorough,
             "inputs": [stimulus.name for stimulus in self.inputs],
-            "noisy_runs": self.source.noisy_runs,
+            "noisy_runs": 0 if self.source.tolerance is not None else self.source.noisy_runs,
             "left_out": list(self.left_out),
         }
 
@@ -216,7 +221,7 @@ class Comparison:
         while True:
             others = set() if reused is None else reused(chain.from_iterable(found.values()))
             first = self._first_deviation(found, others)
-            if first is None:
+            if first is None or self.source.tolerance is not None:
                 break
             stimulus, name = first.stimulus, first.difference.value
             if stimulus not in self.source.confirming:

@@ -22,6 +22,7 @@ from .difference import TensorDifference, report_rows, undecided_results, undeci
 from .inputs import Stimulus
 from .reproducer import agreeing_tensors, save_reproducer
 from .runner import Runner
+from .tolerance import Tolerance, limit_name
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class VerifyNumerics:
     """Whether large models are run on more inputs than the default budget has."""
     frozen: bool = False
     """Whether models may lack overridable initializers, as after FreezeInitializers."""
+    tolerance: Tolerance | None = None
+    """The tolerance that differences are held to, by default the bound on rounding."""
     advance: Callable[[str], None] | None = None
     """Called with the name of every stimulus that is compared."""
     failure: Failure | None = None
@@ -152,6 +155,7 @@ class VerifyNumerics:
             advance=self.advance,
             frozen=self.frozen,
             thorough=self.thorough,
+            tolerance=self.tolerance,
         )
 
     def compare(self, module: Module, name: str) -> None:
@@ -213,8 +217,10 @@ class VerifyNumerics:
 
     def lines(self) -> list[str]:
         """Return a summary of the comparisons, a line for each pass."""
+        limit = "bound" if self.tolerance is None else "tolerance"
         lines = [
-            f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, off by at most {v.greatest:.2g} of the bound"
+            f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, "
+            f"off by at most {v.greatest:.2g} of the {limit}"
             + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]
@@ -243,15 +249,17 @@ class VerifyNumerics:
         found = deviation.difference
         failure = Failure(name, "", found.tensor, found.inputs, found.max_abs, found.share, found.elements)
         failure.message = (
-            f"tensor {found.tensor!r} is off by {found.max_abs:.3g}, {found.share:.3g} times its rounding bound, "
-            f"in {found.elements} elements for inputs {found.inputs!r}"
+            f"tensor {found.tensor!r} is off by {found.max_abs:.3g}, {found.share:.3g} times its "
+            f"{limit_name(self.tolerance)}, in {found.elements} elements for inputs {found.inputs!r}"
         )
         if self.reproducer is None:
             return failure
         before, after = self._comparison.source.runner, Runner(model, base_dir)
         agreeing = agreeing_tensors(differences, deviation.stimulus)
         try:
-            saved = save_reproducer(self.reproducer, before, after, found.value, agreeing, deviation.stimulus)
+            saved = save_reproducer(
+                self.reproducer, before, after, found.value, agreeing, deviation.stimulus, self.tolerance
+            )
         except (EmitError, VerifyError) as error:
             failure.message += f"; the models that show it cannot be saved: {error}"
             return failure
@@ -265,7 +273,7 @@ class VerifyNumerics:
         else:
             failure.message += (
                 f" show where it begins: tensor {first.tensor!r} is off by {first.max_abs:.3g}, "
-                f"{first.share:.3g} times its rounding bound in them"
+                f"{first.share:.3g} times its {limit_name(self.tolerance)} in them"
             )
         return failure
 

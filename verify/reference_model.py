@@ -26,6 +26,7 @@ from .run_budget import NOISY_RUNS, Work, work_of
 from .runner import IncrementalRun, Runner, is_readable
 from .tensor_blocks import is_tensor
 from .ties import noise_free_name
+from .tolerance import Tolerance
 
 CONFIRMING_RUNS = 28
 """Noisy runs before a deviation is reported.
@@ -68,6 +69,8 @@ class ReferenceModel:
         """Bytes of each tensor in the runs of `error_on`: the largest of each."""
         self.noisy_runs = NOISY_RUNS
         """Number of noisy runs that a stimulus gets first."""
+        self.tolerance: Tolerance | None = None
+        """The tolerance that takes the place of bounds from noisy runs, which are then not made."""
         self._has_run_whole = False
         """Whether `error_on` ran all operators."""
         self.runs_before = 0.0
@@ -165,6 +168,8 @@ class ReferenceModel:
 
     def num_noisy_runs(self, stimulus: Stimulus) -> int:
         """Return how many noisy runs a stimulus gets."""
+        if self.tolerance is not None:
+            return 0
         if stimulus not in self.confirming:
             return self.noisy_runs
         return max(2 * self.noisy_runs, min(CONFIRMING_RUNS, CONFIRMING_BYTES // max(self.size, 1)))
@@ -266,6 +271,8 @@ class ReferenceRun:
             raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
 
     def _reference(self, name: str, value: Any, samples: Sequence[Any]) -> ReferenceTensor:
+        if self.source.tolerance is not None:
+            return self.source.tolerance.reference(value)
         if name in self.overflow.dependent:
             return ReferenceTensor.unknown(value)
         reference = ReferenceTensor.from_noisy_runs(value, samples)

@@ -17,6 +17,7 @@ from .difference import TensorDifference
 from .inputs import Feeds, Stimulus
 from .onnx_graph import Subgraph, tensor_names
 from .runner import Runner, can_be_fed
+from .tolerance import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,13 @@ class Reproducer:
 
 
 def save_reproducer(
-    folder: Path, before: Runner, after: Runner, tensor: str, agreeing: Collection[str], stimulus: Stimulus
+    folder: Path,
+    before: Runner,
+    after: Runner,
+    tensor: str,
+    agreeing: Collection[str],
+    stimulus: Stimulus,
+    tolerance: Tolerance | None = None,
 ) -> Reproducer:
     """Write `before.onnx` and `after.onnx`, which compute `tensor` or an earlier deviating one, and `inputs.npz`.
 
@@ -39,7 +46,7 @@ def save_reproducer(
 
     Raises EmitError if the folder cannot be written, VerifyError if the source does not run.
     """
-    search = _Search(before, after, stimulus)
+    search = _Search(before, after, stimulus, tolerance)
     found = search.narrow(search.widen(tensor, agreeing))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +96,8 @@ class _Search:
     Subgraphs are run on the source's values at their cut, and compared within their own bound.
     """
 
-    def __init__(self, before: Runner, after: Runner, stimulus: Stimulus) -> None:
+    def __init__(self, before: Runner, after: Runner, stimulus: Stimulus, tolerance: Tolerance | None) -> None:
+        self.tolerance = tolerance
         self.before = before
         self.after = after
         self.stimulus = stimulus
@@ -143,7 +151,7 @@ class _Search:
         first, second = map(candidate.extract, candidate.subgraphs)
         stimulus = Stimulus(self.stimulus.name, {**self.stimulus.feeds, **candidate.cut})
         try:
-            comparison = Comparison(first, self.before.base_dir, inputs=[stimulus])
+            comparison = Comparison(first, self.before.base_dir, inputs=[stimulus], tolerance=self.tolerance)
             comparison.source.confirm(stimulus)
             pairs = comparison.differences(second, self.after.base_dir, similarity=False, inputs=[stimulus])
             differences = [difference for difference, _ in pairs]
