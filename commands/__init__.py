@@ -39,6 +39,7 @@ COMMANDS = (
     "unfold",
     "certify",
     "passes",
+    "completion",
 )
 """Names of the subcommands, in the order of the help text."""
 

@@ -49,6 +49,7 @@ EXAMPLES = {
         "irc compile net.onnx out.onnx --certificate cert.json",
         "irc certify net.onnx out.onnx cert.json",
     ),
+    "irc completion": ("irc completion bash",),
     "irc passes": ("irc passes", "irc passes --json"),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from ..codec.protos import GraphProto, ModelProto, ValueInfoProto
 from ..ir.module import Module
@@ -93,6 +92,8 @@ def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
     """Yield the names in `shapes`. Raises UsageError for one that is not known."""
     for name in shapes:
         if name not in known:
+            from difflib import get_close_matches  # for an error only
+
             near = get_close_matches(name, list(known), n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]}?" if near else f" (inputs: {', '.join(known) or 'none'})"
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
