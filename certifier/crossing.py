@@ -60,6 +60,36 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
     return [Line(np.abs(line.scale), line.shift, line.reach)]
 
 
+def bounded(operation: Operation, lines: Lines) -> list[Line]:
+    """Prove clip(s * x + t) = s * clip(x) + t for s > 0, where the bounds follow."""
+    line = _only(operation, lines)
+    if not (line.scale > 0).all():
+        raise Unproved("the scale is not positive")
+    return [line]
+
+
+def norm(operation: Operation, lines: Lines) -> list[Line]:
+    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number."""
+    (line,) = magnitude(operation, lines)
+    if operation.kind.startswith("Global"):
+        _uniform(line, range(2, line.rank))
+        return [line]
+    return reduction(operation, {0: line})
+
+
+def repeated(operation: Operation, lines: Lines) -> list[Line]:
+    """Let a line pass that is one number along the axes on which elements are repeated."""
+    line = _only(operation, lines)
+    data, result = operation.inputs[0], operation.outputs[0]
+    if data is None or data.extents is None or result.extents is None:
+        raise Unproved("the extents are unknown")
+    extra = len(result.extents) - line.rank
+    after = result.extents[extra:]
+    changed = [i for i in range(line.rank) if data.extents[i] != after[i] or data.extents[i] is None]
+    _uniform(line, changed)
+    return [line.map(lambda array: array.reshape((1,) * extra + array.shape))]
+
+
 def monotone_pool(operation: Operation, lines: Lines) -> list[Line]:
     """Prove that the maximum over a window of one channel commutes with s * x + t for s >= 0."""
     line = _only(operation, lines)
@@ -442,6 +472,9 @@ def rows(operation: Operation, lines: Lines) -> list[Line]:
 CROSSINGS: dict[str, Crossing] = {
     **dict.fromkeys(("Relu", "LeakyRelu", "PRelu"), homogeneous),
     "Abs": magnitude,
+    "Clip": bounded,
+    **dict.fromkeys(("GlobalLpPool", "ReduceL1", "ReduceL2"), norm),
+    **dict.fromkeys(("Expand", "Tile"), repeated),
     "MaxPool": monotone_pool,
     "AveragePool": average_pool,
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), global_pool),

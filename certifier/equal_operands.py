@@ -145,6 +145,17 @@ def _squeeze(operation: Operation) -> int:
     return _refuse_unless(axes is not None and not axes, "axes are removed")
 
 
+def _reduction(operation: Operation) -> int:
+    """Allow a reduction of axes of one element that keeps them."""
+    data = operation.operand(0)
+    axes = operation.integers("axes", 1)
+    if axes is None or data is None or data.extents is None or not operation.attributes.get("keepdims", 1):
+        raise Unproved("the axes or extents are unknown, or are removed")
+    if not axes:
+        raise Unproved("the axes are empty")
+    return _refuse_unless(all(data.extents[axis] == 1 for axis in axes), "an axis has several elements")
+
+
 EQUAL_OPERANDS: dict[str, Condition] = {
     "Identity": _first,
     "Dropout": _dropout,
@@ -156,6 +167,7 @@ EQUAL_OPERANDS: dict[str, Condition] = {
     "Transpose": _transpose,
     "Pad": _pad,
     "Tile": _tile,
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"), _reduction),
     "Relu": _relu,
     "Squeeze": _squeeze,
     "Unsqueeze": _squeeze,

@@ -77,6 +77,12 @@ class Line:
             made = Line(1.0 / self.scale, -self.shift / self.scale, self.reach / np.abs(self.scale))
         return made if made.is_finite else None
 
+    def tidy(self) -> Line:
+        """Return the line without a scale or a shift that float64 cannot tell from none."""
+        plain = Line.identity(self.rank)
+        scale = self.scale if self.has_scale else plain.scale
+        return Line(scale, self.shift, self.reach) if self.has_shift else Line(scale, plain.shift, plain.reach)
+
     def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
         scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(np.abs(self.scale), np.abs(other.scale))

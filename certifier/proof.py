@@ -19,10 +19,19 @@ from .crossing import CROSSINGS
 from .equal_operands import equal_operand
 from .lines import Line, along
 from .movement import same_moves
-from .program import Block, Datum, Operation, Program, Unproved
+from .pools import check_padded_average, check_same_windows, zero_padding
+from .program import Block, Datum, Operation, Program, Stored, Unproved
 from .recomputation import recomputed
 from .targets import same_target
-from .weighted_layers import DENSE, check_layer, check_rounded, check_scaled_parameters
+from .weighted_layers import (
+    DENSE,
+    check_bias,
+    check_follows,
+    check_layer,
+    check_rounded,
+    check_scaled_parameters,
+    weights_of,
+)
 
 Step = Mapping[str, Any]
 
@@ -35,6 +44,9 @@ RANDOM = frozenset(
 
 TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
 """Operators of which an operand that is not scaled has the line y = x."""
+
+FOLLOWING = frozenset(("Clip", "Max", "Min"))
+"""Operators whose constants are scaled and shifted with the data."""
 
 DOWN, UP = "down", "up"
 """Directions of a relation: the result's value is a line of the source's, or the other way round."""
@@ -246,7 +258,13 @@ class Proof:
             back, forth = line.inverse(), given.inverse()
             down = None if back is None else given.after(back)
             up = None if forth is None else line.after(forth)
-        return {name: each for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+        return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+
+    def upward(self, result: Datum, source: Datum) -> Line | None:
+        """Return the line that a value of the source is of one of the result, None where none is known."""
+        if self.term_of(result) == self.term_of(source):
+            return None if source.rank is None else Line.identity(source.rank)
+        return self.relations(result, source).get(UP)
 
     def anchor(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
         """Record that a value of the result is `line` of one of the source, or the other way round."""
@@ -397,6 +415,23 @@ def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
     proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
 
 
+def _same_windows(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a pool of the source with other attributes, and the same windows."""
+    source = _counterpart(proof, step, operation)
+    first, second = source.operand(0), operation.operand(0)
+    if first is None or second is None or len(source.inputs) > 1 or len(operation.inputs) > 1:
+        raise Unproved("the operands differ")
+    padded = zero_padding(first)
+    if proof.term_of(first) == proof.term_of(second):
+        check_same_windows(source, operation)
+    elif padded is not None and proof.term_of(padded[0]) == proof.term_of(second):
+        check_padded_average(source, operation, padded[1])
+    else:
+        raise Unproved("the operands differ")
+    for result, given in zip(operation.outputs, source.outputs, strict=True):
+        proof.give(result, proof.term_of(given))
+
+
 def _affine(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation is an affine of its data by itself."""
     own = own_line(operation)
@@ -431,8 +466,10 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
     crossing = CROSSINGS.get(operation.kind)
     if crossing is None:
         raise Unproved(f"no affine is known to cross {operation.kind}")
-    if source.kind != operation.kind or source.attributes != operation.attributes:
-        raise Unproved("the operators or attributes differ")
+    if source.kind != operation.kind:
+        raise Unproved("the operators differ")
+    if source.attributes != operation.attributes and (source.kind != "Clip" or operation.version >= 11):
+        raise Unproved("the attributes differ")
     if len(source.inputs) != len(operation.inputs) or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     reason = Unproved("an operand has no relation to the source's")
@@ -441,6 +478,7 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         if lines is None:
             continue
         try:
+            _check_constants(source, operation, lines, direction)
             found = crossing(source, lines)
         except Unproved as refusal:
             reason = refusal
@@ -456,12 +494,44 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
     raise reason
 
 
+def _check_constants(source: Operation, result: Operation, lines: dict[int, Line], direction: str) -> None:
+    """Prove that constants beside the data are those that the line of the data makes of the source's.
+
+    Lines of constants that are operands like the data are added to `lines`. Raises Unproved.
+    """
+    if source.kind not in FOLLOWING or not lines:
+        return
+    line = next(iter(lines.values()))
+    if direction == UP:
+        back = line.inverse()
+        if back is None:
+            raise Unproved("a scale is zero")
+        line = back
+    for i, (first, second) in enumerate(zip(source.inputs, result.inputs, strict=True)):
+        if i and first is not None and second is not None and first.stored is not None and second.stored is not None:
+            if first.kind != second.kind or not first.is_float:
+                raise Unproved("the constants have different types")
+            check_follows(first.stored, second.stored, line)
+            if source.kind != "Clip":
+                lines[i] = lines[next(iter(lines))]
+    if source.kind == "Clip" and source.version < 11:
+        for name in ("min", "max"):
+            pair = [each.attributes.get(name) for each in (source, result)]
+            old, new = (None if each is None else Stored(None, np.array(each, np.float32)) for each in pair)
+            if old is not None and new is not None:
+                check_follows(old, new, line)
+            elif old is not new:
+                raise Unproved("a bound is missing")
+
+
 def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
     for i, (first, second) in enumerate(zip(source.inputs, result.inputs, strict=True)):
         if first is None or second is None:
             if first is not second:
                 return None
+            continue
+        if first.stored is not None and second.stored is not None and i and result.kind in FOLLOWING:
             continue
         if proof.term_of(first) == proof.term_of(second):
             if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
@@ -482,21 +552,26 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
         raise Unproved("the ranks are unknown")
     axis = result.rank - 1 if operation.kind in ("MatMul", "LayerNormalization") else 1
     claim = proof.claim(step, result.rank, axis)
+    if operation.kind == "Gemm" and weights_of(operation) is None:
+        operands = [(each.operand(0), each.operand(1)) for each in (source, operation)]
+        if any(a is None or b is None or proof.term_of(a) != proof.term_of(b) for a, b in zip(*operands, strict=True)):
+            raise Unproved("the operands differ")
+        check_bias(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
     if operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
             raise Unproved("the data differ")
         check_scaled_parameters(source, operation, claim)
         proof.anchor(operation.outputs[0], result, claim, DOWN)
         return
-    if proof.term_of(first) == proof.term_of(second):
-        if first.rank is None:
-            raise Unproved("the ranks are unknown")
-        data: Line | None = Line.identity(first.rank)
-    else:
-        data = proof.relations(second, first).get(UP)
+    data, padding = proof.upward(second, first), None
+    padded = zero_padding(first) if data is None else None
+    if padded is not None:
+        data, padding = proof.upward(second, padded[0]), padded[1]
     if data is None:
         raise Unproved("the data have no relation to the source's")
-    proof.anchor(operation.outputs[0], result, check_layer(source, operation, data, claim), DOWN)
+    proof.anchor(operation.outputs[0], result, check_layer(source, operation, data, claim, padding), DOWN)
 
 
 def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
@@ -512,6 +587,12 @@ def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
     if base[1].rank != rank:
         raise Unproved("the ranks differ")
     claim = family[1]
+    if step.get("only") == "scale":
+        back = base[1].inverse()
+        if back is None:
+            raise Unproved("a scale of the data is zero")
+        factor = claim.scale * back.scale
+        claim = Line(claim.scale, factor * base[1].shift, np.abs(factor) * base[1].reach)
     if step.get("applies"):
         claim = proof.claim(step, rank, proof.channel_axis(step, rank)).after(claim)
     proof.anchor(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
@@ -522,6 +603,7 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "equal operand": _equal_operand,
     "same elements": _same_moves,
     "same target": _same_target,
+    "same windows": _same_windows,
     "affine": _affine,
     "crosses": _crosses,
     "layer": _layer,

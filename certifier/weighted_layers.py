@@ -6,13 +6,14 @@ both constants in float64 and proves that the stored ones are their roundings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .affine_operators import batch_norm_numbers, compressed, fitted
 from .lines import Line, along, is_rounding
-from .program import Array, Datum, Operation, Unproved
+from .program import Array, Datum, Operation, Stored, Unproved
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,15 +123,21 @@ DENSE = {"Gemm", "MatMul"}
 """Two operators of one layer."""
 
 
-def check_layer(source: Operation, result: Operation, data: Line, claim: Line) -> Line:
+def check_layer(
+    source: Operation, result: Operation, data: Line, claim: Line, padding: Sequence[int] | None = None
+) -> Line:
     """Return the line of the result layer's output over the source layer's. `data` gives v over u.
+
+    With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the result's pads itself.
 
     Where the result layer adds no constant, the shift of the line is the one that follows. Raises Unproved.
     """
     given, made = weights_of(source), weights_of(result)
     if given is None or made is None or (source.kind != result.kind and {source.kind, result.kind} != DENSE):
         raise Unproved("the layers are not alike, or a weight is not constant")
-    if _geometry(source) != _geometry(result):
+    if padding is not None and (data.has_shift or source.kind != "Conv"):
+        raise Unproved("the padding has no shift")
+    if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
         raise Unproved("the layers have different attributes")
     rank = claim.rank
     scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
@@ -181,8 +188,17 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
     return (grouped * numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
 
 
-def _geometry(operation: Operation) -> dict[str, object]:
-    return {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta", "transB")}
+def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, object]:
+    """Return the attributes of a layer, with `padding` added to its pads."""
+    made = {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta", "transB")}
+    if padding is None:
+        return made
+    if made.pop("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise Unproved("the pads of the layer are not stated")
+    own = made.get("pads", (0,) * len(padding))
+    if len(own) != len(padding):
+        raise Unproved("the pads have another rank")
+    return {**made, "pads": tuple(a + b for a, b in zip(own, padding, strict=True))}
 
 
 def _has_padding(operation: Operation) -> bool:
@@ -214,6 +230,48 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
         raise Unproved("the bias is not the rounded sum")
 
 
+def check_follows(source: Stored, result: Stored, line: Line) -> None:
+    """Prove that a constant of the result is the rounding of `line` of the source's. Raises Unproved."""
+    number = source.exact
+    if number.ndim > line.rank or source.array.dtype != result.array.dtype:
+        raise Unproved("the constants have different types")
+    wide = number.reshape((1,) * (line.rank - number.ndim) + number.shape)
+    with np.errstate(all="ignore"):
+        exact = line.scale * wide + line.shift
+        reach = np.abs(line.scale * wide) + line.reach
+    stored = result.array
+    if stored.ndim > line.rank:
+        raise Unproved("the constant has more axes than the data")
+    stored = stored.reshape((1,) * (line.rank - stored.ndim) + stored.shape)
+    lined = np.broadcast_shapes(line.scale.shape, line.shift.shape)
+    extents = zip(stored.shape, wide.shape, lined, strict=True)
+    if any(new != old and {new, old} != {1, axis} for new, old, axis in extents):
+        raise Unproved("the constants have different extents")  # one of them might enlarge the result
+    exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
+    if not is_rounding(stored, exact, reach):
+        raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
+
+
+def check_bias(source: Operation, result: Operation, claim: Line) -> None:
+    """Prove that a Gemm with the operands of the source's adds what `claim` adds. Raises Unproved."""
+    attributes = [{k: v for k, v in each.attributes.items() if k != "beta"} for each in (source, result)]
+    if attributes[0] != attributes[1] or source.kind != result.kind or claim.has_scale:
+        raise Unproved("the layers have different attributes or scales")
+    given, made = source.operand(2), result.operand(2)
+    if made is None or made.stored is None or (given is not None and given.stored is None):
+        raise Unproved("a bias is not constant")
+    betas = [float(each.attributes.get("beta", 1.0)) for each in (source, result)]
+    old = np.zeros((1, 1)) if given is None or given.stored is None else betas[0] * given.stored.exact
+    if not betas[1] or old.ndim > 2 or made.stored.array.ndim > 2:
+        raise Unproved("the bias has no effect, or more axes than the result")
+    exact = np.atleast_2d((old + claim.shift) / betas[1])
+    reach = np.atleast_2d((np.abs(old) + claim.reach) / abs(betas[1]))
+    stored = np.atleast_2d(made.stored.array)
+    exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
+    if not is_rounding(stored, exact, reach):
+        raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
+
+
 def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
     """Return the line of an affine operation whose constants are rounded. `data` is the line of its operand.
 
@@ -233,13 +291,16 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
     stored = compressed(
         constant.stored.array.reshape((1,) * (claim.rank - constant.stored.array.ndim) + constant.stored.array.shape)
     )
-    if result.kind == "Add":
-        if not Line(claim.scale, 0 * claim.shift, 0 * claim.reach).near(
-            Line(data.scale, 0 * data.shift, 0 * data.reach)
-        ):
+    is_left = index == 0
+    if result.kind in ("Add", "Sub"):
+        sign = -1.0 if is_left and result.kind == "Sub" else 1.0
+        scales = [Line(each, 0 * each, 0 * each) for each in (claim.scale, sign * data.scale)]
+        if not scales[0].near(scales[1]):
             raise Unproved("a sum changes no scale")
-        exact, reach = claim.shift - data.shift, claim.reach + data.reach
-    elif result.kind == "Mul":
+        exact, reach = claim.shift - sign * data.shift, claim.reach + data.reach
+        if result.kind == "Sub" and not is_left:
+            exact = -exact
+    elif result.kind in ("Mul", "Div"):
         if not data.scale.all():
             raise Unproved("a scale of the data is zero")
         exact = claim.scale / data.scale
@@ -248,6 +309,11 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
         left = np.abs(claim.shift - total)
         if (left > 2.0**-42 * (claim.reach + np.abs(exact) * data.reach)).any():
             raise Unproved("a product has no shift of its own")
+        if result.kind == "Div":
+            if is_left or not exact.all():
+                raise Unproved("a quotient of a constant, or by zero")
+            exact = 1.0 / exact
+            reach = np.abs(exact)
     else:
         raise Unproved(f"{result.kind} is not looked at")
     exact, reach, stored = np.broadcast_arrays(exact, reach, stored)

@@ -9,6 +9,7 @@ from typing import Any
 from ...certifier.affine_operators import own_line
 from ...certifier.crossing import CROSSINGS
 from ...certifier.movement import is_move
+from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
 from ...certifier.proof import SOURCE, Proof
 from ...certifier.weighted_layers import DENSE, weights_of
@@ -18,6 +19,8 @@ Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 
 MAX_TRIED = 24
 """Most values or operations of the source that are tried at an operation of the result."""
+
+WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
 
 LAYERS = frozenset(
     ("Conv", "ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "GroupNormalization")
@@ -105,8 +108,10 @@ class Search(Proof):
         """Yield the steps that may hold at an operation of the result."""
         if own_line(operation) is not None:
             yield from self._affines(operation)
-        is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or "Norm" in operation.kind)
+        is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
+            if operation.kind in POOLS:
+                yield {"identity": "same windows", "source": source.label}
             if operation.kind == "Reshape":
                 yield {"identity": "same target", "source": source.label}
             if operation.kind in CROSSINGS and source.kind == operation.kind:
@@ -126,6 +131,9 @@ class Search(Proof):
         for target in targets:
             yield {"identity": "affine", "equals": target.label}
             yield {"identity": "rounded affine", "source": target.label, "equals": target.label}
+        for target in targets:
+            if operation.kind in ("Mul", "Div"):
+                yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
         applied = [self.parts[each] for each in operation.inputs if each in self.parts]
         for axis, parts in applied:
             whole = [{k: v for k, v in part.items() if k != "only"} for part in parts]
@@ -149,6 +157,8 @@ class Search(Proof):
         for operand in operation.inputs:
             base = None if operand is None or operand.stored is not None else self.base(operand)
             if base is not None:
+                for pad in self._readers_of("Pad", base[0]):
+                    found.update((each.label, each) for each in pad.outputs[0].readers if each.kind == operation.kind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
                     found.update((each.label, each) for each in self._readers_of(kind, base[0]))
         ordered = sorted(found.values(), key=lambda each: each.label != operation.label)

@@ -1,0 +1,65 @@
+"""Pools whose windows are the same though an attribute differs."""
+
+from __future__ import annotations
+
+from .program import Datum, Operation, Unproved, static
+
+POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
+
+
+def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
+    """Return the data of a Pad that adds zeros around positions, and its pads without batch and channels."""
+    pad = value.producer
+    if pad is None or pad.domain or pad.kind != "Pad" or pad.attributes.get("mode", b"constant") != b"constant":
+        return None
+    pads = pad.integers("pads" if pad.version > 1 else "paddings", 1)
+    data, number = pad.operand(0), pad.operand(2)
+    rank = 0 if pads is None else len(pads) // 2
+    if pads is None or data is None or data.rank != rank or rank < 3 or pad.operand(3) is not None or min(pads) < 0:
+        return None
+    if pad.attributes.get("value", 0.0) or (
+        number is not None and (number.stored is None or number.stored.array.any())
+    ):
+        return None
+    if any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
+        return None
+    return data, [*pads[2:rank], *pads[rank + 2 :]]
+
+
+def check_padded_average(source: Operation, result: Operation, padding: list[int]) -> None:
+    """Prove that an AveragePool that counts its padding is the source's behind a Pad. Raises Unproved."""
+    if source.kind != "AveragePool":
+        raise Unproved(f"{source.kind} is no AveragePool")
+    own = [dict(each.attributes) for each in (source, result)]
+    pads = [tuple(each.pop("pads", (0,) * len(padding))) for each in own]
+    counts = [each.pop("count_include_pad", 0) for each in own]
+    automatic = [each.pop("auto_pad", b"NOTSET") for each in own]
+    if own[0] != own[1] or any(each.get("ceil_mode", 0) for each in own) or set(automatic) - {b"NOTSET", b"VALID"}:
+        raise Unproved("an attribute differs, or pads are not stated")
+    if not counts[1] or (not counts[0] and any(pads[0])):
+        raise Unproved("zeros of the padding are not counted")
+    if len(pads[0]) != len(padding) or pads[1] != tuple(a + b for a, b in zip(pads[0], padding, strict=True)):
+        raise Unproved("the pads differ")
+
+
+def check_same_windows(source: Operation, result: Operation) -> None:
+    """Prove that `ceil_mode` has no effect: the strides cover the padded data without a rest. Raises Unproved."""
+    if source.kind not in POOLS:
+        raise Unproved(f"{source.kind} is no pool")
+    attributes = [{k: v for k, v in each.attributes.items() if k != "ceil_mode"} for each in (source, result)]
+    if attributes[0] != attributes[1] or len(source.outputs) != len(result.outputs):
+        raise Unproved("another attribute differs")
+    given = source.attributes
+    data = source.operand(0)
+    extents = None if data is None or data.extents is None else static(data.extents[2:])
+    if extents is None or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise Unproved("the extents are unknown")
+    rank = len(extents)
+    kernel, pads = given.get("kernel_shape", ()), given.get("pads", (0,) * 2 * rank)
+    strides, dilations = given.get("strides", (1,) * rank), given.get("dilations", (1,) * rank)
+    if len(kernel) != rank or len(pads) != 2 * rank:
+        raise Unproved("the windows have another rank")
+    for axis, extent in enumerate(extents):
+        covered = extent + pads[axis] + pads[axis + rank] - (dilations[axis] * (kernel[axis] - 1) + 1)
+        if covered < 0 or covered % strides[axis]:
+            raise Unproved("a window reaches beyond the data")
