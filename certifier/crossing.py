@@ -131,8 +131,14 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
         axes = list(range(line.rank))
     axes = [axis + line.rank if axis < 0 else axis for axis in axes]
     _uniform(line, axes)
-    if operation.kind == "ReduceSum":
-        _no_shift(line)
+    if operation.kind == "ReduceSum" and line.has_shift:
+        data = operation.inputs[0]
+        extents = () if data is None or data.extents is None else tuple(data.extents[axis] for axis in axes)
+        known = static(extents)
+        if known is None or len(known) != len(set(axes)):
+            raise Unproved("the number of summands, which multiplies the shift, is unknown")
+        count = float(product(known))
+        line = Line(line.scale, count * line.shift, count * line.reach)
     if operation.kind in ("ReduceMax", "ReduceMin"):
         _no_negative(line)
     if operation.attributes.get("keepdims", 1):
@@ -387,28 +393,31 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
     _uniform(line, range(2, line.rank))
     data, result = operation.inputs[0], operation.outputs[0]
     assert data is not None
+    if not line.is_uniform_along((0,)):
+        raise Unproved("the first axis may be resized")
     if not line.is_uniform_along((1,)):
-        _check_channels_stay(operation)
+        if _keeps_channels(operation):
+            return [line]
         before, after = (None if each.extents is None else each.extents[1] for each in (data, result))
         if before is None or before != after:
             raise Unproved("channels may be resized")
-    if not line.is_uniform_along((0,)):
-        raise Unproved("the first axis may be resized")
     return [line]
 
 
-def _check_channels_stay(operation: Operation) -> None:
-    """Refuse a factor of the channel axis other than 1."""
+def _keeps_channels(operation: Operation) -> bool:
+    """Return whether the factor of the channel axis is stated to be 1; refuse another factor."""
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
     if operation.kind == "Upsample" and operation.version < 9:
         if len(operation.attributes.get("scales", ())) > 1 and operation.attributes["scales"][1] == 1.0:
-            return
+            return True
         raise Unproved("the scales are not known")
     if "axes" in operation.attributes or "keep_aspect_ratio_policy" in operation.attributes:
         raise Unproved("the axes that are resized are not looked at")
     if given is not None and given.extents != (0,):
         if given.stored is None or given.stored.array.size < 2 or given.stored.array.reshape(-1)[1] != 1.0:
             raise Unproved("channels may be resized")
+        return True
+    return False
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:

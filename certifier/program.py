@@ -252,6 +252,9 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
     """Return `graph` without large constants and without the types that it declares for values."""
     bare = GraphProto(name=graph.name)
     bare.input.extend(graph.input)
+    for given in () if is_main else bare.input:
+        if given.type.HasField("tensor_type"):
+            given.type.tensor_type.ClearField("shape")
     bare.initializer.extend(_bare(tensor) for tensor in graph.initializer)
     bare.sparse_initializer.extend(graph.sparse_initializer)
     for output in graph.output:
@@ -323,12 +326,13 @@ class _Reader:
         scope: dict[str, Datum] = {}
         given = {each.name for each in graph.input}
         inputs = []
+        declared = {each.name: each.type for each in typed.input} if path else {}  # those of bodies, as inferred
         for each in graph.input:
             is_constant = self.is_old and not path and any(each.name == t.name for t in graph.initializer)
             if not is_constant:
                 scope[each.name] = self.datum(each.name, path)
                 inputs.append(scope[each.name])
-                _note_type(scope[each.name], each.type)
+                _note_type(scope[each.name], declared.get(each.name, each.type))
         for tensor in graph.initializer:
             if tensor.name in given and tensor.name in scope:
                 continue

@@ -22,7 +22,7 @@ from .movement import same_moves
 from .pools import check_padded_average, check_same_windows, zero_padding
 from .program import Block, Datum, Operation, Program, Stored, Unproved
 from .recomputation import recomputed
-from .targets import same_target
+from .targets import ORDERED, same_join, same_target
 from .weighted_layers import (
     DENSE,
     check_bias,
@@ -406,12 +406,20 @@ def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
 
 
 def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
-    """Prove that the operation is a Reshape of the same value to the same extents as one of the source."""
-    source = _counterpart(proof, step, operation)
-    first, second = source.operand(0), operation.operand(0)
-    if operation.kind != "Reshape" or first is None or second is None or proof.term_of(first) != proof.term_of(second):
-        raise Unproved("they are no Reshapes of one value")
+    """Prove that the operation gives the same elements, in their order, the same extents as one of the source."""
+    source = proof.operation_of_source(step.get("source"))
+    if not {source.kind, operation.kind} <= ORDERED or source.domain or operation.domain:
+        raise Unproved("an operator may change the order of elements")
     same_target(source, operation)
+    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+
+
+def _same_join(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the operation joins what nested Concats of the source join."""
+    source = _counterpart(proof, step, operation)
+    if operation.kind != "Concat":
+        raise Unproved("it is no Concat")
+    same_join(source.outputs[0], operation.outputs[0])
     proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
 
 
@@ -587,12 +595,17 @@ def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
     if base[1].rank != rank:
         raise Unproved("the ranks differ")
     claim = family[1]
-    if step.get("only") == "scale":
+    if step.get("only") in ("scale", "shift"):
         back = base[1].inverse()
         if back is None:
             raise Unproved("a scale of the data is zero")
         factor = claim.scale * back.scale
-        claim = Line(claim.scale, factor * base[1].shift, np.abs(factor) * base[1].reach)
+        if step["only"] == "scale":
+            claim = Line(claim.scale, factor * base[1].shift, np.abs(factor) * base[1].reach)
+        elif factor.all():
+            claim = Line(base[1].scale, claim.shift / factor, claim.reach / np.abs(factor))
+        else:
+            raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = proof.claim(step, rank, proof.channel_axis(step, rank)).after(claim)
     proof.anchor(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
@@ -603,6 +616,7 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "equal operand": _equal_operand,
     "same elements": _same_moves,
     "same target": _same_target,
+    "same join": _same_join,
     "same windows": _same_windows,
     "affine": _affine,
     "crosses": _crosses,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from .program import Datum, Operation, Unproved
 
-Extent = int | tuple[int, int]
-"""A number, or an extent that the models do not state: that of a class along an axis."""
+Extent = int | str | tuple[int, int]
+"""A number, a symbol of an input, or an extent that the models do not state: that of a class along an axis."""
+
+ORDERED = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
+"""Operators that keep the order of elements."""
 
 MAX_DEPTH = 32
 
@@ -14,7 +19,12 @@ def extents_of(value: Datum) -> list[Extent]:
     """Return the extents of a value. Raises Unproved where the rank is unknown."""
     if value.extents is None:
         raise Unproved("a rank is unknown")
-    return [each if isinstance(each, int) else (value.term, axis) for axis, each in enumerate(value.extents)]
+    return [each if is_known(each) else (value.term, axis) for axis, each in enumerate(value.extents)]
+
+
+def is_known(extent: int | str | None) -> TypeGuard[int | str]:
+    """Return whether an extent is a number, or a symbol of the models; onnx's inference calls its own `unk__`."""
+    return isinstance(extent, int) or (isinstance(extent, str) and not extent.startswith("unk__"))
 
 
 def elements(value: Datum, depth: int = 0) -> list[Extent]:
@@ -54,7 +64,8 @@ def elements(value: Datum, depth: int = 0) -> list[Extent]:
     if operation.kind == "Slice":
         starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
         steps = operation.integers("steps", 4)
-        if starts is not None and ends is not None and operation.operand(4) is None and steps is None:
+        forward = operation.operand(4) is None or steps == [1]
+        if starts is not None and ends is not None and forward and len(starts) == 1:
             return found[starts[0] : ends[0]]
     raise Unproved(f"{operation.kind} is no operator of extents")
 
@@ -77,12 +88,60 @@ def target_of(reshape: Operation) -> list[Extent]:
     return [own[i] if each == 0 and i < len(own) else each for i, each in enumerate(found)]
 
 
+def final_extents(operation: Operation) -> list[Extent]:
+    """Return the extents of the result of an operation that keeps the order of elements."""
+    result = operation.outputs[0]
+    if result.extents is not None and all(is_known(each) for each in result.extents):
+        return extents_of(result)
+    if operation.kind != "Reshape":
+        raise Unproved("the extents are unknown")
+    found = target_of(operation)
+    known = result.extents if result.extents is not None and len(result.extents) == len(found) else [None] * len(found)
+    return [other if other is not None and is_known(other) else each for each, other in zip(found, known, strict=True)]
+
+
+def ordered_from(value: Datum) -> list[int]:
+    """Return the classes of the values whose elements `value` holds in their order, itself included."""
+    found = [value.term]
+    while value.producer is not None and not value.producer.domain and value.producer.kind in ORDERED:
+        data = value.producer.operand(0)
+        if data is None or len(found) > MAX_DEPTH:
+            break
+        value = data
+        found.append(value.term)
+    return found
+
+
+def joined(value: Datum, axis: int, depth: int = 0) -> list[int]:
+    """Return the classes of the values that nested Concats join along `axis`, counted from the left."""
+    operation = value.producer
+    if operation is None or operation.domain or operation.kind != "Concat" or value.rank is None or depth > MAX_DEPTH:
+        return [value.term]
+    own = int(operation.attributes.get("axis", 0))
+    if (own + value.rank if own < 0 else own) != axis:
+        return [value.term]
+    return [term for each in operation.inputs if each is not None for term in joined(each, axis, depth + 1)]
+
+
+def same_join(source: Datum, result: Datum) -> None:
+    """Prove that nested Concats along one axis join the same values. Raises Unproved."""
+    operation, rank = source.producer, source.rank
+    if operation is None or rank is None or rank != result.rank:
+        raise Unproved("the ranks are unknown, or differ")
+    axis = int(operation.attributes.get("axis", 0))
+    axis += rank if axis < 0 else 0
+    if joined(source, axis) != joined(result, axis):
+        raise Unproved("the Concats join different values")
+
+
 def same_target(source: Operation, result: Operation) -> None:
-    """Prove that two Reshapes of one value have one target.
+    """Prove that elements in one order get one target.
 
     All extents but one are equal, and so the last one is, because the number of elements is. Raises Unproved.
     """
-    first, second = target_of(source), target_of(result)
+    if set(ordered_from(source.outputs[0])).isdisjoint(ordered_from(result.outputs[0])[1:]):
+        raise Unproved("the elements come from different values")
+    first, second = final_extents(source), final_extents(result)
     if len(first) != len(second):
         raise Unproved("the targets have different ranks")
     if 0 in first or 0 in second:

@@ -32,6 +32,7 @@ class Weights:
     factor: float = 1.0
     bias_factor: float = 1.0
     axis: int = 1
+    data_axis: int = 1
 
 
 def weights_of(operation: Operation) -> Weights | None:
@@ -90,7 +91,7 @@ def _conv_transpose(operation: Operation) -> Weights | None:
 
 def _gemm(operation: Operation) -> Weights | None:
     weight = _constants(operation, 1)
-    if weight is None or weight.stored is None or weight.rank != 2 or operation.attributes.get("transA", 0):
+    if weight is None or weight.stored is None or weight.rank != 2:
         return None
     turned = bool(operation.attributes.get("transB", 0))
     matrix = weight.stored.exact if turned else weight.stored.exact.T
@@ -99,7 +100,8 @@ def _gemm(operation: Operation) -> Weights | None:
     if bias is None:
         return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    return Weights(matrix, bias[0], stored, bias[1], 1, alpha, beta)
+    data_axis = 0 if operation.attributes.get("transA", 0) else 1
+    return Weights(matrix, bias[0], stored, bias[1], 1, alpha, beta, 1, data_axis)
 
 
 def _matmul(operation: Operation) -> Weights | None:
@@ -113,7 +115,9 @@ def _matmul(operation: Operation) -> Weights | None:
         or data.rank < 1
     ):
         return None
-    return Weights(weight.stored.exact.T, None, weight.stored.array.T, None, axis=data.rank - 1)
+    return Weights(
+        weight.stored.exact.T, None, weight.stored.array.T, None, axis=data.rank - 1, data_axis=data.rank - 1
+    )
 
 
 _READERS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
@@ -142,7 +146,7 @@ def check_layer(
     rank = claim.rank
     scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
     inputs = made.matrix.shape[1] * made.groups
-    factor, offset, offset_reach = _vector(data, given.axis, inputs)
+    factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
     if given.matrix.shape != made.matrix.shape:
         raise Unproved("the weights have different extents")
     weight = given.factor * _by_input(given.matrix, factor, given.groups)

@@ -12,6 +12,7 @@ from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
 from ...certifier.proof import SOURCE, Proof
+from ...certifier.targets import ORDERED, ordered_from
 from ...certifier.weighted_layers import DENSE, weights_of
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
@@ -21,6 +22,9 @@ MAX_TRIED = 24
 """Most values or operations of the source that are tried at an operation of the result."""
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
+
+MAX_PARTS = 8
+"""Most affines of a claim of which one is left out on trial."""
 
 LAYERS = frozenset(
     ("Conv", "ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "GroupNormalization")
@@ -95,7 +99,18 @@ class Search(Proof):
                     self._equate(operation)
                     self._remember(operation, step)
                     return True
-        return is_move(operation) and self._moves(operation)
+        if is_move(operation) and self._moves(operation):
+            return True
+        return not operation.domain and operation.kind in ORDERED and self._orders(operation)
+
+    def _orders(self, operation: Operation) -> bool:
+        """Try to prove that an operator gives elements in their order the extents of a value of the source."""
+        terms = set(ordered_from(operation.outputs[0])[1:])
+        sources = [each for each in self.source.operations.values() if each.kind in ORDERED and not each.domain]
+        near = [each for each in sources if each.outputs[0].term >= 0 and terms & set(ordered_from(each.outputs[0]))]
+        near.sort(key=lambda each: each.label != operation.label)
+        steps = ({"identity": "same target", "source": each.label} for each in near[:MAX_TRIED])
+        return any(self._try(operation, step) for step in steps)
 
     def _remember(self, operation: Operation, step: dict[str, Any]) -> None:
         """Remember the affines that a layer applies, for the sum behind it that takes their shifts."""
@@ -112,8 +127,8 @@ class Search(Proof):
         for source in self._counterparts(operation):
             if operation.kind in POOLS:
                 yield {"identity": "same windows", "source": source.label}
-            if operation.kind == "Reshape":
-                yield {"identity": "same target", "source": source.label}
+            if operation.kind == "Concat":
+                yield {"identity": "same join", "source": source.label}
             if operation.kind in CROSSINGS and source.kind == operation.kind:
                 yield {"identity": "crosses", "source": source.label}
             if is_layer:
@@ -134,6 +149,8 @@ class Search(Proof):
         for target in targets:
             if operation.kind in ("Mul", "Div"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
+            if operation.kind in ("Add", "Sub"):
+                yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
         applied = [self.parts[each] for each in operation.inputs if each in self.parts]
         for axis, parts in applied:
             whole = [{k: v for k, v in part.items() if k != "only"} for part in parts]
@@ -148,6 +165,8 @@ class Search(Proof):
         yield from ([{"value": each.label}] for each in members if each.label == label)
         for claim in self.claims.get(label, ()):
             yield list(claim)
+            if 1 < len(claim) < MAX_PARTS:  # a part that moved on may be recorded, too
+                yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
         yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
 
