@@ -11,8 +11,9 @@ from typing import Any
 import onnx
 from onnx import ModelProto
 
-from .program import Operation, Unproved, load
+from .program import Operation, Unproved
 from .proof import RESULT, SOURCE, Proof, Step
+from .refinement import load_typed
 
 FORMAT = "irc-certificate"
 VERSION = 1
@@ -26,7 +27,7 @@ class Replay(Proof):
     """A proof by the steps of a certificate, in their order."""
 
     def __init__(self, source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> None:
-        super().__init__(load(source), load(result))
+        super().__init__(load_typed(source), load_typed(result))
         self.steps = steps
         self.place = 0
 

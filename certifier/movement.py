@@ -84,3 +84,14 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     one, other = index_map(first, numbers), index_map(second, numbers)
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")
+
+
+def moved_places(result: Datum, result_leaf: Datum, source: Datum, source_leaf: Datum) -> Array:
+    """Return the places of the leaf's elements in both values, which are the same. Raises Unproved."""
+    known = static(source_leaf.extents)
+    if known is None or known != static(result_leaf.extents) or product(known) > MAX_ELEMENTS:
+        raise Unproved("the extents are unknown, too large, or differ")
+    one, other = index_map(result, {result_leaf.term: 0}), index_map(source, {source_leaf.term: 0})
+    if one.shape != other.shape or not np.array_equal(one, other):
+        raise Unproved("the regions put elements in different places")
+    return one

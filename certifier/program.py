@@ -152,6 +152,7 @@ class Block:
 class Program:
     """A model: its graph, and the parts of its interface that a compile must keep."""
 
+    model: ModelProto
     body: Block
     interface: list[tuple[str, bytes]]
     overridable: dict[str, Stored]
@@ -276,19 +277,31 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
     return bare
 
 
-def _types(model: ModelProto) -> GraphProto:
-    """Return the graph with the types that onnx infers, as far as it comes."""
+def infer_types(model: ModelProto, constants: Mapping[str, TensorProto]) -> GraphProto:
+    """Return the graph with the types that onnx infers, as far as it comes. `constants` are values that are known."""
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     bare.graph.CopyFrom(_skeleton(model.graph, is_main=True))
     if model.ir_version < 4:
-        constants = {tensor.name for tensor in model.graph.initializer}
-        free = [each for each in bare.graph.input if each.name not in constants]
+        defaults = {tensor.name for tensor in model.graph.initializer}
+        free = [each for each in bare.graph.input if each.name not in defaults]
         del bare.graph.input[:]
         bare.graph.input.extend(free)
+    if constants:
+        nodes = [copy_of(node) for node in bare.graph.node if not any(name in constants for name in node.output)]
+        del bare.graph.node[:]
+        bare.graph.node.extend(nodes)
+        bare.graph.initializer.extend(constants.values())
     try:
         return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     except Exception:  # the checker refuses where it needs a type that it does not know
         return bare.graph
+
+
+def note_types(program: Program, typed: GraphProto) -> None:
+    """Give the values of the main graph the types that were inferred."""
+    for each in (*typed.value_info, *typed.output):
+        if each.name in program.data:
+            _note_type(program.data[each.name], each.type)
 
 
 class _Reader:
@@ -304,8 +317,9 @@ class _Reader:
         initialized = {tensor.name: tensor for tensor in graph.initializer}
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
-        body = self.graph(graph, _types(self.model), {}, "")
+        body = self.graph(graph, infer_types(self.model, {}), {}, "")
         return Program(
+            self.model,
             body,
             [(each.name, _interface_type(each.type)) for each in free],
             overridable,

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .affine_operators import own_line
+from .affine_operators import compressed, own_line
 from .crossing import CROSSINGS
 from .equal_operands import equal_operand
 from .lines import Line, along
-from .movement import same_moves
+from .movement import moved_places, same_moves
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Block, Datum, Operation, Program, Stored, Unproved
+from .program import Block, Datum, Operation, Program, Stored, Unproved, static
 from .recomputation import recomputed
 from .targets import ORDERED, same_join, same_target
 from .weighted_layers import (
@@ -405,6 +405,23 @@ def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
     result.twin = target
 
 
+def _moved_affine(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the operation moves an affine of a value as the source moves the value."""
+    target, leaf = proof.value_of_source(step.get("source")), proof.value_of_source(*step.get("from", ()))
+    related = proof.result.data.get(step.get("related", ""))
+    line = None if related is None or related.term < 0 else proof.relations(related, leaf).get(DOWN)
+    if related is None or line is None or related.extents != leaf.extents:
+        raise Unproved("the value has no relation to the source's")
+    places = moved_places(operation.outputs[0], related, target, leaf)
+    extents = static(leaf.extents) or ()
+    proof.anchor(
+        operation.outputs[0],
+        target,
+        line.map(lambda array: compressed(np.broadcast_to(array, extents).reshape(-1)[places])),
+        DOWN,
+    )
+
+
 def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation gives the same elements, in their order, the same extents as one of the source."""
     source = proof.operation_of_source(step.get("source"))
@@ -615,6 +632,7 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "same elements": _same_moves,
+    "moved affine": _moved_affine,
     "same target": _same_target,
     "same join": _same_join,
     "same windows": _same_windows,

@@ -172,7 +172,8 @@ class Search(Proof):
 
     def _counterparts(self, operation: Operation) -> list[Operation]:
         """Return operations of the source with the operator of this one, whose operands are related to its operands."""
-        found: dict[str, Operation] = {}
+        same = self.source.operations.get(operation.label)
+        found = {} if same is None or same.kind != operation.kind else {same.label: same}
         for operand in operation.inputs:
             base = None if operand is None or operand.stored is not None else self.base(operand)
             if base is not None:
@@ -234,6 +235,12 @@ class Search(Proof):
 
     def _moves(self, operation: Operation) -> bool:
         """Try to prove that a result of moves holds the elements of a value of the source."""
+        for leaf, related in self._related_leaf(operation):
+            for target in self._moved(leaf):
+                where = {"source": target.label, "from": [leaf.label], "related": related.label}
+                if self._try(operation, {"identity": "moved affine", **where}):
+                    self._equate(operation)
+                    return True
         for nearest in (True, False):
             leaves = self._leaves(operation, nearest=nearest) or ()
             names = [leaf.label for leaf in leaves]
@@ -241,6 +248,19 @@ class Search(Proof):
                 if self._try(operation, {"identity": "same elements", "source": target.label, "from": names}):
                     return True
         return False
+
+    def _related_leaf(self, operation: Operation) -> Iterator[tuple[Datum, Datum]]:
+        """Yield the value that an operation of the result moves, if it is an affine, with the source's value."""
+        value = operation.operand(0)
+        for _ in range(MAX_TRIED):
+            if value is None or operation.kind == "Concat":
+                return
+            if value in self.anchors:
+                yield self.anchors[value][0], value
+                return
+            if value.producer is None or not is_move(value.producer) or value.producer.kind == "Concat":
+                return
+            value = value.producer.operand(0)
 
     def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
         """Return the values of the source from which moves lead to `operation`, None if one is unknown."""

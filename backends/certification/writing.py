@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
-from ...certifier.program import Datum, Program, Unproved, load
+from ...certifier.program import Datum, Program, Unproved
 from ...certifier.proof import RESULT, SOURCE
+from ...certifier.refinement import load_typed
 from ...codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
@@ -29,7 +30,7 @@ def certificate_of(
     steps: list[dict[str, Any]] = []
     warnings: list[str] = []
     try:
-        search = _searched(load(source), load(result), module, layers)
+        search = _searched(load_typed(source), load_typed(result), module, layers)
     except Unproved as refusal:
         steps, warnings = [_gap("", log)], [f"the certificate proves nothing: {refusal}"]
     else:
