@@ -293,7 +293,10 @@ class Proof:
         check = IDENTITIES.get(name) if isinstance(name, str) else None
         if check is None:
             raise Unproved(f"there is no identity {name!r}")
-        check(self, step, operation)
+        try:
+            check(self, step, operation)
+        except (ValueError, IndexError, TypeError, AttributeError):
+            raise Unproved("numbers or extents do not fit together") from None
         if step.get("equals") is not None:
             self.equate(operation.outputs[0], self.value_of_source(step["equals"]))
 

@@ -63,8 +63,10 @@ class Search(Proof):
     def visit(self, operation: Operation) -> None:
         """Enter an operation; try identities where it is gone from the result, or new there."""
         if self.side == SOURCE:
-            if not self._is_gone(operation) or not self._first(operation, ("constant", "equal operand")):
-                self.enter(operation, self.key(operation))
+            key = self.key(operation)
+            is_open = (*key, 0) not in self.terms and self._is_gone(operation)
+            if not is_open or not self._first(operation, ("constant", "equal operand")):
+                self.enter(operation, key)
             return
         key = self.key(operation)
         if (*key, 0) in self.terms or not self._prove(operation):
