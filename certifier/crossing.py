@@ -61,10 +61,10 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def bounded(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove clip(s * x + t) = s * clip(x) + t for s > 0, where the bounds follow."""
+    """Prove clip(s * x + t) = s * clip(x) + t, where the bounds follow; those of s < 0 change places."""
     line = _only(operation, lines)
-    if not (line.scale > 0).all():
-        raise Unproved("the scale is not positive")
+    if not (line.scale > 0).all() and not (line.scale < 0).all():
+        raise Unproved("the scales have both signs, or one is zero")
     return [line]
 
 
@@ -492,7 +492,7 @@ CROSSINGS: dict[str, Crossing] = {
     **dict.fromkeys(("Mul", "Div"), multiplication),
     **dict.fromkeys(("Max", "Min"), extremum),
     "Where": selection,
-    **dict.fromkeys(("Identity", "Neg"), same_line),
+    "Identity": same_line,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze"), reshape),

@@ -156,6 +156,20 @@ def _reduction(operation: Operation) -> int:
     return _refuse_unless(all(data.extents[axis] == 1 for axis in axes), "an axis has several elements")
 
 
+def _resize(operation: Operation) -> int:
+    """Allow a Resize by factors of one, by which every position is its own."""
+    data, result = operation.operand(0), operation.outputs[0]
+    if operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
+        raise Unproved("positions outside have a value of their own")
+    if operation.kind == "Upsample" and operation.version < 9:
+        return _refuse_unless(set(operation.attributes.get("scales", ())) == {1.0}, "a factor is not 1")
+    given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
+    if given is not None and given.extents != (0,):
+        return _refuse_unless(given.stored is not None and bool((given.stored.array == 1).all()), "a factor is not 1")
+    known = None if data is None else static(data.extents)
+    return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
+
+
 EQUAL_OPERANDS: dict[str, Condition] = {
     "Identity": _first,
     "Dropout": _dropout,
@@ -167,6 +181,7 @@ EQUAL_OPERANDS: dict[str, Condition] = {
     "Transpose": _transpose,
     "Pad": _pad,
     "Tile": _tile,
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"), _reduction),
     "Relu": _relu,
     "Squeeze": _squeeze,

@@ -128,4 +128,6 @@ def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
         low = (exact - slack).astype(stored.dtype).astype(np.float64)
         high = (exact + slack).astype(stored.dtype).astype(np.float64)
     numbers = stored.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        return False  # an overflow
     return bool(((low <= numbers) & (numbers <= high)).all())

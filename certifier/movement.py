@@ -26,6 +26,9 @@ MOVES = frozenset(
 )
 """Operators of the default domain whose results hold elements of their data, in an order that extents decide."""
 
+REDUCTIONS = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
+"""Operators that only move elements where the reduced axes have one element each."""
+
 MAX_ELEMENTS = 1 << 22
 """Most elements of a tensor whose index map is computed."""
 
@@ -45,6 +48,11 @@ def index_map(value: Datum, leaves: Mapping[int, int], depth: int = 0) -> Array:
     operation = value.producer
     if operation is None or not is_move(operation) or depth > MAX_OPERATIONS:
         raise Unproved("the region has another value to begin with")
+    if operation.kind in REDUCTIONS:
+        data, axes = operation.inputs[0], operation.integers("axes", 1)
+        assert data is not None and axes is not None
+        found = index_map(data, leaves, depth + 1)
+        return found if operation.attributes.get("keepdims", 1) else found.squeeze(tuple(axes))
     arrays = []
     for i, each in enumerate(operation.inputs):
         is_data = operation.kind == "Concat" or i == 0
@@ -67,7 +75,14 @@ def index_map(value: Datum, leaves: Mapping[int, int], depth: int = 0) -> Array:
 
 def is_move(operation: Operation) -> bool:
     """Return whether an operation only moves elements of its data."""
-    return not operation.domain and operation.kind in MOVES and len(operation.outputs) == 1
+    if operation.domain or len(operation.outputs) != 1:
+        return False
+    if operation.kind in REDUCTIONS:
+        data, axes = operation.operand(0), operation.integers("axes", 1)
+        if not axes or data is None or data.extents is None:
+            return False
+        return all(-len(data.extents) <= axis < len(data.extents) and data.extents[axis] == 1 for axis in axes)
+    return operation.kind in MOVES
 
 
 def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:

@@ -379,7 +379,10 @@ class _Reader:
             elif not constant:
                 operation.attributes[item.name] = _attribute(item)
         _drop_defaults(operation)
-        for i, name in enumerate(node.output):
+        written = list(node.output)
+        while written and not written[-1]:
+            written.pop()
+        for i, name in enumerate(written):
             made = self.datum(name, path) if name else Datum(f"{operation.label}#{i}")
             made.producer, made.index = operation, i
             if name:
@@ -447,6 +450,8 @@ def _attribute(item: AttributeProto) -> Any:
         return helper.get_attribute_value(item)
     if item.type == AttributeProto.TENSOR:
         return Stored(item.t)
+    if item.type == AttributeProto.GRAPHS:
+        raise Unproved(f"the attribute {item.name!r} is a list of graphs")
     copy = AttributeProto()
     copy.CopyFrom(item)
     copy.ClearField("doc_string")

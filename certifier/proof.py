@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,14 @@ TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Wher
 FOLLOWING = frozenset(("Clip", "Max", "Min"))
 """Operators whose constants are scaled and shifted with the data."""
 
+LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
+
+MAX_PARTS = 64
+"""Most affines that one layer applies."""
+
+GROWTH = 2.0**16
+"""Most times that a shift which a certificate states may exceed the greatest of the source."""
+
 DOWN, UP = "down", "up"
 """Directions of a relation: the result's value is a line of the source's, or the other way round."""
 
@@ -64,6 +73,7 @@ class Proof:
         self.anchors: dict[Datum, tuple[Datum, Line, str]] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
+        self._greatest: float | None = None
 
     def run(self) -> None:
         """Enter all operations, and prove that the results are equal. Raises Unproved."""
@@ -141,11 +151,12 @@ class Proof:
 
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
+        count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
         operands = tuple(-1 if each is None else self.term_of(each) for each in operation.inputs)
         while operands and operands[-1] == -1:
             operands = operands[:-1]
-        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, operands)
+        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
         if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
             head = (*head, operation.label)  # it may have an effect, or another result each time
         if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
@@ -228,7 +239,7 @@ class Proof:
         """Return a value of the source that holds `value` with its axes permuted."""
         if perm == list(range(len(perm))):
             return value
-        head = ("operation", "", "Transpose", version, (("perm", tuple(perm)),), (self.term_of(value),), (), 0)
+        head = ("operation", "", "Transpose", version, (("perm", tuple(perm)),), 1, (self.term_of(value),), (), 0)
         return self.known.get(self.terms.get(head, -1))
 
     def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
@@ -326,6 +337,18 @@ class Proof:
             raise Unproved("the element types differ")
         result.term, result.twin = self.term_of(source), source
 
+    def greatest_shift(self) -> float:
+        """Return the greatest magnitude that an affine or a bias of the source adds, or 1 if that is more."""
+        if self._greatest is None:
+            self._greatest = 1.0
+            for operation in self.source.operations.values():
+                own = own_line(operation)
+                arrays = [] if own is None else [own[1].reach]
+                bias = operation.operand(2) if operation.kind in LAYERS_WITH_BIAS else None
+                arrays += [] if bias is None or bias.stored is None else [bias.stored.exact]
+                self._greatest = max([self._greatest, *(float(np.abs(each).max(initial=0)) for each in arrays)])
+        return self._greatest
+
     def channel_axis(self, step: Step, rank: int) -> int:
         """Return the axis of the numbers in `applies`. Raises Unproved."""
         axis = step.get("axis", min(1, rank - 1))
@@ -336,10 +359,17 @@ class Proof:
     def claim(self, step: Step, rank: int, axis: int) -> Line:
         """Return the line that a step says a layer applies: the source's affines in `applies`, one after the other."""
         line = Line.identity(rank)
-        for part in step.get("applies", ()):
+        parts = step.get("applies", ())
+        names = [part.get("of") or part.get("value") for part in parts]
+        stated = [name for name in names if name is not None]
+        if len(parts) > MAX_PARTS or len(set(stated)) < len(stated):
+            raise Unproved("it applies too many affines, or one twice")
+        for part in parts:
             line = self._stage(part, rank, axis).after(line)
         if not line.is_finite:
             raise Unproved("a number is not finite")
+        if len(stated) < len(parts) and (np.abs(line.shift) > GROWTH * self.greatest_shift()).any():
+            raise Unproved("a shift is far beyond those of the source, and would drown the data")
         return Line.of(line.scale, line.shift)  # the claim is these very numbers, so nothing widens its bounds
 
     def _stage(self, part: Mapping[str, Any], rank: int, axis: int) -> Line:
@@ -498,7 +528,8 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         raise Unproved("the operators differ")
     if source.attributes != operation.attributes and (source.kind != "Clip" or operation.version >= 11):
         raise Unproved("the attributes differ")
-    if len(source.inputs) != len(operation.inputs) or len(source.outputs) != len(operation.outputs):
+    counts = [len(each.inputs) for each in (source, operation)]
+    if (counts[0] != counts[1] and source.kind != "Clip") or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     reason = Unproved("an operand has no relation to the source's")
     for direction in (DOWN, UP):
@@ -535,13 +566,30 @@ def _check_constants(source: Operation, result: Operation, lines: dict[int, Line
         if back is None:
             raise Unproved("a scale is zero")
         line = back
-    for i, (first, second) in enumerate(zip(source.inputs, result.inputs, strict=True)):
+    given = list(source.inputs)
+    turns = source.kind == "Clip" and bool((line.scale < 0).all())
+    if turns:  # -x has the bounds in the other order
+        given = [source.operand(0), source.operand(2), source.operand(1)]
+        if source.version < 11 or len(result.inputs) > 3:
+            raise Unproved("the scale is negative")
+        result_inputs = [result.operand(0), result.operand(1), result.operand(2)]
+        if any((a is None) is not (b is None) for a, b in zip(given, result_inputs, strict=True)):
+            raise Unproved("a bound is missing")
+    else:
+        result_inputs = list(result.inputs)
+        if source.kind == "Clip":
+            given, result_inputs = ([each.operand(i) for i in range(3)] for each in (source, result))
+            if any((a is None) is not (b is None) for a, b in zip(given, result_inputs, strict=True)):
+                raise Unproved("a bound is missing")
+    for i, (first, second) in enumerate(zip(given, result_inputs, strict=True)):
         if i and first is not None and second is not None and first.stored is not None and second.stored is not None:
             if first.kind != second.kind or not first.is_float:
                 raise Unproved("the constants have different types")
             check_follows(first.stored, second.stored, line)
             if source.kind != "Clip":
                 lines[i] = lines[next(iter(lines))]
+        elif i and source.kind == "Clip" and (first is not None or second is not None):
+            raise Unproved("a bound is no constant, and does not follow the data")
     if source.kind == "Clip" and source.version < 11:
         for name in ("min", "max"):
             pair = [each.attributes.get(name) for each in (source, result)]
@@ -554,7 +602,9 @@ def _check_constants(source: Operation, result: Operation, lines: dict[int, Line
 
 def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
-    for i, (first, second) in enumerate(zip(source.inputs, result.inputs, strict=True)):
+    for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
+        if i and result.kind == "Clip" and all(each is None or each.stored is not None for each in (first, second)):
+            continue
         if first is None or second is None:
             if first is not second:
                 return None

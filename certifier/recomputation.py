@@ -102,6 +102,12 @@ def _divide(operation: Operation, arrays: list[Array]) -> Array:
     return first / second
 
 
+def _power(operation: Operation, arrays: list[Array]) -> Array:
+    if arrays[0].dtype.kind != "f":
+        raise Unproved("a power of integers is not computed")
+    return np.asarray(np.power(arrays[0], arrays[1].astype(arrays[0].dtype)))
+
+
 def _range(operation: Operation, arrays: list[Array]) -> Array:
     start, limit, delta = (each.reshape(()) for each in arrays)
     if start.dtype.kind not in "iu" or not delta or abs((int(limit) - int(start)) // int(delta)) > MAX_ELEMENTS:
@@ -158,7 +164,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "Log": _elementwise(np.log),
     "Floor": _elementwise(np.floor),
     "Ceil": _elementwise(np.ceil),
-    "Pow": lambda _operation, arrays: np.power(arrays[0], arrays[1].astype(arrays[0].dtype)),
+    "Pow": _power,
     "Min": _variadic(np.minimum),
     "Max": _variadic(np.maximum),
     "Sum": _variadic(np.add),
@@ -216,6 +222,8 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
         dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
         return Stored(None, exact.astype(dtype), exact)
     arrays = [each.array for each in stored]
+    if operation.kind == "ConstantOfShape":
+        return Stored(None, np.array(evaluate(operation, arrays)))
     result = evaluate(operation, arrays)
     dtype = result.dtype if result.dtype.kind in "bf" else arrays[-1 if operation.kind == "Where" else 0].dtype
     return Stored(None, result.astype(dtype))
@@ -237,7 +245,7 @@ def _cast(to: int, stored: Stored) -> Stored:
     dtype = helper.tensor_dtype_to_np_dtype(to)
     was = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
     if to in FLOATS and was in FLOATS:
-        return Stored(None, stored.exact.astype(dtype), stored.exact)
+        return Stored(None, stored.exact.astype(dtype))  # a Cast is there to round
     if was in FLOATS and dtype.kind in "iu":
         numbers = stored.array.astype(np.float64)
         limits = np.iinfo(dtype)

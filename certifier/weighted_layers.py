@@ -18,7 +18,8 @@ from .program import Array, Datum, Operation, Stored, Unproved
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """The constants of a layer in one form: `matrix` is [outputs, inputs of a group, ...], `bias` is [outputs].
+    """The constants of a layer in one form: `matrix` is [outputs, inputs of a group, ...], `bias` is [outputs], or
+    more axes before.
 
     `stored` and `stored_bias` are the elements in the file, in the order of `matrix` and `bias`. `factor` and
     `bias_factor` multiply them when the layer runs.
@@ -96,12 +97,14 @@ def _gemm(operation: Operation) -> Weights | None:
     turned = bool(operation.attributes.get("transB", 0))
     matrix = weight.stored.exact if turned else weight.stored.exact.T
     stored = weight.stored.array if turned else weight.stored.array.T
-    bias = _bias(operation, len(matrix))
-    if bias is None:
-        return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     data_axis = 0 if operation.attributes.get("transA", 0) else 1
-    return Weights(matrix, bias[0], stored, bias[1], 1, alpha, beta, 1, data_axis)
+    given = operation.operand(2)
+    if given is None:
+        return Weights(matrix, None, stored, None, 1, alpha, beta, 1, data_axis)
+    if given.stored is None:
+        return None
+    return Weights(matrix, given.stored.exact, stored, given.stored.array, 1, alpha, beta, 1, data_axis)
 
 
 def _matmul(operation: Operation) -> Weights | None:
@@ -156,20 +159,21 @@ def check_layer(
     bias = given.bias_factor * given.bias if given.bias is not None else np.zeros(len(weight))
     total, magnitude = bias, np.abs(bias)
     if data.has_shift:
-        if source.kind == "ConvTranspose" or _has_padding(source):
-            raise Unproved("the padding of the layer has no shift")
         along_inputs = tuple(range(1, weight.ndim))
-        total = total + given.factor * _by_input(given.matrix, offset, given.groups).sum(along_inputs)
+        terms = given.factor * _by_input(given.matrix, offset, given.groups)
+        if terms.any() and (source.kind == "ConvTranspose" or _has_padding(source)):
+            raise Unproved("the padding of the layer has no shift")
+        total = total + terms.sum(along_inputs)
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
         magnitude = magnitude + abs(given.factor) * terms
     needed = scale * total + shift
     needed_reach = np.abs(scale) * magnitude + reach
     if made.stored_bias is None or not made.bias_factor:
+        if total.ndim > 1:
+            raise Unproved("a bias of several axes is left out")
         vector = -scale * total
         return Line(claim.scale, along(vector, made.axis, rank), along(np.abs(scale) * magnitude, made.axis, rank))
-    stored = (
-        made.stored_bias if made.stored_bias.size == needed.size else np.broadcast_to(made.stored_bias, needed.shape)
-    )
+    needed, needed_reach, stored = np.broadcast_arrays(needed, needed_reach, made.stored_bias)
     if not is_rounding(stored, needed / made.bias_factor, needed_reach / abs(made.bias_factor)):
         raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
     return claim
