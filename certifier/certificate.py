@@ -78,16 +78,15 @@ def certify(source: ModelProto | str | Path, result: ModelProto | str | Path, ce
     try:
         replay = Replay(models[0], models[1], steps)
         replay.run()
-    except Unproved as refusal:
-        raise Rejected(_sentence(steps, 0 if replay is None else replay.place, str(refusal))) from None
-    except (RecursionError, MemoryError, KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
-        raise Rejected(
-            _sentence(steps, 0 if replay is None else replay.place, f"it cannot be followed: {error!r}")
-        ) from None
+    except Unproved as unproved:
+        raise Rejected(_sentence(steps, replay, str(unproved))) from None
+    except (LookupError, TypeError, ValueError, AssertionError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise Rejected(_sentence(steps, replay, f"it cannot be followed: {error!r}")) from None
     return len(steps)
 
 
-def _sentence(steps: Sequence[Step], place: int, reason: str) -> str:
+def _sentence(steps: Sequence[Step], replay: Replay | None, reason: str) -> str:
+    place = 0 if replay is None else replay.place
     if not place:
         return reason
     step = steps[place - 1]

@@ -69,6 +69,8 @@ def _conv(operation: Operation) -> Weights | None:
     if bias is None:
         return None
     groups = int(operation.attributes.get("group", 1))
+    if groups < 1 or len(matrix) % groups:
+        return None
     return Weights(matrix, bias[0], weight.stored.array, bias[1], groups)
 
 
@@ -77,6 +79,8 @@ def _conv_transpose(operation: Operation) -> Weights | None:
     if weight is None or weight.stored is None or weight.rank is None or weight.rank < 3:
         return None
     groups = int(operation.attributes.get("group", 1))
+    if groups < 1 or weight.stored.array.shape[0] % groups:
+        return None
 
     def turned(array: Array) -> Array:
         """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
