@@ -15,6 +15,7 @@
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
 # make bench-peers      the other tools on the same models, in an environment of their own
+# make study            irc and the other tools on the same models: crashes, wrong results, missed folds (docs/study.md)
 # make bench-quantized  the other tools on forms of quantized layers with BatchNormalization
 # make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
@@ -42,7 +43,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons proofs soak vendor bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
@@ -97,6 +98,11 @@ bench: $(BENCH)/.ready
 
 bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
+
+# STUDY takes options, such as STUDY="--suites rules --only Relu". What is known is kept in ~/.cache/irc-study
+study: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
+	nice -n 19 $(PEERS)/bin/python benchmarks/study.py --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
 
 bench-quantized: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/quantized.py

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -39,8 +38,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import peers
-from graphs import all_nodes  # peers puts tests on the path
+import tools  # puts tests on the path
+
+# isort: split
+from graphs import all_nodes
 from harness import SHARED, Arrays, load, random_inputs, required_inputs, results, worst
 from onnx import ModelProto, TypeProto
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -64,6 +65,9 @@ FUSED = "com.microsoft"
 
 UNITS = ("Gelu", "LayerNormalization", "SimplifiedLayerNormalization")
 """Operators outside that domain into which onnxruntime fuses others."""
+
+PATIENCE = 600.0
+"""Seconds to judge a result."""
 
 GROWTH = 64 << 10
 """Bytes by which a file may grow before its tool is excused for inlining what grows it."""
@@ -157,7 +161,7 @@ class Count:
 
 def run_tool(tool: str, source: Path, out: Path) -> dict[str, Any]:
     """Run a tool, and return the fields of its Count, flaws apart."""
-    peers.TOOLS[tool][1](source, out)
+    tools.TOOLS[tool][1](source, out)
     return count(out)
 
 
@@ -312,7 +316,7 @@ class Row:
 
     def excuses(self, tool: str) -> list[str]:
         """Return the reasons that excuse a tool for leaving fewer operators than irc, none where it was not judged."""
-        own, other = self.outcomes[peers.OWN], self.outcomes[tool]
+        own, other = self.outcomes[tools.OWN], self.outcomes[tool]
         if other.flaws is None:
             return []
         grown = other.size - self.source.size >> 10
@@ -321,7 +325,7 @@ class Row:
 
     def fewer(self) -> Iterator[tuple[str, Count, bool]]:
         """Yield each tool that leaves fewer operators than irc; True if it does so only with Constant counted."""
-        own = self.outcomes[peers.OWN]
+        own = self.outcomes[tools.OWN]
         for tool in OTHERS:
             other = self.outcomes[tool]
             if not other.failure and other.beats(own):
@@ -331,9 +335,8 @@ class Row:
 def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]:
     """Run the tools on every model as far as the cache does not know the result, and yield a row after each model."""
     known: dict[str, dict[str, Any]] = json.loads(cache.read_text()) if cache.exists() else {}
-    versions = {tool: importlib.metadata.version(tool) for tool in OTHERS}
-    children = {tool: peers.Child(timeout) for tool in (peers.OWN, *OTHERS)}
-    jury = peers.Child(peers.PATIENCE)
+    versions = {tool: tools.version(tool) for tool in OTHERS}
+    child, jury = tools.Child(timeout), tools.Child(PATIENCE)
 
     def outcome(tool: str, path: Path, digest: str, own: Count | None) -> Count:
         key = f"{tool} {versions.get(tool, '')} {digest}"
@@ -343,10 +346,10 @@ def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]
             out = Path(folder) / f"{tool}.onnx"
             out.unlink(missing_ok=True)
             try:
-                found = Count(**children[tool].call(run_tool, tool, path, out))
+                found = Count(**child.call(run_tool, tool, path, out))
                 if own is not None and found.beats(own):
                     found.flaws = judged(path, out, own_result)
-            except peers.Failure as failure:
+            except tools.Failure as failure:
                 found = Count(failure=failure.kind)
             known[key] = asdict(found)
         return found
@@ -354,37 +357,37 @@ def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]
     def judged(*paths: Path) -> list[str] | None:
         try:
             return list(jury.call(flaws, *paths))
-        except peers.Failure as failure:
+        except tools.Failure as failure:
             print(f"{paths[0].stem}: not judged: {failure.kind}: {failure}", file=sys.stderr)
             return None
 
     with tempfile.TemporaryDirectory() as folder:
-        own_result = Path(folder) / f"{peers.OWN}.onnx"
+        own_result = Path(folder) / f"{tools.OWN}.onnx"
         for path in track(paths, "models", console=Console(stderr=True), transient=True):
             source = Count(**count(path))
-            own = outcome(peers.OWN, path, source.digest, None)
-            outcomes = {peers.OWN: own, **{tool: outcome(tool, path, source.digest, own) for tool in OTHERS}}
+            own = outcome(tools.OWN, path, source.digest, None)
+            outcomes = {tools.OWN: own, **{tool: outcome(tool, path, source.digest, own) for tool in OTHERS}}
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.write_text(json.dumps(known, indent=0))
             yield Row(path.stem, source, outcomes)
-    for child in (*children.values(), jury):
-        child.end()
 
 
 def report(rows: Sequence[Row], *, markdown: bool) -> None:
     """Print the table, the models where another tool leaves fewer operators, and the totals."""
     style = box.MARKDOWN if markdown else box.SIMPLE
     console = Console(width=None if sys.stdout.isatty() else 220, soft_wrap=markdown, markup=False)
-    tools = (peers.OWN, *OTHERS)
+    names_of_tools = (tools.OWN, *OTHERS)
     table = Table(title="Operators left, without Constant / with it", title_justify="left", box=style)
-    for i, column in enumerate(("model", "source", *tools)):
+    for i, column in enumerate(("model", "source", *names_of_tools)):
         table.add_column(column, justify="right" if i else "left", overflow="fold")
     for row in rows:
         marks = {tool: "*" for tool, _, _ in row.fewer()}
-        cells = [f"{row.outcomes[tool]}{marks.get(tool, '')}" for tool in tools]
+        cells = [f"{row.outcomes[tool]}{marks.get(tool, '')}" for tool in names_of_tools]
         table.add_row(row.name, str(row.source), *cells)
     columns = [[row.source for row in rows]]
-    columns += [[row.source if row.outcomes[tool].failure else row.outcomes[tool] for row in rows] for tool in tools]
+    columns += [
+        [row.source if row.outcomes[tool].failure else row.outcomes[tool] for row in rows] for tool in names_of_tools
+    ]
     sums = [f"{sum(c.left for c in column)}/{sum(c.counted for c in column)}" for column in columns]
     table.add_row(f"{len(rows)} models, the source's number where a tool fails", *sums)
     console.print(table)
@@ -394,7 +397,7 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
         table.add_column(column, overflow="fold")
     unexcused = set()
     for row in rows:
-        own = Counter(row.outcomes[peers.OWN].operators)
+        own = Counter(row.outcomes[tools.OWN].operators)
         for tool, other, constants in row.fewer():
             more, less = own - Counter(other.operators), Counter(other.operators) - own
             texts = [", ".join(f"{n} {op}" for op, n in kinds.most_common(6)) for kinds in (more, less)]
@@ -402,13 +405,13 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
             if not excuses:
                 unexcused.add((row.name, constants))
             excuse = "not judged" if other.flaws is None and not excuses else ", ".join(excuses)
-            table.add_row(row.name, tool, str(row.outcomes[peers.OWN]), str(other), *texts, excuse)
+            table.add_row(row.name, tool, str(row.outcomes[tools.OWN]), str(other), *texts, excuse)
     console.print(table)
     for constants, text in ((False, "Constant not counted"), (True, "only with Constant counted")):
         number = len({name for name, c in unexcused if c == constants})
         console.print(f"models where a tool without an excuse leaves fewer, {text}: {number}")
     for row in rows:
-        if failure := row.outcomes[peers.OWN].failure:
+        if failure := row.outcomes[tools.OWN].failure:
             console.print(f"irc on {row.name}: {failure}")
 
 

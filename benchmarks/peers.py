@@ -1,4 +1,4 @@
-"""Compare irc with other tools on real models: affines and operators left, numeric errors, time.
+"""Compare irc with other tools on real models: affines and operators left, time.
 
     python benchmarks/peers.py [--only TEXT] [--peers onnxsim,onnxslim] [--timeout 60] [--repeat 3] [--markdown]
 
@@ -6,110 +6,48 @@ The models come from `../shared/models`, and from the light models in the onnx w
 file in its own process, so that a crash or a timeout ends this tool only. The times exclude imports and a first run.
 The tools take turns, model by model.
 
-Errors are judged by the bound of the tests: a result may differ from the float64 evaluator by a small multiple of the
-error of the source itself in onnxruntime without optimisations. BatchNormalization is counted in all graphs, bodies
+BatchNormalization is counted in all graphs, bodies
 and functions. An affine is any other operator in which irc finds a constant scale or shift of channels or of the whole
 tensor, except the biases of MatMul.
 
 The report ends with the models in which another tool leaves fewer BatchNormalizations, or fewer operators, than irc.
+Whether the results are right is the subject of `study.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import importlib.util
-import multiprocessing
-import os
-import signal
 import statistics
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from tools import OWN, TOOLS, Child, Failure, is_installed, version  # puts tests on the path
 
+# isort: split
 import graphs
 import harness
 import irc
 import onnx
-from float64 import UnsupportedOp, evaluate
-from onnx import ModelProto
 from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-OWN, FROZEN = "irc", "irc frozen"
+FROZEN = "irc frozen"
 ENOUGH = 10.0
 """Seconds of timed runs of one tool on one model, after which it is not run again."""
 
 PATIENCE = 600.0
-"""Maximum seconds to judge a model; the float64 evaluator takes most of the time."""
-
-ILL_CONDITIONED = 2.0**-7
-"""Maximum float32 error of a source on random inputs with which its results can be compared."""
+"""Maximum seconds to count the operators of a model."""
 
 
 # functions that run in child processes
-
-
-def with_irc(source: Path, out: Path, *, freeze: bool = False) -> list[dict[str, Any]]:
-    """Run the default pipeline of irc, and return the `sources` of the fold map."""
-    result = irc.compile(source, freeze_initializers=freeze)
-    result.save(out)
-    return result.fold_map.sources
-
-
-def with_onnxsim(source: Path, out: Path) -> None:
-    import onnxsim
-
-    onnx.save(onnxsim.simplify(onnx.load(source))[0], out)
-
-
-def with_onnxslim(source: Path, out: Path) -> None:
-    import onnxslim
-
-    onnx.save(onnxslim.slim(onnx.load(source)), out)
-
-
-def with_onnxscript(source: Path, out: Path) -> None:
-    import onnxscript.optimizer
-
-    onnx.save(onnxscript.optimizer.optimize(onnx.load(source)), out)
-
-
-def with_onnxruntime(source: Path, out: Path) -> None:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(out)
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-
-
-def with_irc_frozen(source: Path, out: Path) -> list[dict[str, Any]]:
-    return with_irc(source, out, freeze=True)
-
-
-TOOLS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
-    OWN: ("irc", with_irc),
-    FROZEN: ("irc", with_irc_frozen),
-    "onnxsim": ("onnxsim", with_onnxsim),
-    "onnxslim": ("onnxslim", with_onnxslim),
-    "onnxscript": ("onnxscript", with_onnxscript),
-    "onnxruntime": ("onnxruntime", with_onnxruntime),
-}
-"""The tools by name, each with the module that it needs and the function that compiles a file to a file."""
 
 
 def work(tool: str, source: Path, out: Path, repeat: int) -> tuple[float, Any]:
@@ -134,21 +72,16 @@ class Verdict:
 
     affines: int = 0
     foldable: int = 0
-    valid: bool = False
-    equal: str = ""
-    """`yes`, `no: ` and the error, or in brackets the reason why the results cannot be compared."""
 
 
-def judge(source: Path, result: Path, other: int) -> Verdict:
-    """Count the operators of `result`, and compare its results with the results of `source`."""
+def judge(result: Path) -> Verdict:
+    """Count the operators of a model."""
     model = harness.load(result)
     nodes = list(graphs.all_nodes(model))
     return Verdict(
         Counter(node.op_type for node in nodes if node.op_type != "Constant"),
         [(node.name, node.input[1], node.output[0]) for node in nodes if node.op_type == "BatchNormalization"],
         *affines(result),
-        graphs.is_valid(model) is None,
-        equality(source, model, other),
     )
 
 
@@ -160,109 +93,6 @@ def affines(path: Path) -> tuple[int, int]:
         return 0, 0
     others = sum(s["kind"] != "batch_norm" and s["reason"] != "bias_slot" for s in sources)
     return others, sum(s["status"] == "folded" for s in sources)
-
-
-@lru_cache(maxsize=1)
-def reference(source: Path, other: int) -> tuple[harness.Arrays, harness.Arrays, harness.Arrays | None] | str:
-    """Return inputs of a model, its results in onnxruntime, and its results in float64.
-
-    The last are None where the float64 evaluator does not support the model. Where onnxruntime cannot run it, return
-    the reason as a string.
-    """
-    model = harness.load(source)
-    try:
-        inputs = harness.random_inputs(model, other=other)
-    except ValueError as error:
-        return str(error)
-    before = harness.results(model, inputs)
-    if before is None:
-        return "onnxruntime does not run the source"
-    try:
-        return inputs, before, evaluate(model, inputs)
-    except (UnsupportedOp, ValueError):
-        return inputs, before, None
-
-
-def equality(source: Path, model: ModelProto, other: int) -> str:
-    """Compare the results of `model` with the source: the text of `Verdict.equal`."""
-    given = reference(source, other)
-    if isinstance(given, str):
-        return f"({given})"
-    inputs, before, exact = given
-    after = harness.results(model, inputs)
-    if after is None:
-        return "no: onnxruntime does not run it"
-    if set(after) != set(before) or any(after[name].shape != before[name].shape for name in after):
-        return "no: other results"
-    noise = 2.0**-22 if exact is None else max(harness.worst(before, exact), 2.0**-22)
-    if noise > ILL_CONDITIONED:
-        return f"(the source itself is off by {noise:.0e})"
-    error = harness.worst(after, before if exact is None else exact)
-    bound = 1e-5 if exact is None else harness.NOISE * noise
-    return "yes" if error <= bound else f"no: {error / noise:.1f} times the source's own error"
-
-
-def serve(connection: Connection) -> None:
-    """Serve calls in a child process: receive a function and arguments, send (True, result) or (False, error)."""
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    warnings.simplefilter("ignore")
-    while True:
-        function, arguments = connection.recv()
-        try:
-            connection.send((True, function(*arguments)))
-        except Exception as error:  # a tool may raise anything
-            connection.send((False, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"))
-
-
-class Failure(Exception):
-    """A failed call in a child process; `kind` is error, crash or timeout."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-
-
-class Child:
-    """A child process for one call after another, restarted after a crash or timeout."""
-
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
-        self.process: Any = None
-        self.connection: Any = None
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return `function(*arguments)`, computed in the child. Raises Failure."""
-        if self.process is None:
-            context = multiprocessing.get_context("spawn")
-            self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=serve, args=(theirs,), daemon=True)
-            self.process.start()
-            theirs.close()
-        try:
-            self.connection.send((function, arguments))
-            if not self.connection.poll(self.timeout):
-                self.end()
-                raise Failure("timeout", f"no result after {self.timeout:g} s")
-            done, result = self.connection.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            code = self.process.exitcode
-            self.end()
-            name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            raise Failure("crash", name) from None
-        if not done:
-            raise Failure("error", result)
-        return result
-
-    def end(self) -> None:
-        """Stop the process if it is running."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
-            self.connection.close()
-        self.process = None
 
 
 # the report
@@ -301,12 +131,12 @@ def files(only: str) -> list[Path]:
 
 def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
     """Run every tool on every model, and yield a row after each model."""
-    children = {tool: Child(options.timeout) for tool in tools}
+    child = Child(options.timeout)
     jury = Child(PATIENCE)
     with tempfile.TemporaryDirectory() as folder:
         for path in track(paths, "models", console=Console(stderr=True), transient=True):
             try:
-                source = jury.call(judge, path, path, options.other)
+                source = jury.call(judge, path)
             except Failure as failure:
                 print(f"{path.name} left out, its source cannot be judged: {failure.kind} {failure}", file=sys.stderr)
                 continue
@@ -314,15 +144,13 @@ def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Names
             for tool in tools:
                 out = Path(folder) / f"{tool}.onnx"
                 try:
-                    seconds, returned = children[tool].call(work, tool, path, out, options.repeat)
-                    verdict = jury.call(judge, path, out, options.other)
+                    seconds, returned = child.call(work, tool, path, out, options.repeat)
+                    verdict = jury.call(judge, out)
                     outcomes[tool] = Outcome(verdict, seconds, None, returned or [])
                 except Failure as failure:
                     outcomes[tool] = Outcome(failure=failure)
                 out.unlink(missing_ok=True)
             yield Row(path, source, outcomes)
-    for child in (*children.values(), jury):
-        child.end()
 
 
 def failed(outcome: Outcome) -> str:
@@ -390,29 +218,15 @@ class Report:
         lines.append(["median", *medians])
         self.show("Time, from file to file: irc's, and multiples of it", ["model", *self.tools], lines, total=True)
 
-    def soundness(self) -> None:
-        """Print how often each tool failed, made a valid model invalid, or changed its results."""
-        tally = {tool: Counter[str]() for tool in self.tools}
-        details = []
-        for row in self.rows:
-            for tool in self.tools:
-                outcome = row.outcomes[tool]
-                if outcome.failure:
-                    tally[tool][outcome.failure.kind] += 1
-                    details.append((row.name, tool, f"{outcome.failure.kind}: {outcome.failure}"))
-                    continue
-                tally[tool]["a model"] += 1
-                if row.source.valid and not outcome.verdict.valid:
-                    tally[tool]["not valid"] += 1
-                    details.append((row.name, tool, "onnx.checker refuses the result"))
-                equal = outcome.verdict.equal.split(":")[0]
-                tally[tool][{"yes": "equal", "no": "not equal"}.get(equal, "not compared")] += 1
-                if equal == "no":
-                    details.append((row.name, tool, outcome.verdict.equal))
-        kinds = ["a model", "error", "crash", "timeout", "not valid", "equal", "not equal", "not compared"]
-        lines = [[tool, *(str(tally[tool][kind]) for kind in kinds)] for tool in self.tools]
-        self.show("What came out", ["tool", *kinds], lines)
-        self.show("Where something went wrong", ["model", "tool", "detail"], details)
+    def failures(self) -> None:
+        """Print the models on which a tool failed."""
+        lines = [
+            (row.name, tool, f"{failure.kind}: {failure}")
+            for row in self.rows
+            for tool in self.tools
+            if (failure := row.outcomes[tool].failure)
+        ]
+        self.show("Where a tool failed", ["model", "tool", "detail"], lines)
 
     def reasons(self) -> None:
         """Print the number of affines by status and reason in irc."""
@@ -429,7 +243,7 @@ class Report:
 
     def fewer_batch_norms(self) -> None:
         """Print each BatchNormalization that irc keeps and another tool removes, grouped by model, tool and reason."""
-        groups: dict[tuple[str, str, str], dict[str, tuple[str, str]]] = {}
+        groups: dict[tuple[str, str, str], dict[str, str]] = {}
         for row, tool, own, other in self.pairs():
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
                 continue
@@ -442,12 +256,12 @@ class Report:
                     source = why.get(parts[1], {"reason": "", "detail": ""})
                     note = "" if parts in frozen else ", gone when frozen"
                     group = groups.setdefault((row.name, tool, source["reason"] + note), {})
-                    group[parts[0] or parts[2]] = source["detail"], other.verdict.equal
+                    group[parts[0] or parts[2]] = source["detail"]
         lines = []
         for (name, tool, reason), group in groups.items():
-            detail, equal = next(iter(group.values()))
-            lines.append((name, tool, str(len(group)), ", ".join(group), reason, detail, equal))
-        columns = ["model", "tool", "number", "BatchNormalization", "irc's reason", "the first one's detail", "equal"]
+            detail = next(iter(group.values()))
+            lines.append((name, tool, str(len(group)), ", ".join(group), reason, detail))
+        columns = ["model", "tool", "number", "BatchNormalization", "irc's reason", "the first one's detail"]
         self.show("BatchNormalization that another tool removes and irc keeps", columns, lines)
 
     def fewer_operators(self) -> None:
@@ -460,7 +274,7 @@ class Report:
                 less = other.verdict.operators - own.verdict.operators
                 text = [f"{n} {op}" for op, n in more.most_common(6)], [f"{n} {op}" for op, n in less.most_common(3)]
                 counts = [str(found[1]), str(row.outcomes[FROZEN].verdict.operators.total()), str(found[0])]
-                lines.append((row.name, tool, *counts, ", ".join(text[0]), ", ".join(text[1]), other.verdict.equal))
+                lines.append((row.name, tool, *counts, ", ".join(text[0]), ", ".join(text[1])))
         columns = [
             "model",
             "tool",
@@ -469,7 +283,6 @@ class Report:
             "its",
             "only in irc's",
             "only in its",
-            "its result is equal",
         ]
         self.show("Models in which another tool leaves fewer operators than irc", columns, lines)
 
@@ -494,18 +307,15 @@ def main() -> None:
         "--timeout", type=float, default=60, metavar="S", help="maximum seconds of a tool on a model (default: 60)"
     )
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="timed runs; the median counts (default: 3)")
-    parser.add_argument(
-        "--other", type=int, default=32, metavar="N", help="extent of symbolic dimensions except the first"
-    )
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()
     wanted = [name for name in options.peers.split(",") if name]
     unknown = [name for name in wanted if name not in peers]
     if unknown:
         parser.error(f"unknown peer {', '.join(unknown)}: known are {', '.join(peers)}")
-    missing = [name for name in wanted if importlib.util.find_spec(TOOLS[name][0]) is None]
+    missing = [name for name in wanted if not is_installed(name)]
     tools = [OWN, FROZEN, *(name for name in wanted if name not in missing)]
-    print(", ".join([f"irc {irc.__version__}", *(f"{t} {importlib.metadata.version(t)}" for t in tools[2:])]))
+    print(", ".join([f"irc {irc.__version__}", *(f"{t} {version(t)}" for t in tools[2:])]))
     for name in missing:
         print(f"{name}: not installed (make bench-peers installs it)")
     if not harness.SHARED.is_dir():
@@ -521,7 +331,7 @@ def main() -> None:
     report.counts("Affines of any kind that irc folds in the result", lambda verdict: verdict.foldable)
     report.counts("Operators", lambda verdict: verdict.operators.total())
     report.times()
-    report.soundness()
+    report.failures()
     report.reasons()
     report.fewer_batch_norms()
     report.fewer_operators()

@@ -10,20 +10,18 @@ onnxruntime makes of the source, and of irc's result, with all of its optimisati
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import tools  # puts tests on the path
 
+# isort: split
 import irc
 import numpy as np
 import onnx
 import onnxruntime
-import peers
 from graphs import F32, Graph
 from onnx import ModelProto
 from scale_axis.build import Step, add, binary, bn, chain, mul, op
@@ -100,9 +98,9 @@ def main() -> None:
     parser.add_argument("models", nargs="*", type=Path)
     given: list[Path] = parser.parse_args().models
     names = ("onnxsim", "onnxslim", "onnxscript", "onnxruntime")
-    tools = [name for name in names if importlib.util.find_spec(name)]
-    print("| form | source | " + " | ".join(["irc", "irc, per_channel=allow", *tools, "integer"]) + " |")
-    print("| --- |" + " --: |" * (len(tools) + 4))
+    peers = [name for name in names if tools.is_installed(name)]
+    print("| form | source | " + " | ".join(["irc", "irc, per_channel=allow", *peers, "integer"]) + " |")
+    print("| --- |" + " --: |" * (len(peers) + 4))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         source = folder / "in.onnx"
@@ -116,9 +114,9 @@ def main() -> None:
             for i, passes in enumerate((None, ALLOWED)):
                 irc.compile(source, passes, freeze_initializers=True).save(folder / f"{i}.onnx")
                 cells.append(str(affines(folder / f"{i}.onnx")))
-            for tool in tools:
+            for tool in peers:
                 try:
-                    peers.TOOLS[tool][1](source, folder / "peer.onnx")
+                    tools.TOOLS[tool][1](source, folder / "peer.onnx")
                     cells.append(str(affines(folder / "peer.onnx")))
                 except Exception as error:
                     cells.append(type(error).__name__)

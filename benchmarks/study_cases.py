@@ -1,0 +1,80 @@
+"""The models of the study: rule cases, structural cases, the light models of onnx, and real ones from a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tools  # puts tests on the path
+
+# isort: split
+import ir_text
+import scale_axis
+import zoo
+from graphs import F32, F64
+from harness import ONNX_DATA
+from irc.backends.result import emit
+from irc.ir.text.parser import parse
+from onnx import ModelProto
+
+LIGHT = ONNX_DATA / "light"
+SUITES = ("rules", "structures", "light", "real")
+
+
+@dataclass(frozen=True)
+class StudyCase:
+    """A model and its digest."""
+
+    suite: str
+    name: str
+    data: bytes
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def rule_cases() -> Iterator[tuple[str, ModelProto]]:
+    """Yield the cases of the rule tables, and the source modules of the IR texts; float32 where only a rule matters."""
+    for case in scale_axis.CASES:
+        if case.x is not None:
+            yield case.id, case.model(F32 if case.dtype == F64 else None)
+    for file in sorted((tools.ROOT / "tests" / "passes").rglob("*.irc")):
+        for text in ir_text.read_cases(file):
+            if not text.incomparable:
+                yield f"{file.stem}: {text.name}", emit(parse(ir_text.drawn(text.source)[0], name=file.name)).model
+
+
+def structural_cases() -> Iterator[tuple[str, ModelProto]]:
+    """Yield the models of tests/zoo that keep to the rules of ONNX."""
+    return ((name, model) for name, model in zoo.models() if not zoo.is_odd(name))
+
+
+def files(folder: Path, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the models of a folder that have at most `limit` bytes, smallest first."""
+    for path in sorted(folder.rglob("*.onnx"), key=lambda path: (path.stat().st_size, path.name)):
+        if path.stat().st_size <= limit:
+            yield path.stem, path.read_bytes()
+
+
+def study_cases(suites: tuple[str, ...], models: Path | None, limit: int) -> Iterator[StudyCase]:
+    """Yield the cases of the suites, each model once."""
+    made: dict[str, Callable[[], Iterator[tuple[str, ModelProto]]]] = {
+        "rules": rule_cases,
+        "structures": structural_cases,
+    }
+    seen: set[str] = set()
+    for suite in suites:
+        folder = {"light": LIGHT, "real": models}.get(suite)
+        if suite in made:
+            items = ((name, model.SerializeToString(deterministic=True)) for name, model in made[suite]())
+        else:
+            items = files(folder, limit) if folder is not None else iter(())
+        for name, data in items:
+            case = StudyCase(suite, name, data)
+            if case.digest not in seen:
+                seen.add(case.digest)
+                yield case

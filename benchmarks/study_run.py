@@ -1,0 +1,290 @@
+"""Run the tools of the study on models, judge and reduce the results, and remember them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+import study_judge
+import tools
+from onnx import ModelProto
+from study_cases import StudyCase
+from study_reduce import reduce_model
+
+METADATA = ("opset imports added", "metadata_props lost", "metadata_props of the graph lost", "doc_string lost")
+"""Changes of the interface by which a caller's program still works."""
+
+GROUP, GROUP_BYTES = 25, 1 << 18
+"""The number and the size of models that a tool takes in one process."""
+
+
+@dataclass
+class Record:
+    """What a tool made of a model."""
+
+    failure: str = ""
+    """error, crash, timeout or memory, where there is no result."""
+
+    message: str = ""
+    seconds: float = 0.0
+    verdict: study_judge.Verdict = field(default_factory=study_judge.Verdict)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether there is a result with the numbers and the interface of the source; metadata may differ."""
+        verdict = self.verdict
+        changed = [text for text in verdict.interface if text.split(":")[0] not in METADATA]
+        return not (self.failure or verdict.invalid or changed) and verdict.numbers == "same"
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Record:
+        """Read a record from its JSON form."""
+        return cls(**{**data, "verdict": study_judge.Verdict(**data["verdict"])})
+
+
+@dataclass
+class Fault:
+    """A wrong result: the case, and the smallest model found for which the tool is wrong."""
+
+    tool: str
+    suite: str
+    case: str
+    text: str = ""
+    """The minimal model as ONNX text, empty where it cannot be written as such."""
+
+    operators: list[str] = field(default_factory=list)
+    detail: str = ""
+    stimulus: str = ""
+
+
+@dataclass
+class Row:
+    """A model: what the judge says of the source, and the record of each tool."""
+
+    suite: str
+    name: str
+    source: dict[str, Any]
+    records: dict[str, Record]
+
+
+class Cache:
+    """Records in a file of JSON lines, by key; a later line replaces an earlier one. Without a folder, in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.known: dict[str, Any] = {}
+        self.file = folder and folder / "records.jsonl"
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        if self.file is not None and self.file.exists():
+            for line in self.file.read_text().splitlines():
+                try:
+                    key, data = json.loads(line)
+                except ValueError:  # the end of an interrupted run
+                    continue
+                self.known[key] = data
+
+    def write(self, key: str, data: Any) -> None:
+        """Add a record."""
+        self.known[key] = data
+        if self.file is not None:
+            with self.file.open("a") as file:
+                file.write(json.dumps([key, data]) + "\n")
+
+
+def judge_version() -> str:
+    """Return a digest of the judge, of the evaluator, and of the packages that they use."""
+    digest = hashlib.sha256(f"{onnx.__version__} {onnxruntime.__version__}".encode())
+    for file in (Path(study_judge.__file__), *sorted((tools.ROOT / "tests" / "float64").glob("*.py"))):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+UNJUDGED = study_judge.Verdict(numbers="not compared", detail="the source could not be evaluated")
+
+
+def verdict_of(result: Any) -> study_judge.Verdict:
+    """Return the verdict that the judge gave; a crash of the judge is a crash of onnxruntime on the result."""
+    if not isinstance(result, tools.Failure):
+        return study_judge.Verdict(**result)
+    text = f"{result.kind} of the process that runs the result: {result}"
+    if result.kind == "crash":
+        return study_judge.Verdict(invalid=f"onnxruntime: {text}", numbers="not compared")
+    return study_judge.Verdict(numbers="not compared", detail=text)
+
+
+def timed(function: tools.Tool, source: Path, out: Path) -> float:
+    """Return the seconds that a tool takes to compile a file to a file."""
+    begin = time.perf_counter()
+    function(source, out)
+    return time.perf_counter() - begin
+
+
+class Study:
+    """The tools, the judge, and the records so far."""
+
+    def __init__(
+        self,
+        compilers: Mapping[str, tools.Tool],
+        versions: Mapping[str, str],
+        cache: Cache,
+        *,
+        timeout: float = 120.0,
+        memory: int = 8 << 30,
+        patience: float = 60.0,
+    ) -> None:
+        self.compilers, self.versions, self.cache = compilers, versions, cache
+        self.child = tools.Child(timeout, memory)
+        self.jury = tools.Child(10 * patience, memory)
+        self.patience = patience
+        self.judge = judge_version()
+
+    def key(self, tool: str, digest: str) -> str:
+        """Return the key of a record."""
+        return f"{tool or 'source'} {self.versions.get(tool, '')} {self.judge} {digest}"
+
+    def rows(self, cases: Sequence[StudyCase]) -> list[Row]:
+        """Return the records of models, computed where the cache does not know them."""
+        missing = [case for case in cases if not self.is_known(case)]
+        with tempfile.TemporaryDirectory() as folder:
+            for case, (facts, records) in zip(missing, self.examine(missing, Path(folder)), strict=True):
+                for tool, record in records.items():
+                    self.cache.write(self.key(tool, case.digest), asdict(record))
+                self.cache.write(self.key("", case.digest), facts)
+        return [self.read(case) for case in cases]
+
+    def is_known(self, case: StudyCase) -> bool:
+        """Return whether the cache has all records of a model."""
+        return all(self.key(tool, case.digest) in self.cache.known for tool in ("", *self.compilers))
+
+    def read(self, case: StudyCase) -> Row:
+        """Return the records of a model that the cache knows."""
+        found = {tool: Record.read(self.cache.known[self.key(tool, case.digest)]) for tool in self.compilers}
+        return Row(case.suite, case.name, self.cache.known[self.key("", case.digest)], found)
+
+    def examine(self, cases: Sequence[StudyCase], folder: Path) -> list[tuple[dict[str, Any], dict[str, Record]]]:
+        """Run the tools that have no record yet on models, and judge the results.
+
+        A tool takes all models in one process. A model that fails there is given to it again, alone.
+        """
+        sources, references = ([folder / f"{i}.{kind}" for i in range(len(cases))] for kind in ("onnx", "reference"))
+        for case, path in zip(cases, sources, strict=True):
+            path.write_bytes(case.data)
+        facts = self.jury.each(study_judge.write_reference, [
+            (source, reference, self.patience) for source, reference in zip(sources, references, strict=True)
+        ])  # fmt: skip
+        records: list[dict[str, Record]] = [{} for _ in cases]
+        outs: list[dict[str, Path]] = [{} for _ in cases]
+        for number, (tool, function) in enumerate(self.compilers.items()):
+            todo = [i for i, case in enumerate(cases) if self.key(tool, case.digest) not in self.cache.known]
+            paths = {i: folder / f"{i}.{number}.onnx" for i in todo}
+            done = self.child.each(timed, [(function, sources[i], paths[i]) for i in todo])
+            for i, result in zip(todo, done, strict=True):
+                if isinstance(result, tools.Failure):
+                    records[i][tool] = Record(result.kind, str(result))
+                elif not paths[i].exists():
+                    records[i][tool] = Record("error", "no file was written", result)
+                else:
+                    records[i][tool] = Record(seconds=result)
+                    outs[i][tool] = paths[i]
+        calls = [
+            (references[i], tool, out)
+            for i, found in enumerate(outs)
+            for tool, out in found.items()
+            if not isinstance(facts[i], tools.Failure)
+        ]
+        verdicts = iter(self.jury.each(study_judge.judge_file, calls))
+        for i, found in enumerate(outs):
+            for tool in found:
+                missing = isinstance(facts[i], tools.Failure)
+                records[i][tool].verdict = UNJUDGED if missing else verdict_of(next(verdicts))
+        return [
+            ({"excluded": f"{fact.kind}: {fact}", "stimuli": []} if isinstance(fact, tools.Failure) else fact, record)
+            for fact, record in zip(facts, records, strict=True)
+        ]
+
+    def fault(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
+        """Return the smallest model found for which a tool is wrong; from the cache, if it is known."""
+        key = f"fault {self.key(tool, hashlib.sha256(data).hexdigest())}"
+        if key not in self.cache.known:
+            self.cache.write(key, asdict(self.reduced(row, tool, data, seconds)))
+        known = self.cache.known[key]
+        return Fault(**{**known, "suite": row.suite, "case": row.name})
+
+    def reduced(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
+        """Reduce a model for which a tool is wrong; unreduced where a smaller model ends the process."""
+        for budget in (seconds, 0.0):
+            with contextlib.suppress(tools.Failure):
+                found = self.jury.call(reduce_fault, self.compilers[tool], data, budget)
+                return Fault(tool, row.suite, row.name, *found)
+        verdict = row.records[tool].verdict
+        return Fault(tool, row.suite, row.name, detail=verdict.detail, stimulus=verdict.stimulus)
+
+
+def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str, list[str], str, str]:
+    """Reduce a model for which a tool is wrong: return text, operators, difference and inputs. Runs in a child."""
+
+    def verdict(model: ModelProto) -> study_judge.Verdict:
+        source, out = Path(folder) / "source.onnx", Path(folder) / "out.onnx"
+        source.write_bytes(model.SerializeToString(deterministic=True))
+        reference = study_judge.make_reference(source, 10.0)
+        if not reference.excluded:
+            try:
+                function(source, out)
+                return study_judge.judge(reference, out)
+            except Exception:  # a tool may raise anything
+                pass
+        return study_judge.Verdict(numbers="not compared")
+
+    def is_wrong(model: ModelProto) -> bool:
+        return verdict(model).numbers == "wrong"
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = reduce_model(onnx.ModelProto.FromString(data), is_wrong, seconds=seconds)
+        text = printed(found, is_wrong)
+        last = verdict(onnx.parser.parse_model(text) if text else found)
+        operators = [node.op_type for node in study_judge.all_nodes(found) if node.op_type != "Constant"]
+        return text, operators, last.detail, last.stimulus
+
+
+def printed(model: ModelProto, holds: Callable[[ModelProto], bool]) -> str:
+    """Return a model as ONNX text, or an empty string where the text is not the model any more."""
+    try:
+        text = onnx.printer.to_text(model)
+        return text if holds(onnx.parser.parse_model(text)) else ""
+    except Exception:  # the printer and the parser raise types of their own
+        return ""
+
+
+def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
+    """Yield the cases, small ones in groups."""
+    group: list[StudyCase] = []
+    for case in cases:
+        if group and (len(group) == GROUP or sum(len(each.data) for each in group) + len(case.data) > GROUP_BYTES):
+            yield group
+            group = []
+        group.append(case)
+    yield group
+
+
+def run(study: Study, cases: Sequence[StudyCase], seconds: float) -> Iterator[tuple[Row, list[Fault]]]:
+    """Yield the row of each case, and its wrong results reduced."""
+    begin = time.monotonic()
+    rows = []
+    for group in chunks(cases):
+        rows += list(zip(group, study.rows(group), strict=True))
+        print(f"{len(rows)} of {len(cases)} models, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    for case, row in rows:
+        wrong = [tool for tool, record in row.records.items() if record.verdict.numbers == "wrong"]
+        yield row, [study.fault(row, tool, case.data, seconds) for tool in wrong]
+        if wrong:
+            print(f"{case.name}: {', '.join(wrong)} reduced, {time.monotonic() - begin:.0f} s", file=sys.stderr)
