@@ -8,7 +8,8 @@ and nothing is judged.
 
 A result is *wrong* where onnxruntime without optimizations computes it beyond the bound, and the float64 evaluation of
 the result is beyond the bound as well. Where only one of both can run the result, it is the only witness, which the
-verdict says. Where they contradict each other, the verdict is *undecided*.
+verdict says. Where they contradict each other, the verdict is *undecided*. A source that onnxruntime refuses is judged
+by the evaluator alone, if all that is missing is a kernel; it may be no legal model otherwise.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ STEPS = frozenset(
     )
 )
 """Operators whose results may jump where operands move by a rounding error."""
+
+NO_KERNEL = "NOT_IMPLEMENTED"
+"""Stands in the refusals of onnxruntime that say nothing about the model."""
+
+REDUCED = ("MatMulNBits",)
+"""Operators that compute with int8 where their attribute accuracy_level is 4."""
 
 RESIZING = ("Resize", "Upsample")
 AFFINES = frozenset(("BatchNormalization", "Mul", "Add", "Sub", "Div", "Neg", "Sum", "Mean"))
@@ -299,6 +306,9 @@ def make_reference(source: Path, seconds: float) -> Reference:
     if operator := random_operator(model):
         found.excluded = f"{operator} draws random numbers"
         return found
+    if runtime is None and NO_KERNEL not in refusal:
+        found.excluded = f"onnxruntime refuses the source: {refusal}"
+        return found
     reasons = Counter[str]()
     sizes = SIZES if is_open(model) else SIZES[:1]
     kinds = [*KINDS, *(["overrides"] if overridable(model) else [])]
@@ -333,7 +343,9 @@ def make_stimulus(model: ModelProto, runtime: Runtime | None, kind: str, size: S
         try:
             before = runtime.run(feeds)
         except Exception as error:  # onnxruntime raises types of its own
-            refusal = f"onnxruntime does not run the source: {' '.join(str(error).split())[:120]}"
+            text = " ".join(str(error).split())[:200]
+            if NO_KERNEL not in text:
+                raise Undecidable(f"onnxruntime does not run the source: {text}") from None
     try:
         exact = evaluate(model, feeds)
     except UnsupportedOp as error:
@@ -504,9 +516,16 @@ def compare_on(
         return "same", ""
     if len(faults) < len(witnesses):
         return "undecided", f"only {', '.join(faults)} differs: {next(iter(faults.values()))}"
+    if any(node.op_type in REDUCED and has_reduced_accuracy(node) for node in all_nodes(model)):
+        return "imprecise", f"the result states accuracy_level 4 (int8): {next(iter(faults.values()))}"
     share = min(share for share, _ in witnesses.values())
     only = f" (only {next(iter(faults))} runs it)" if len(witnesses) == 1 else ""
     return ("wrong" if share >= IMPRECISE else "imprecise"), f"{next(iter(faults.values()))}{only}"
+
+
+def has_reduced_accuracy(node: NodeProto) -> bool:
+    """Return whether a node states that it computes with int8."""
+    return any(attribute.name == "accuracy_level" and attribute.i == 4 for attribute in node.attribute)
 
 
 def difference(stimulus: Stimulus, found: Mapping[str, Any], unit: float) -> tuple[float, str]:
@@ -566,11 +585,11 @@ def interface(before: ModelProto, after: ModelProto) -> list[str]:
         found.append(f"overridable initializer lost: {', '.join(gone)}")
     imports = [{entry.domain or "ai.onnx": entry.version for entry in model.opset_import} for model in (before, after)]
     changed = {domain: (imports[0][domain], imports[1].get(domain)) for domain in imports[0]}
-    used = {node.domain or "ai.onnx" for node in all_nodes(before)}
+    used = {node.domain or "ai.onnx" for node in all_nodes(after)}
     for domain, (old_version, new_version) in changed.items():
         if new_version is not None and new_version != old_version:
             found.append(f"opset changed: {domain} {old_version} to {new_version}")
-        elif new_version is None and domain in used:
+        elif new_version is None and domain in used:  # another model than its nodes ask for
             found.append(f"opset import lost: {domain}")
     if added := sorted(imports[1].keys() - imports[0].keys()):
         found.append(f"opset imports added: {', '.join(added)}")

@@ -47,9 +47,9 @@ def page(rows: Sequence[Row], faults: Sequence[Fault], versions: Mapping[str, st
             rows,
             names,
             lambda record: failures(record, FAILURES[:1]),
-            "The tool ends with an exception. Counted where onnx.checker accepts the source. onnxruntime needs a "
-            "kernel for every operator: that it lacks one is no fault of its optimizer.",
-            keep=lambda row: bool(row.source.get("valid")),
+            "The tool ends with an exception. Not counted are models that onnx.checker refuses, and for onnxruntime "
+            "those that it refuses without optimizations, too.",
+            keep=lambda row, tool: not is_excused(row.records[tool], row, tool),
         ),
         grouped(
             "Invalid results",
@@ -137,14 +137,19 @@ def counts(record: Record, row: Row, misses: Mapping[str, Any], tool: str) -> li
     """Return the columns in which a record counts."""
     verdict = record.verdict
     if record.failure:
-        refused = record.failure == "error" and not row.source.get("valid")
-        return [] if refused else [record.failure]
+        return [] if is_excused(record, row, tool) else [record.failure]
     found = ["invalid"] if verdict.invalid else []
     found += [verdict.numbers] if verdict.numbers in COLUMNS else []
     kinds = {text.split(":")[0] in METADATA for text in verdict.interface}
     found += [("interface", "metadata")[kind] for kind in sorted(kinds)]
     found += ["missed"] if tool in misses else []
     return found
+
+
+def is_excused(record: Record, row: Row, tool: str) -> bool:
+    """Return whether an error is no fault: the source is not valid, or onnxruntime has no kernel for it."""
+    lacks = tool.startswith("onnxruntime") and not row.source.get("loads")
+    return record.failure == "error" and (lacks or not row.source.get("valid"))
 
 
 def results(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]) -> list[str]:
@@ -167,9 +172,8 @@ def results(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapp
         parts.append(table(("tool", *columns), lines, numbers=columns))
     parts.append(
         """\
-- *Compared*: the numbers of the result were compared with the source's.
 - A model counts once in a column, and may count in several. The sections below list them.
-- An error on a model that onnx.checker refuses is not counted, and neither is its lack of a result.
+- *Compared* includes results that are the source itself. [Errors](#errors) has the errors that are not counted.
 - *Metadata*: metadata_props or doc strings lost, opset imports added. *Interface*: [what else](#changed-interfaces)
   changed for a caller."""
     )
@@ -194,6 +198,10 @@ def rules(options: Any) -> str:
 - *Wrong*: onnxruntime without optimizations computes the result beyond the bound, and so does the float64 evaluator.
   Where only one of them can run the result, the text says so. A result of another shape, or infinite where the source
   is finite, is wrong, too.
+- A source that onnxruntime refuses is judged by the evaluator alone if all that is missing is a kernel, else not at
+  all.
+- A result that states a lower accuracy itself (MatMulNBits with accuracy_level 4, which computes with int8) is
+  *imprecise*, however far off it is.
 - Inputs: {", ".join(study_judge.KINDS)}; where extents are open, several; where a caller may override initializers,
   other values of them. Elements that are not finite in the source are not compared.
 - *Missed*: the result of another tool is right, has fewer affine operators ({", ".join(sorted(study_judge.AFFINES))})
@@ -255,13 +263,13 @@ def grouped(
     names: Sequence[str],
     findings: Callable[[Record], Sequence[str]],
     text: str = "",
-    keep: Callable[[Row], bool] = lambda row: True,
+    keep: Callable[[Row, str], bool] = lambda row, tool: True,
 ) -> str:
     """Return a section with a table of findings by tool and message."""
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for row in rows:
         for tool in names:
-            for finding in dict.fromkeys(findings(row.records[tool]) if keep(row) else ()):
+            for finding in dict.fromkeys(findings(row.records[tool]) if keep(row, tool) else ()):
                 groups.setdefault((tool, plain(finding)), (finding, []))[1].append(row.name)
     lines = [
         (tool, len(cases), re.sub(r"/tmp/\S+/", "", first)[:200], named(cases))
@@ -275,15 +283,15 @@ def grouped(
 
 def wrong(rows: Sequence[Row], faults: Sequence[Fault], names: Sequence[str]) -> str:
     """Return the section of wrong results, with a minimal model for each tool and set of operators."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Fault]] = {}
+    groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
-        groups.setdefault((fault.tool, tuple(fault.operators)), []).append(fault)
+        groups.setdefault((fault.tool, fault.signature), []).append(fault)
     clean = [tool for tool in names if not any(fault.tool == tool for fault in faults)]
     parts = [
         "## Wrong results",
         "Each model below was reduced from a case: operators, attributes and digits were dropped while the tool stayed "
-        "wrong. Cases that reduce to the same operators stand together, so that one cause may stand in several places, "
-        "and two causes in one.",
+        "wrong. Cases that reduce to the same operators, attributes and types stand together: one cause may stand in "
+        "several places, and two causes in one.",
     ]
     if clean:
         parts.append(f"Not wrong on any model of this study: {', '.join(clean)}. This says nothing of other models.")
@@ -295,21 +303,21 @@ def wrong(rows: Sequence[Row], faults: Sequence[Fault], names: Sequence[str]) ->
     )
     number = 0
     for tool in names:
-        chosen = sorted((key for key in groups if key[0] == tool), key=lambda key: (len(key[1]), key[1]))
+        chosen = sorted((key for key in groups if key[0] == tool), key=lambda key: (-len(groups[key]), key[1]))
         if chosen:
             parts.append(f"### {tool}: {len([fault for fault in faults if fault.tool == tool])} models")
         for key in chosen:
             number += 1
-            parts += case_text(number, key[1], groups[key])
+            parts += case_text(number, groups[key])
     return "\n\n".join(parts)
 
 
-def case_text(number: int, operators: Sequence[str], faults: Sequence[Fault]) -> list[str]:
+def case_text(number: int, faults: Sequence[Fault]) -> list[str]:
     """Return the text of a minimal model, and how to see it."""
     fault = min(faults, key=lambda fault: (not fault.text, len(fault.text)))
     kind, _, extents_text = fault.stimulus.partition(",")
     extents = re.findall(r"\d+", extents_text)
-    title = f"#### {number}. {' '.join(dict.fromkeys(operators)) or 'no operator'}"
+    title = f"#### {number}. {' '.join(dict.fromkeys(fault.operators)) or 'no operator'}"
     cases = cell(named([fault.case for fault in faults]))
     text = f"From {len(faults)} model{'s' * (len(faults) > 1)}: {cases}. Inputs {fault.stimulus}: {cell(fault.detail)}."
     if not fault.text or len(fault.text) > TEXT_LIMIT:

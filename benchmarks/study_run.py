@@ -65,6 +65,8 @@ class Fault:
     operators: list[str] = field(default_factory=list)
     detail: str = ""
     stimulus: str = ""
+    signature: str = ""
+    """Operators with attributes, types and the kind of difference: faults of one signature may have one cause."""
 
 
 @dataclass
@@ -230,8 +232,8 @@ class Study:
         return Fault(tool, row.suite, row.name, detail=verdict.detail, stimulus=verdict.stimulus)
 
 
-def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str, list[str], str, str]:
-    """Reduce a model for which a tool is wrong: return text, operators, difference and inputs. Runs in a child."""
+def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str, list[str], str, str, str]:
+    """Reduce a model for which a tool is wrong, in a child: return the fields of its Fault from `text` on."""
 
     def verdict(model: ModelProto) -> study_judge.Verdict:
         source, out = Path(folder) / "source.onnx", Path(folder) / "out.onnx"
@@ -249,11 +251,32 @@ def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str
         return verdict(model).numbers == "wrong"
 
     with tempfile.TemporaryDirectory() as folder:
-        found = reduce_model(onnx.ModelProto.FromString(data), is_wrong, seconds=seconds)
+        found = tidied(reduce_model(onnx.ModelProto.FromString(data), is_wrong, seconds=seconds))
         text = printed(found, is_wrong)
         last = verdict(onnx.parser.parse_model(text) if text else found)
         operators = [node.op_type for node in study_judge.all_nodes(found) if node.op_type != "Constant"]
-        return text, operators, last.detail, last.stimulus
+        return text, operators, last.detail, last.stimulus, signature(found, last.detail)
+
+
+def tidied(model: ModelProto) -> ModelProto:
+    """Drop what only lengthens the text of a model."""
+    model.ClearField("producer_name")
+    model.ClearField("producer_version")
+    for node in study_judge.all_nodes(model):
+        node.ClearField("name")
+    return model
+
+
+def signature(model: ModelProto, detail: str) -> str:
+    """Return the operators of a model with attributes and types, and the kind of difference."""
+    parts = [
+        f"{node.op_type}({','.join(sorted(attribute.name for attribute in node.attribute))}){len(node.output)}"
+        for node in study_judge.all_nodes(model)
+        if node.op_type != "Constant"
+    ]
+    types = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
+    kind = next((text for text in ("has the shape", "is nan", "is inf", "is -inf") if text in detail), "")
+    return f"{' '.join(parts)} {sorted(types)} {kind}"
 
 
 def printed(model: ModelProto, holds: Callable[[ModelProto], bool]) -> str:

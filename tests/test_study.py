@@ -157,7 +157,7 @@ def test_random_models_are_not_compared(study: Any, tmp_path: Path) -> None:
 
 def test_the_reducer_keeps_the_fault(study: Any, model: ModelProto, tmp_path: Path) -> None:
     data = model.SerializeToString(deterministic=True)
-    text, operators, detail, stimulus = study.reduce_fault(fake_tools.is_off_by_a_hundredth, data, 20.0)
+    text, operators, detail, stimulus, _ = study.reduce_fault(fake_tools.is_off_by_a_hundredth, data, 20.0)
     assert operators == ["Conv"]
     assert "expected" in detail
     assert stimulus == "random"
