@@ -320,8 +320,10 @@ def case_text(number: int, faults: Sequence[Fault]) -> list[str]:
     title = f"#### {number}. {' '.join(dict.fromkeys(fault.operators)) or 'no operator'}"
     cases = cell(named([fault.case for fault in faults]))
     text = f"From {len(faults)} model{'s' * (len(faults) > 1)}: {cases}. Inputs {fault.stimulus}: {cell(fault.detail)}."
-    if not fault.text or len(fault.text) > TEXT_LIMIT:
-        return [title, text + " Too large for this page; `--json` has it." if fault.text else text]
+    if not fault.text:
+        return [title, f"{text} The model is another one once it is ONNX text."]
+    if len(fault.text) > TEXT_LIMIT:
+        return [title, f"{text} Too large for this page; `--json` has it."]
     command = f"    python see.py {fault.tool.replace(' ', '-')} case.txt {kind} {' '.join(extents)}".rstrip()
     return [title, text, command, f"```\n{fault.text.strip()}\n```"]
 
