@@ -17,6 +17,7 @@ from .options import (
     add_tolerance,
     check_once,
     data_file,
+    document_head,
     input_shapes_of,
     limits_of,
     map_files,
@@ -25,6 +26,10 @@ from .options import (
     warn,
     writing_json,
 )
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 WIDE = 200
 """Columns of the table where the output is not a terminal."""
@@ -104,6 +109,8 @@ def run(options: argparse.Namespace) -> int:
     external = external_files(first, base_dir) | external_files(second, other_dir)
     check_apart([options.json, options.html], [*reads, *external])
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    if not options.inputs:
+        _check_extents(first, second)
     if judges_layers(options, first, second):
         with _blaming(options):
             return align_layers(options, (first, base_dir), (second, other_dir), console)
@@ -129,7 +136,10 @@ def run(options: argparse.Namespace) -> int:
     with FileTransaction(options.json, options.html) as files:
         if options.json:
             files.enter_context(
-                writing_json(options.json, found.to_json() | {"budget": comparison.budget, "warnings": warnings})
+                writing_json(
+                    options.json,
+                    document_head("align") | found.to_json() | {"budget": comparison.budget, "warnings": warnings},
+                )
             )
         if options.html:
             names = (name_of(options.first), name_of(options.second))
@@ -142,6 +152,25 @@ def run(options: argparse.Namespace) -> int:
         if comparison.left_out:
             sys.stdout.write(f"not run on: {', '.join(comparison.left_out)} (--thorough does)\n")
     return 1 if found.first_divergence is not None else 0
+
+
+def _check_extents(first: ModelProto, second: ModelProto) -> None:
+    """Raise UsageError for an input whose extents are open in `first` and fixed in `second`: few sizes would fit."""
+    from ..support.errors import UsageError
+    from ..verify.inputs import declared_shape, required_inputs
+
+    others = {info.name: declared_shape(info) for info in required_inputs(second)}
+    for info in required_inputs(first):
+        mine, other = declared_shape(info), others.get(info.name)
+        if mine is None or other is None or len(mine) != len(other):
+            continue
+        pairs = list(zip(mine, other, strict=True))
+        if any(a is None is not b for a, b in pairs) and all(a is None or a == b for a, b in pairs):
+            shape = ",".join("?" if extent is None else str(extent) for extent in other)
+            raise UsageError(
+                f"input {info.name!r} has fixed extents in the second model only: give --input-shape "
+                f"{info.name}={shape}"
+            )
 
 
 @contextmanager

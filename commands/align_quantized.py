@@ -21,7 +21,7 @@ from ..support.output_paths import check_apart
 from ..support.terminal import progress
 from ..verify.inputs import Feeds, read_inputs
 from ..verify.reference_model import ReferenceModel
-from .options import limits_of, name_of, tolerance_of, writing_json
+from .options import document_head, limits_of, name_of, tolerance_of, writing_json
 
 Model = tuple[ModelProto, Path]
 """A model and the folder of its external data."""
@@ -55,7 +55,7 @@ def align_layers(options: argparse.Namespace, first: Model, second: Model, conso
         found = align_quantized(source, *second, batches, samples, advance)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
-            files.enter_context(writing_json(options.json, found.to_json()))
+            files.enter_context(writing_json(options.json, document_head("align_layers") | found.to_json()))
         if options.html:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, model, second[0], found.report_rows())

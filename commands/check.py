@@ -16,6 +16,7 @@ from .options import (
     add_passes,
     check_once,
     data_file,
+    document_head,
     json_text,
     module_of,
     warn,
@@ -131,10 +132,8 @@ def _text(found: Findings) -> str:
 
 
 def _json(found: Findings) -> str:
-    from ..report.inspection import VERSION
-
     models = [{"model": name, "error": error, "left": affines} for name, affines, error in found]
-    return json_text({"format": "irc.check", "version": VERSION, "models": models})
+    return json_text({**document_head("check"), "models": models})
 
 
 def _github(found: Findings) -> str:

@@ -25,7 +25,7 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
 from ..support.record import contents_of
 from .compile_one import compile_one
-from .options import GC_THRESHOLDS, LIMITS, default_compile_options
+from .options import GC_THRESHOLDS, LIMITS, default_compile_options, document_head
 from .summary import Summary
 
 SINGLE = ("certificate", "data", "keep", "input_shape", "print_after", "diff", "inputs", "debug_rules")
@@ -199,7 +199,8 @@ def _explanations(outcomes: Iterable[Outcome]) -> Iterator[str]:
 def document_of(outcome: Outcome) -> dict[str, Any]:
     """Return the entry of `--json` for a model."""
     output = path_to_text(outcome.output) if outcome.error is None else None
-    return {"model": path_to_text(outcome.model), "output": output, "error": outcome.error, **outcome.summary}
+    where = {"model": path_to_text(outcome.model), "output": output, "error": outcome.error}
+    return {**document_head("compile"), **where, **outcome.summary}
 
 
 @contextmanager

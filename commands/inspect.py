@@ -15,6 +15,7 @@ from .options import (
     add_keep,
     add_limits,
     add_passes,
+    document_head,
     module_of,
     name_of,
     warn,
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the facts, or write them as JSON."""
     from ..backends.compiler import compile as compile_model
     from ..passes import parse_pipeline
-    from ..report.inspection import VERSION, affine_facts, inspect_module
+    from ..report.inspection import affine_facts, inspect_module
     from ..support.errors import visible
 
     pipeline = parse_pipeline(options.passes)
@@ -59,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     affines = affine_facts(result.fold_map)
     if options.json is not None:
         document = {
-            "format": "irc.inspect",
-            "version": VERSION,
+            **document_head("inspect"),
             "model": name_of(options.model),
             **facts,
             "compiled_operators": result.operators,

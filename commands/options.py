@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..verify.tolerance import Tolerance
 
 Subparsers = argparse._SubParsersAction  # its only name
+Arguments = argparse._ActionsContainer  # a parser, or a group of its arguments
 
 FILE = "an ONNX file, an .irc text file, or a torch ExportedProgram (.pt2)"
 COMPARED = "an ONNX file, an .irc text file, or - for ONNX on standard input"
@@ -31,7 +32,7 @@ GC_THRESHOLDS = (100_000, 50, 50)
 """Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections would cost most."""
 
 
-def add_passes(command: argparse.ArgumentParser, default: str = "default") -> None:
+def add_passes(command: Arguments, default: str = "default") -> None:
     """Add --passes and --freeze-initializers."""
     command.add_argument(
         "--passes", type=_pipeline, default=default, metavar="PASSES", help=f"the passes to run (default: {default})"
@@ -83,7 +84,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
 
 
-def add_keep(command: argparse.ArgumentParser) -> None:
+def add_keep(command: Arguments) -> None:
     """Add --keep."""
     command.add_argument(
         "--keep",
@@ -94,7 +95,7 @@ def add_keep(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_input_shapes(command: argparse.ArgumentParser) -> None:
+def add_input_shapes(command: Arguments) -> None:
     """Add --input-shape."""
     command.add_argument(
         "--input-shape",
@@ -127,7 +128,7 @@ def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, 
     return found
 
 
-def add_data(command: argparse.ArgumentParser) -> None:
+def add_data(command: Arguments) -> None:
     """Add --data, the constants of an .irc model."""
     command.add_argument(
         "--data", metavar="DATA.npz", help="the constants of an .irc MODEL (default: the .npz file beside it)"
@@ -212,7 +213,7 @@ def _read_range(text: str) -> tuple[str, Range]:
         raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None
 
 
-def add_inputs(command: argparse.ArgumentParser) -> None:
+def add_inputs(command: Arguments) -> None:
     """Add --inputs."""
     command.add_argument(
         "--inputs",
@@ -232,7 +233,7 @@ def add_thorough(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_tolerance(command: argparse.ArgumentParser) -> None:
+def add_tolerance(command: Arguments) -> None:
     """Add --rtol and --atol."""
     for name, text in (("--rtol", "relative to the magnitude of the element in the source"), ("--atol", "absolute")):
         command.add_argument(
@@ -283,6 +284,11 @@ def naming(path: str) -> Iterator[None]:
         raise FoldMapError(f"{path}: {error}") from None
 
 
+def document_head(name: str) -> dict[str, str | int]:
+    """Return the first fields of a document, whose schema is the definition `irc.<name>` of schema.json."""
+    return {"format": f"irc.{name}", "version": 1}
+
+
 def write_json(path: str, document: object) -> None:
     """Write a JSON file, complete or not at all; `-` is standard output. Raises EmitError."""
     with writing_json(path, document):
@@ -320,8 +326,13 @@ def json_text(document: object) -> str:
 
 
 def add_compile_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `irc compile` for one model."""
-    add = command.add_argument
+    """Add the options of `irc compile` for one model, in groups by purpose."""
+    group = command.add_argument_group("model and passes")
+    add_data(group)
+    add_input_shapes(group)
+    add_passes(group)
+    add_keep(group)
+    add = command.add_argument_group("output files").add_argument
     add(
         "-o",
         "--output",
@@ -329,24 +340,15 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         help="a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR text, with the "
         "constants in OUT.npz",
     )
-    add_data(command)
-    add_passes(command)
-    add_keep(command)
-    add_input_shapes(command)
+    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
     add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
     add(
         "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
     )
-    add("--certificate", metavar="CERT.json", help="write a proof, for irc certify, that OUT computes what MODEL does")
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
-    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
-    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
-    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
-    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
-    add("--time-passes", action="store_true", help="print the duration of each pass")
-    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
-    add("--debug-rules", action="store_true", help="print the rules that are applied or declined at each operator")
-    add(
+    add("--certificate", metavar="CERT.json", help="write a proof, for irc certify, that OUT computes what MODEL does")
+    group = command.add_argument_group("verification", "compares the compiled model with MODEL on inputs")
+    group.add_argument(
         "--verify",
         nargs="?",
         const="each",
@@ -354,9 +356,9 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         help="compare results with the source after each pass (default), or at the end; a difference is an error. "
         "thorough: after each pass, on all inputs that large models leave out to save time",
     )
-    add_inputs(command)
-    add_tolerance(command)
-    add_limits(command)
+    add_inputs(group)
+    add_tolerance(group)
+    add = command.add_argument_group("summary and report").add_argument
     add(
         "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"
     )
@@ -364,6 +366,14 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
     add("-q", "--quiet", action="store_true", help="do not print a summary")
+    add = command.add_argument_group("debugging", "of irc, and of passes of your own").add_argument
+    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
+    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print the duration of each pass")
+    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
+    add("--debug-rules", action="store_true", help="print the rules that are applied or declined at each operator")
+    add_limits(command)
 
 
 def default_compile_options() -> argparse.Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import Subparsers, json_text
+from .options import Subparsers, document_head, json_text
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -18,20 +18,19 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the default pipeline and all passes."""
-    from ..passes.catalog import CATALOG, DEFAULT, describe, format_option, plugin_passes
+    from ..passes.catalog import CATALOG, DEFAULT, describe, describe_entry_point, format_option, plugin_passes
 
+    found = [(name, describe(name)) for name in sorted(CATALOG)]
+    found += [(name, describe_entry_point(point)) for name, point in sorted(plugin_passes().items())]
     if options.json:
-        passes = [
-            dict(zip(("name", "summary", "options"), (name, *describe(name)), strict=True)) for name in sorted(CATALOG)
-        ]
-        sys.stdout.write(json_text({"format": "irc.passes", "version": 1, "default": DEFAULT, "passes": passes}))
+        passes = [{"name": name, **description} for name, description in found]
+        sys.stdout.write(json_text({**document_head("passes"), "default": DEFAULT, "passes": passes}))
         return 0
     sys.stdout.write(f"default pipeline: {DEFAULT}\n")
-    for name in sorted(CATALOG):
-        summary, defaults = describe(name)
-        sys.stdout.write(f"\n{name}\n    {summary}\n")
-        for option, default in defaults.items():
+    for name, each in found:
+        sys.stdout.write(f"\n{name}\n    {each['summary']}\n")
+        for option, default in each["options"].items():
             sys.stdout.write(f"    {option}={format_option(default)}\n")
-    for name, point in sorted(plugin_passes().items()):
-        sys.stdout.write(f"\n{name}\n    of {point.value}\n")
+        if "package" in each:
+            sys.stdout.write(f"    of {each['package']}\n")
     return 0

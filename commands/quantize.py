@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .options import ONNX, Subparsers, add_limits, add_ranges, limits_of, ranges_of, warn, writing_json
+from .options import ONNX, Subparsers, add_limits, add_ranges, document_head, limits_of, ranges_of, warn, writing_json
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
             passes=options.passes,
             limits=limits_of(options),
         )
-    with nullcontext() if options.json is None else writing_json(options.json, found.to_json()):
+    document = document_head("quantize") | found.to_json()
+    with nullcontext() if options.json is None else writing_json(options.json, document):
         found.save(options.output, prepared=options.float)
     warn(found.warnings)
     if not options.quiet:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from .options import json_text, warn, write_json
+from .options import document_head, json_text, warn, write_json
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -82,13 +82,14 @@ class Summary:
 def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
     """Return the document of a compile that failed: the error, and the results of --verify so far."""
     if verify is None:
-        return {"error": str(error)}
+        return {**document_head("compile"), "error": str(error)}
     from dataclasses import asdict
 
     from ..verify.difference import json_value
 
     failure = None if verify.failure is None else asdict(verify.failure)
     return {
+        **document_head("compile"),
         "error": str(error),
         "verified": [asdict(verdict) for verdict in verify.verdicts],
         "budget": verify.budget,
@@ -101,6 +102,7 @@ def describe_result(result: Result, verify: VerifyNumerics | None, before: int, 
     from dataclasses import asdict
 
     return {
+        **document_head("compile"),
         "error": None,
         "operators": [before, result.operators],
         "affines": dict(sorted(result.count().items())),

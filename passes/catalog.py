@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from ..support.errors import UsageError
 
@@ -43,12 +43,48 @@ opens more.
 """
 
 
-def describe(name: str) -> tuple[str, dict[str, object]]:
-    """Return the first line of a pass's docstring, and its options with their defaults, read from its source."""
+class Description(TypedDict):
+    """The first line of a pass's docstring, its options with their defaults, and its home in another package."""
+
+    summary: str
+    options: dict[str, object]
+    package: NotRequired[str]
+
+
+def describe(name: str) -> Description:
+    """Return the description of one of irc's passes, read from its source."""
+    path = Path(__file__).parent.joinpath(*CATALOG[name].split(".")).with_suffix(".py")
+    found = _described(path, name)
+    assert found is not None
+    return found
+
+
+def describe_entry_point(point: EntryPoint) -> Description:
+    """Return the description of a pass of another package, read from its source, which is not run.
+
+    Where the source does not have the class the summary says so, and there are no options.
+    """
+    from importlib.util import find_spec
+
+    found = None
+    try:
+        spec = find_spec(point.module)
+        if spec is not None and spec.origin is not None:
+            found = _described(Path(spec.origin), point.attr)
+    except Exception:  # the package of the module is imported, and may do anything
+        found = None
+    found = found or {"summary": "its source cannot be read: its package has its options", "options": {}}
+    return {**found, "package": point.value}
+
+
+def _described(path: Path, name: str) -> Description | None:
+    """Return the description of a class in a file, None if the file does not define it. Options are its fields."""
     import ast
 
-    source = Path(__file__).parent.joinpath(*CATALOG[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    (body,) = (item for item in ast.parse(source).body if isinstance(item, ast.ClassDef) and item.name == name)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = next((item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == name), None)
+    if body is None:
+        return None
     fields = (item for item in body.body if isinstance(item, ast.AnnAssign) and item.value is not None)
     options = {
         field.target.id: _constant(field.value)
@@ -57,7 +93,7 @@ def describe(name: str) -> tuple[str, dict[str, object]]:
         and field.value
         and not ast.unparse(field.annotation).startswith("ClassVar")
     }
-    return (ast.get_docstring(body) or "").partition("\n")[0], options
+    return {"summary": (ast.get_docstring(body) or "").partition("\n")[0], "options": options}
 
 
 def _constant(expression: ast.expr) -> object:
@@ -67,7 +103,10 @@ def _constant(expression: ast.expr) -> object:
     match expression:
         case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.LShift(), right=ast.Constant(value=int(bits))):
             return number << bits
-    return ast.literal_eval(expression)
+    try:
+        return ast.literal_eval(expression)
+    except ValueError:
+        return ast.unparse(expression)  # a default that is computed
 
 
 def format_option(value: object) -> str:

@@ -18,9 +18,6 @@ from ..ir.ops import OPS
 from ..ir.ops.row import Trait
 from ..ir.types import Dim, TensorType
 
-VERSION = 1
-"""Version of the documents of `irc inspect` and `irc check`. A new field does not change it."""
-
 
 class ValueFacts(TypedDict):
     """An input or output of the model."""

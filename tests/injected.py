@@ -61,6 +61,11 @@ class Fault:
     tensor: str
     model: ModelProto
 
+    @property
+    def how(self) -> str:
+        """How the message says that the tensor is wrong."""
+        return "is float32 of shape" if self.name == "stride changed" else "is off by"
+
 
 def wrong_sign(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.commit import Committer

@@ -57,8 +57,9 @@ def test_an_output_that_cannot_be_written_leaves_the_error_alone(lost: str, tmp_
     arguments = [text for option in places.items() for text in option]
     assert irc("compile", EXAMPLE, *arguments, "--json", "j.json", cwd=tmp_path).returncode == 1
     assert names(tmp_path) == ["j.json"]
-    (error,) = json.loads((tmp_path / "j.json").read_text()).values()
-    assert error.startswith("no/x: cannot be written: ")
+    found = json.loads((tmp_path / "j.json").read_text())
+    assert found.keys() == {"format", "version", "error"}
+    assert found["error"].startswith("no/x: cannot be written: ")
 
 
 def test_all_files_of_a_compile_are_there_and_nothing_else(tmp_path: Path) -> None:

@@ -145,7 +145,13 @@ def test_a_broken_model_fails_alone(tmp_path: Path) -> None:
     a, b, gone, _ = json.loads(done.stdout)
     assert (a["model"], a["output"], a["error"]) == ("a.onnx", "out/a.irc.onnx", None)
     assert (a["operators"], a["affines"]) == ([27, 19], {"folded": 8})
-    assert b == {"model": "b.onnx", "output": None, "error": "this is not an ONNX model, or it is truncated"}
+    assert b == {
+        "format": "irc.compile",
+        "version": 1,
+        "model": "b.onnx",
+        "output": None,
+        "error": "this is not an ONNX model, or it is truncated",
+    }
     assert gone["error"] == "there is no such file"
 
 

@@ -59,10 +59,8 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
         print_line(console, f"{len(alignment.worst) - len(undecided)} tensors agree within {within}{rest}")
     else:
         limit = "its bound" if tolerance is None else "the tolerance"
-        print_line(
-            console,
-            f"the first to diverge is {first.tensor!r}: {first.max_abs:.3g}, {first.share:.3g} times {limit}",
-        )
+        how = f"it {first.sentence(limit)}" if first.found else f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
+        print_line(console, f"the first to diverge is {first.tensor!r}: {how}")
     if tolerance is not None:
         print_line(console, f"judged by {tolerance}: whether rounding explains a difference is not asked")
 

@@ -45,6 +45,8 @@ class TensorDifference:
 
     They are not finite, noise makes or unmakes them, or it moves them by the root mean square of their channel.
     """
+    found: str = ""
+    """Element type and shape in the other model, where they differ."""
     value: str = ""
     """Name of the tensor, or of the sequence or map that it is part of."""
 
@@ -57,6 +59,12 @@ class TensorDifference:
     def deviates(self) -> bool:
         """Whether rounding does not explain the difference."""
         return self.share > 1
+
+    def sentence(self, limit: str) -> str:
+        """Return how far the tensor is off, in the place of a verb; differences are held to the `limit`."""
+        if self.found:
+            return f"is {self.found}, and {self.dtype} of shape {list(self.shape)} in the source"
+        return f"is off by {self.max_abs:.3g}, {self.share:.3g} times {limit}"
 
     @property
     def is_undecided(self) -> bool:
@@ -136,7 +144,7 @@ def compare_tensors(
     if want.shape != found.shape or want.dtype != found.dtype:
         if not reference.has_stable_shape:
             return TensorDifference(name, inputs, shape, dtype, share=0.0, undecided=want.size)
-        return TensorDifference(name, inputs, shape, dtype, elements=want.size)
+        return TensorDifference(name, inputs, shape, dtype, elements=want.size, found=_type_text(found))
     undecided = reference.num_undecided
     if not reference.is_numeric:
         differs = want != found
@@ -152,6 +160,10 @@ def compare_tensors(
     return TensorDifference(
         name, inputs, shape, dtype, max_abs, max_rel, cosine, sqnr, share, bound, elements, undecided
     )
+
+
+def _type_text(array: Array) -> str:
+    return f"{array.dtype} of shape {list(array.shape)}"
 
 
 def _measure(reference: ReferenceTensor, found: Array) -> tuple[float, float, int]:

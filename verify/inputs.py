@@ -64,7 +64,23 @@ def interface_mismatch(source: ModelProto, other: ModelProto, *, frozen: bool = 
         type_, other_type = type_name(info), type_name(other_info)
         if type_ != other_type:
             return f"the input {info.name!r} is {other_type}, but {type_} in the source"
+        shape, other_shape = declared_shape(info), declared_shape(other_info)
+        if shape is None or other_shape is None:
+            continue
+        if len(shape) != len(other_shape):
+            return f"the input {info.name!r} has {len(other_shape)} axes, but {len(shape)} in the source"
+        for axis, (extent, other_extent) in enumerate(zip(shape, other_shape, strict=True)):
+            if extent is not None is not other_extent and extent != other_extent:
+                return f"axis {axis} of the input {info.name!r} is {other_extent}, but {extent} in the source"
     return None
+
+
+def declared_shape(info: ValueInfoProto) -> list[int | None] | None:
+    """Return the declared extents of an input, each None if it is open; None if the rank is unknown."""
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
+        return None
+    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in tensor.shape.dim]
 
 
 def type_name(info: ValueInfoProto) -> str:

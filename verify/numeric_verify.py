@@ -249,8 +249,8 @@ class VerifyNumerics:
         found = deviation.difference
         failure = Failure(name, "", found.tensor, found.inputs, found.max_abs, found.share, found.elements)
         failure.message = (
-            f"tensor {found.tensor!r} is off by {found.max_abs:.3g}, {found.share:.3g} times its "
-            f"{limit_name(self.tolerance)}, in {found.elements} elements for inputs {found.inputs!r}"
+            f"tensor {found.tensor!r} {found.sentence(f'its {limit_name(self.tolerance)}')}, "
+            f"in {found.elements} elements for inputs {found.inputs!r}"
         )
         if self.reproducer is None:
             return failure

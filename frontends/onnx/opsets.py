@@ -31,6 +31,12 @@ def version_warnings(model: ModelProto) -> Iterator[str]:
     """Yield a warning for each version that is newer than the installed onnx package."""
     if model.ir_version > IR_VERSION:
         yield f"IR version {model.ir_version} is newer than the {IR_VERSION} known here"
+    domains = {"" if entry.domain in DEFAULT_DOMAINS else entry.domain for entry in model.opset_import}
+    if "" not in domains and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+        yield (
+            "the model imports no opset of ONNX, so its operators are taken for those of opset 1: if they are newer, "
+            "set opset_import, for example to onnx.helper.make_opsetid('', 17)"
+        )
     owners = [("the model", model.opset_import)]
     owners.extend((f"function {clipped(function.name)}", function.opset_import) for function in model.functions)
     for owner, imports in owners:

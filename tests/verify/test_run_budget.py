@@ -91,9 +91,9 @@ def test_an_overridable_initializer_takes_the_place_of_a_kind(monkeypatch: pytes
 def test_faults_in_large_models_are_caught(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     large(monkeypatch)
     fault.patch(monkeypatch)
-    with pytest.raises(VerifyError, match=f"^{fault.pass_}: tensor '{fault.tensor}' is off by "):
+    with pytest.raises(VerifyError, match=f"^{fault.pass_}: tensor '{fault.tensor}' {fault.how} "):
         verified(fault.model)
-    with pytest.raises(VerifyError, match=f"tensor '{fault.tensor}' is off by "):
+    with pytest.raises(VerifyError, match=f"tensor '{fault.tensor}' {fault.how} "):
         verified(fault.model, when="end")
 
 

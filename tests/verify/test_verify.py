@@ -41,7 +41,7 @@ def test_a_fault_is_caught_and_blamed(fault: Fault, monkeypatch: pytest.MonkeyPa
     fault.patch(monkeypatch)
     with pytest.raises(VerifyError) as error:
         verified(fault.model, reproducer=tmp_path / "shown")
-    assert str(error.value).startswith(f"{fault.pass_}: tensor '{fault.tensor}' is off by "), error.value
+    assert str(error.value).startswith(f"{fault.pass_}: tensor '{fault.tensor}' {fault.how} "), error.value
     inputs = dict(np.load(tmp_path / "shown" / "inputs.npz"))
     results = [
         onnxruntime.InferenceSession(tmp_path / "shown" / name).run(None, fed(tmp_path / "shown" / name, inputs))[0]
@@ -126,7 +126,7 @@ def test_at_the_end_what_stands_before_a_change_of_the_function_is_verified(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault.patch(monkeypatch)
-    with pytest.raises(VerifyError, match=f"FoldConstant: tensor '{fault.tensor}' is off by ") as raised:
+    with pytest.raises(VerifyError, match=f"FoldConstant: tensor '{fault.tensor}' {fault.how} ") as raised:
         verified(fault.model, "default,BiasCorrection,FoldConstant", when="end")
     assert fault.pass_ in str(raised.value).partition(":")[0].split(",")
 
