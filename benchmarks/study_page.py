@@ -80,7 +80,7 @@ def page(rows: Sequence[Row], faults: Sequence[Fault], versions: Mapping[str, st
             "shape.",
         ),
         folds(rows, names, misses),
-        f"## see.py\n\n```python\n{Path(__file__).with_name('see.py').read_text()}```" if faults else "",
+        script() if faults else "",
     ]
     return "\n\n".join(wrapped(part.strip()) for part in parts if part) + "\n"
 
@@ -94,6 +94,12 @@ def wrapped(text: str) -> str:
         kept = textwrap.wrap(line, 118, subsequent_indent="  " * line.startswith("- "), break_long_words=False)
         lines += kept if plain_text and len(line) > 118 else [line]
     return "\n".join(lines)
+
+
+def script() -> str:
+    """Return the section with the program that shows a wrong result."""
+    text = Path(__file__).with_name("see.py").read_text()
+    return f"## see.py\n\n<!-- not run: needs the tools of the study -->\n\n```python\n{text}```"
 
 
 def table(columns: Sequence[str], lines: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> str:
@@ -123,7 +129,9 @@ def head(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
 What irc and other tools make of {len(rows)} models: crashes, invalid and wrong results, changed interfaces, and
 missed folds.
 
-    make study
+```sh
+make study
+```
 
 Written by this command on {today()}. {listed}; judged with onnx {onnx.__version__} and numpy {np.__version__}. Every
 finding below is one of a version, on a model, and where numbers are concerned on an input. None says more than that.
@@ -324,8 +332,8 @@ def case_text(number: int, faults: Sequence[Fault]) -> list[str]:
         return [title, f"{text} The model is another one once it is ONNX text."]
     if len(fault.text) > TEXT_LIMIT:
         return [title, f"{text} Too large for this page; `--json` has it."]
-    command = f"    python see.py {fault.tool.replace(' ', '-')} case.txt {kind} {' '.join(extents)}".rstrip()
-    return [title, text, command, f"```\n{fault.text.strip()}\n```"]
+    command = f"python see.py {fault.tool.replace(' ', '-')} case.txt {kind} {' '.join(extents)}".rstrip()
+    return [title, text, f"```text\n{command}\n```", f"```onnx\n{fault.text.strip()}\n```"]
 
 
 # missed folds

@@ -30,6 +30,7 @@ REASONS = {
     "needs Qualcomm's tools": "not on the package index",
     "a part of a file": "of a module or pipeline definition, with names that stand elsewhere",
     "installs packages": "needs the network",
+    "needs the tools of the study": "the dependency group peers",
     "takes minutes": "a benchmark, or a run of the tests",
     "runs on GitHub": "a workflow",
 }
