@@ -145,6 +145,8 @@ class Result:
         Raises EmitError if a file cannot be written or the model does not fit into one; FoldMapError as `FoldMap.save`;
         ModelError if a file of the source was changed or cannot be read; and the errors of `check`.
         """
+        if str(path) != "-" and Path(path).is_dir():
+            raise EmitError(f"{path}: cannot be written: this is a folder")
         if is_text(path):
             if fold_map is not None or embed_fold_map or external_data:
                 raise EmitError(f"{path}: a fold map and external data belong to an ONNX file, and this is IR text")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..codec.protos import ModelProto
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -26,10 +27,11 @@ def load(
     """Read a model into a module.
 
     `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on standard input), a
-    torch module, or an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
-    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of torch.onnx.export. `data` is
-    the file with the constants of IR text, by default the .npz file beside it. `input_shapes` fixes the
-    extents of inputs of a file before anything else is done: `{"x": (1, 3, 224, 224)}`, with None for one that stays.
+    ModelProto (do not change it while the module is in use), a torch module, or an ExportedProgram. A torch module
+    needs example inputs: `args=(x,)` and `kwargs`. `dynamic_shapes` is that of torch.export, and `export` are other
+    keyword arguments of torch.onnx.export. `data` is the file with the constants of IR text, by default the .npz file
+    beside it. `input_shapes` fixes the extents of inputs before anything else is done: `{"x": (1, 3, 224, 224)}`, with
+    None for one that stays.
 
     Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch cannot export the
     model; ParseError if IR text does not parse; UsageError for arguments that do not belong to the model.
@@ -38,12 +40,22 @@ def load(
         if (args, kwargs, dynamic_shapes, export) != (None,) * 4:
             raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules, not for files")
         return _load_file(model, limits, data, input_shapes)
+    if isinstance(model, ModelProto):
+        if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5:
+            raise UsageError("args, kwargs, dynamic_shapes, export and data do not go with a ModelProto")
+        from .onnx import from_model
+
+        return from_model(model, limits=limits, input_shapes=input_shapes)
     if data is not None or input_shapes:
         raise UsageError("data and input_shapes are for files: export a torch module with the shapes of its args")
+    if isinstance(model, bytes):
+        raise UsageError("bytes are no model: onnx.load_from_string makes a ModelProto of them, which is one")
     from .torch import from_torch, is_torch
 
     if not is_torch(model):
-        raise UsageError(f"{type(model).__name__} is no model: give a path, a torch module or an ExportedProgram")
+        raise UsageError(
+            f"{type(model).__name__} is no model: give a path, a ModelProto, a torch module or an ExportedProgram"
+        )
     return from_torch(model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits)
 
 

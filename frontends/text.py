@@ -14,6 +14,7 @@ from ..support.errors import ModelError, VerifyError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import arrays_path
 from .onnx.node_schemas import ONNX_SCHEMAS
+from .text_doubts import doubts
 
 
 def parse(
@@ -49,4 +50,5 @@ def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, data: str | Pat
         verify(module)
     except VerifyError as error:
         raise ModelError(f"{path}: {str(error).splitlines()[0]}") from None
+    module.warnings.extend(f"{path}: {sentence}" for sentence in doubts(module))
     return module

@@ -99,6 +99,9 @@ class Tensor:
         """Return the elements as a read-only array of `shape`."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.type}>"
+
     @property
     def in_memory(self) -> bool:
         """Whether `numpy` neither reads a file nor computes."""

@@ -134,7 +134,9 @@ def check_name(name: str) -> None:
         return
     known = {*CATALOG, *DEFINED, *plugin_passes()}
     if name not in known:
-        raise UsageError(f"there is no pass {name!r}{nearest(name, known)} (passes: {', '.join(sorted(known))})")
+        module, _, title = name.rpartition(".")
+        hint = f"; a pass of your own is written module:Class, as {module}:{title}" if module else nearest(name, known)
+        raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(known))})")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -256,6 +256,9 @@ class Sequential:
     def __init__(self, passes: Iterable[Pass | Repeat | Sequential | type[Pass]]) -> None:
         self.passes = steps_of(passes)
 
+    def __repr__(self) -> str:
+        return f"<Sequential: {self}>"
+
     @property
     def flat(self) -> tuple[Pass, ...]:
         """Return the passes of the sequence, those of each `Repeat` once."""

@@ -310,3 +310,54 @@ def test_a_text_without_large_constants_has_no_data_file(tmp_path: Path) -> None
     (tmp_path / "m.irc").write_text("graph @g(%x: f32[2]) {\n  %y = nn.relu(%x)\n  return(%y)\n}\n")
     assert main(["compile", str(tmp_path / "m.irc"), str(tmp_path / "n.irc"), "-q"]) == 0
     assert names(tmp_path) == ["m.irc", "n.irc"]
+
+
+TEXT = "graph @g(%x: f32[1,2,3,3]) {{\n  {}\n  return(%y)\n}}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("%y = nn.relu(%x)", None),
+        ('%y = "HardSwish"(%x)', None),
+        ('%y = "com.acme::Anything"(%x) {scale=1.0}', None),
+        (
+            "%y = nn.max_pool(%x) {kernel=[1, 1], kernel_shape=[1, 1]}",
+            "no attribute 'kernel' (did you mean kernel_shape?)",
+        ),
+        ('%y = "HardSwsh"(%x)', "no operator 'HardSwsh' (did you mean HardSwish?)"),
+        ('%y = "HardSwish"(%x) {alpha=1.0}', "no attribute 'alpha'"),
+    ],
+)
+def test_operators_and_attributes_that_onnx_lacks_cause_a_warning(
+    line: str, warning: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.irc").write_text(TEXT.format(line))
+    assert main(["compile", str(tmp_path / "m.irc"), "-o", str(tmp_path / "o.onnx"), "--passes", "none", "-q"]) == 0
+    found = [text for text in capsys.readouterr().err.splitlines() if "ONNX has no" in text]
+    assert len(found) == (warning is not None)
+    assert warning is None or warning in found[0]
+
+
+@pytest.mark.parametrize(("word", "known"), [("mul", "multiply"), ("Mul", "multiply"), ("HARDSWISH", "nn.hard_swish")])
+def test_names_of_onnx_lead_to_those_of_the_table(word: str, known: str) -> None:
+    with pytest.raises(ParseError, match=rf"\(perhaps {known}\)"):
+        irc.parse(TEXT.format(f"%y = {word}(%x)"))
+
+
+def test_a_folder_a_message_and_bytes(folder: Path) -> None:
+    with pytest.raises(EmitError, match="this is a folder"):
+        irc.compile("net.onnx").save(".")
+    model = onnx.load("net.onnx")
+    assert str(irc.load(model)) == str(irc.load("net.onnx"))
+    with pytest.raises(UsageError, match="load_from_string"):
+        irc.load(model.SerializeToString())
+    with pytest.raises(UsageError, match="do not go with a ModelProto"):
+        irc.load(model, data="net.npz")
+    assert repr(irc.passes.default_pipeline()).startswith("<Sequential: (InlineFunctions")
+    assert repr(ArrayTensor(np.zeros((2, 3), np.float32))) == "<ArrayTensor f32[2,3]>"
+
+
+def test_a_pass_with_a_point_is_told_the_colon(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "net.onnx", "-o", "o.onnx", "--passes", "mine.Fuse"]) == 2
+    assert "a pass of your own is written module:Class, as mine:Fuse" in capsys.readouterr().err

@@ -269,7 +269,7 @@ class _Parser(AttributeParser):
             op = self.string()
             return op if "::" in op else f"::{op}"
         if self.token not in OPS:
-            known = BY_ONNX_NAME.get(self.token)
+            known = next((row for name, row in BY_ONNX_NAME.items() if name.lower() == self.token.lower()), None)
             hint = nearest(self.token, OPS) if known is None else f" (perhaps {known.name})"
             operator = f"an operator{hint}, in quotes if it is foreign"
             self.fail("a node or 'return'" if anonymous and not self.token[:1].isalpha() else operator)

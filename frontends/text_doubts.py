@@ -1,0 +1,49 @@
+"""Doubts about IR text: operators and attributes that ONNX does not have, which its checker would refuse later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ..ir.graph import Node
+from ..ir.making import OWN_ATTRIBUTES, newest_form
+from ..ir.module import Module
+from ..ir.ops import DEFAULT_DOMAINS, op_info
+
+MAX_NAMED = 3
+"""Most nodes that warnings name."""
+
+
+def doubts(module: Module) -> Iterator[str]:
+    """Yield a sentence for the first nodes of which ONNX lacks the operator or an attribute."""
+    found = [sentence for node in module.walk() for sentence in _doubts(node, module)]
+    yield from found[:MAX_NAMED]
+    if len(found) > MAX_NAMED:
+        yield f"and {len(found) - MAX_NAMED} more that ONNX does not have"
+
+
+def _doubts(node: Node, module: Module) -> Iterator[str]:
+    info = op_info(node.op)
+    domain, _, op_type = ("", "", info.onnx or "") if info is not None else node.op.partition("::")
+    graph, schemas = node.graph, module.schemas
+    is_call = (domain, op_type, node.overload) in module.functions
+    if graph is None or not op_type or domain not in DEFAULT_DOMAINS or is_call:
+        return
+    opset = graph.opsets.get("", 1)
+    schema = schemas.find("", op_type, opset)
+    if info is None and schema is None:
+        if op_type not in schemas.names(""):
+            yield f"ONNX has no operator {op_type!r}{_near(op_type, schemas.names(''))}: {node.description}"
+        return
+    newest = None if info is None else newest_form(info, module, node)
+    known = {name for form in (schema, newest) if form is not None for name in form.attributes}
+    own = () if info is None else {*info.attrs, *OWN_ATTRIBUTES}
+    for name in node.attrs:
+        if name not in known and name not in own:
+            yield f"ONNX has no attribute {name!r}{_near(name, known)} of {node.description}"
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]}?)" if near else ""
