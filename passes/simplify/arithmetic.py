@@ -29,7 +29,9 @@ _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "mu
 """The operator that computes each of these, once its constant is negated or inverted."""
 
 
-@rule(affine="merges")
+@rule(
+    affine="merges", identity="x * c == x if c == 1; x / c == x if c == 1; x + c == x if c == 0; x - c == x if c == 0"
+)
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
     affine = _one_affine(node, evaluator)
@@ -64,7 +66,13 @@ def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
     return affine
 
 
-@rule(affine="merges")
+@rule(
+    affine="merges",
+    identity="x * c == x if c == 1 and keeps_shape(x, c); "
+    "x / c == x if c == 1 and keeps_shape(x, c); "
+    "x + c == x if c == 0 and keeps_shape(x, c); "
+    "x - c == x if c == 0 and keeps_shape(x, c)",
+)
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along several axes"""
     operands = _operands(node, evaluator)
@@ -75,7 +83,7 @@ def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     return rewriter.forward(node.output, operands.data)
 
 
-@rule(affine="merges")
+@rule(affine="merges", identity="power(x, c) == x if c == 1 and keeps_shape(x, c)")
 def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """power(x, 1) -> x"""
     data, exponent = node.operand(), elements(node.inputs[1], evaluator)
@@ -86,7 +94,7 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return rewriter.forward(node.output, data)
 
 
-@rule(affine="merges")
+@rule(affine="merges", identity="x * c == zero(x) if c == 0 and is_integer(x); x - x == zero(x) if is_integer(x)")
 def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """multiply(x, 0) -> 0, subtract(x, x) -> 0, for integers of static shape"""
     # Not for floats: NaN * 0 and inf - inf are NaN.
@@ -106,7 +114,7 @@ def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
     return len(constants) == 1 and not constants[0].any()
 
 
-@rule(affine="merges", reads=AFFINE_KINDS)
+@rule(affine="merges", reads=AFFINE_KINDS, identity="x + a + b == x + (a + b); x * a * b == x * (a * b)")
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
     outer = _one_affine(node, evaluator)
@@ -217,7 +225,14 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     return align(constant, axis, rank)
 
 
-@rule(affine="merges", reads=_GROUP)
+@rule(
+    affine="merges",
+    reads=_GROUP,
+    identity="x + a + b == x + (a + b); "
+    "x - a + b == x + (b - a); "
+    "x * a * b == x * (a * b); "
+    "x * a / b == x * (a / b) if not is_integer(x)",
+)
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
     outer, op = _operands(node, evaluator), _GROUP[node.op]
@@ -239,7 +254,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return _become(node, rewriter, op, inner.data, total)
 
 
-@rule(affine="merges", reads=("matmul",))
+@rule(affine="merges", reads=("matmul",), identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2")
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is one constant per column, or per row"""
     affine = _one_affine(node, evaluator)
@@ -256,7 +271,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
 
 
-@rule(affine="obstructs")
+@rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as exporters write it"""
     bias = node.input(2)
@@ -266,7 +281,7 @@ def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEval
     return True
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="op(x) == x; concat([x], a) == x")
 def single_operand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """sum(x), max(x), min(x), mean(x), concat(x) -> x, of one operand"""
     if len(node.inputs) != 1:
@@ -274,7 +289,11 @@ def single_operand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="where(c, x, y) == x if all(c) and keeps_shape(x, c) and keeps_shape(x, y); "
+    "where(c, x, y) == y if none(c) and keeps_shape(y, c) and keeps_shape(y, x)",
+)
 def where_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """where(true, x, y) -> x, where(false, x, y) -> y, of unchanged shape"""
     condition = elements(node.inputs[0], evaluator)

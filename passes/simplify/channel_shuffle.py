@@ -18,7 +18,11 @@ from .extents import ShapeEvaluator
 from .rules import int_vector
 
 
-@rule(affine="untouched", reads=("transpose",))
+@rule(
+    affine="untouched",
+    reads=("transpose",),
+    identity="take(transpose(x, p), i, a) == take(x, i, p[a]) if is_scalar(i) and in_order(without(p, p[a]))",
+)
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other axes are in order"""
     transpose = result_of(node.operand(), "transpose")
@@ -37,7 +41,12 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return True
 
 
-@rule(affine="untouched", reads=("transpose",))
+@rule(
+    affine="untouched",
+    reads=("transpose",),
+    identity="take(reshape(transpose(reshape(x, m), p), [m[p[0]], *u, *v]), i, 0) == take(reshape(x, [*u, m[p[0]], "
+    "*v]), i, len(u)) if in_order(p[1:]) and prod(u) == prod(m[:p[0]])",
+)
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""
     transpose = result_of(node.operand(), "transpose", only_for=node)

@@ -13,7 +13,7 @@ from .extents import ShapeEvaluator
 from .impossible_ranks import must_fail
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="branch(c, x, y) == x if all(c); branch(c, x, y) == y if none(c)")
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, or b, where c is a constant"""
     condition = elements(node.input(0), evaluator)

@@ -30,20 +30,20 @@ LOSSLESS = {source: frozenset(middles.split()) for source, middles in _WIDER.ite
 """For each type, the types that represent all of its values."""
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="identity(x) == x")
 def drop_identity(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """identity(x) -> x"""
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="dropout(x) == x")
 def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
     """dropout(x) -> x, where the mask is not read"""
     check_unread(node)
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="cast(x, kind) == x if kind == source")
 def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(x: T) to T -> x"""
     if known_dtype(node.operand()) is not known_dtype(node.output):
@@ -51,7 +51,11 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched", reads=("cast", "cast_like"))
+@rule(
+    affine="untouched",
+    reads=("cast", "cast_like"),
+    identity="cast(cast(x, via), kind) == cast(x, kind) if via in LOSSLESS[source] and casts_alike(source, via, kind)",
+)
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
     middle = node.operand()
@@ -77,7 +81,14 @@ def _casts_alike(source: DType, via: DType, target: DType) -> bool:
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
 
-@rule(affine="untouched", reads=("clip", "nn.relu"))
+@rule(
+    affine="untouched",
+    reads=("clip", "nn.relu"),
+    identity="clip(clip(x, a, b), c, d) == clip(x, clip(a, c, d), clip(b, c, d)); "
+    "relu(clip(x, a, b)) == clip(x, relu(a), relu(b)); "
+    "clip(relu(x), c, d) == clip(x, clip(zero(c), c, d), d); "
+    "relu(relu(x)) == relu(x)",
+)
 def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
     middle = node.operand()

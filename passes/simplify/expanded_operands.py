@@ -14,7 +14,7 @@ from ...ir.types import dtype_of, shape_of
 from .extents import ShapeEvaluator, piece_of
 
 
-@rule(affine="untouched", reads=("broadcast_to", "full"))
+@rule(affine="untouched", reads=("broadcast_to", "full"), identity="x + expand(y, n) == x + y if repeats_nothing(n, x)")
 def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the shape of x"""
     # Broadcasting is associative: the shape of y, the target and the shape of x together give the shape of the result,

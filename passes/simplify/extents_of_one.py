@@ -26,7 +26,11 @@ def keeps_order(node: Node) -> bool:
     return longer == sorted(longer)
 
 
-@rule(affine="untouched", reads=("transpose",))
+@rule(
+    affine="untouched",
+    reads=("transpose",),
+    identity="reshape(transpose(x, p), n) == reshape(x, n) if keeps_order(p, x.shape)",
+)
 def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(x, p), s) -> reshape(x, s), where p moves axes of extent 1 only"""
     middle = node.operand()
@@ -40,7 +44,11 @@ def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return become_reshape(node, rewriter, transpose, pieces)
 
 
-@rule(affine="untouched", reads=ops_with(Trait.RESHAPES))
+@rule(
+    affine="untouched",
+    reads=ops_with(Trait.RESHAPES),
+    identity="transpose(reshape(x, n), p) == reshape(x, permuted(n, p)) if keeps_order(p, n)",
+)
 def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(reshape(x, s), p) -> reshape(x, s[p]), where p moves axes of extent 1 only"""
     perm = permutation(node)
@@ -53,7 +61,10 @@ def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return become_reshape(node, rewriter, reshape, [wanted[axis] for axis in perm])
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="take(x, [i], a) == x if x.shape[a] == 1; take(x, i, a) == squeeze(x, [a]) if x.shape[a] == 1",
+)
 def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(x, [0]) -> x, take(x, 0) -> squeeze(x), along an axis of extent 1"""
     data, indices = node.operand(), evaluator.array(node.inputs[1])
@@ -68,7 +79,12 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     return substitute(node, rewriter, "squeeze", [data, int_vector([axis], node, rewriter, "axes")])
 
 
-@rule(affine="untouched", reads=("squeeze", "expand_dims"))
+@rule(
+    affine="untouched",
+    reads=("squeeze", "expand_dims"),
+    identity="unsqueeze(squeeze(x, a), b) == x if axes(a, rank(x)) == axes(b, rank(x)) and are_normal(b, rank(x)); "
+    "squeeze(unsqueeze(x, a), b) == x if axes(a, rank(x) + len(a)) == axes(b, rank(x) + len(a))",
+)
 def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank and extents"""
     producer = node.operand().node
@@ -81,15 +97,21 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return rewriter.decline("their axes are not given, or not constant")
     shape = shape_of(longer.type)
     if shape is not None:
-        equal = normal_axes(inner, len(shape)) is not None and {a % len(shape) for a in inner} == {
-            a % len(shape) for a in outer
-        }
+        # The axes that the Unsqueeze adds have to be axes of that shape too, and different there: 1 and -2 are one axis of
+        # rank 3, and two that it adds to rank 2.
+        gone, added = (inner, outer) if node.op == "expand_dims" else (outer, inner)
+        equal = set(normal_axes(added, len(shape)) or ()) == {axis % len(shape) for axis in gone}
     else:  # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze adds two
         equal = sorted(inner) == sorted(outer) and (producer.op == "expand_dims" or are_distinct(inner))
     return rewriter.forward(node.output, producer.operand()) if equal else rewriter.decline("their axes differ")
 
 
-@rule(affine="untouched", reads=("squeeze", "expand_dims"))
+@rule(
+    affine="untouched",
+    reads=("squeeze", "expand_dims"),
+    identity="unsqueeze(unsqueeze(x, a), b) == unsqueeze(x, both_axes(b, a, rank(x) + len(a) + len(b))); "
+    "squeeze(squeeze(x, a), b) == squeeze(x, both_axes(a, b, rank(x)))",
+)
 def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of any extents"""
     producer = result_of(node.operand(), node.op, only_for=node)
@@ -112,7 +134,10 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return substitute(node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")])
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="keeping(x) == x if are_ones(x, axes); dropping(x) == squeeze(x, axes) if are_ones(x, axes)",
+)
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also mean, max, min"""
     axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)

@@ -14,7 +14,10 @@ from .extents import ShapeEvaluator
 from .rules import int_vector, substitute
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="concat([concat([x, y], a), z], b) == concat([x, y, z], a) if a % rank(x) == b % rank(x)",
+)
 def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(concat(x, y), z) -> concat(x, y, z), along one axis"""
     found: list[Value | None] = []
@@ -30,7 +33,11 @@ def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return True
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="concat(split(x, n, a), b) == x if a % rank(x) == b % rank(x); "
+    "concat([*split(x, n, a), y], b) == concat([x, y], b) if a % rank(x) == b % rank(x)",
+)
 def concat_of_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(split(x)) -> x, where the parts are all of x, in order, along one axis"""
     inputs = list(node.inputs)
@@ -59,7 +66,11 @@ def _same_axis(node: Node, axis: int) -> bool:
     return own == axis or bool(shape and own % len(shape) == axis % len(shape))
 
 
-@rule(affine="untouched", reads=("strided_slice",))
+@rule(
+    affine="untouched",
+    reads=("strided_slice",),
+    identity="slice(slice(x, b, e, a, d), f, g, a, h) == slice(x, *composed(b, e, d, f, g, h, extent, a))",
+)
 def merge_slices(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[a:b][c:d] -> x[a+c : min(b, a+d)]; slices of different axes become one, too"""
     producer = result_of(node.operand(), "strided_slice", only_for=node)

@@ -35,7 +35,10 @@ MAX_REGION = 1024
 """Operators in the largest region that is considered, which bounds the time spent on a Transpose that must stay."""
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="transpose(transpose(x, p), q) == transpose(x, permuted(p, q)); transpose(x, o) == x if in_order(o)",
+)
 def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])"""
     outer, middle = _permutation(node), node.operand()
@@ -64,7 +67,10 @@ def _is_identity(perm: Sequence[int]) -> bool:
     return list(perm) == sorted(perm)
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="transpose(x, p) == x if keeps_order(p, x.shape) and permuted(x.shape, p) == list(x.shape)",
+)
 def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(x, p) -> x, where p moves axes of extent 1 only and the shape stays"""
     perm, shape = _permutation(node), static_shape(node.operand())
@@ -76,7 +82,12 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched", reads=("transpose",))
+@rule(
+    affine="untouched",
+    reads=("transpose",),
+    identity="sum(transpose(x, p), a, 0) == sum(x, permuted(p, a), 0) if in_order(permuted(p, others(a, len(p)))); "
+    "max(transpose(x, p), a, 0) == max(x, permuted(p, a), 0) if in_order(permuted(p, others(a, len(p))))",
+)
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain are in order"""
     producer = result_of(node.operand(), "transpose")
@@ -91,7 +102,16 @@ def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return True
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="transpose(relu(transpose(x, inverse(p))), p) == relu(x); "
+    "transpose(transpose(x, inverse(p)) + transpose(y, inverse(p)), p) == x + y; "
+    "transpose(transpose(x, inverse(p)) + c, p) == x + transpose(c, p); "
+    "transpose(concat([transpose(x, inverse(p)), transpose(y, inverse(p))], a), p) == concat([x, y], "
+    "p.index(a)); "
+    "transpose(sum(transpose(x, inverse(p)), [a], 1), p) == sum(x, [p.index(a)], 1); "
+    "transpose(pad(transpose(x, inverse(p)), n), p) == pad(x, moved_pads(n, p))",
+)
 def move_region(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(op(transpose(x, inverse of p)), p) -> op(x)"""
     perm, seed = _permutation(node), node.operand().node

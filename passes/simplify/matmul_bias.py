@@ -11,7 +11,7 @@ from .extents import ShapeEvaluator
 from .rules import broadcasts_into, check_dense_takes_bias, substitute
 
 
-@rule(affine="merges")
+@rule(affine="merges", identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2 and keeps_shape(x @ w, b)")
 def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is computed, one number, or a matrix"""
     if "axis" in node.attrs:

@@ -16,7 +16,11 @@ from ...support.record import record
 from .extents import ShapeEvaluator
 
 
-@rule(affine="obstructs", reads=("nn.pad",))
+@rule(
+    affine="obstructs",
+    reads=("nn.pad",),
+    identity="conv(pad(x, spatial(p), v), w, b, 1, d, q) == conv(x, w, b, 1, d, added(p, q)) if v == 0",
+)
 def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(pad(x, 0)) -> conv(x) with more pads"""
     pad = _spatial_pad(node, evaluator)
@@ -25,7 +29,12 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     return _grow_pads(node, rewriter, pad)
 
 
-@rule(affine="obstructs", reads=("nn.pad",))
+@rule(
+    affine="obstructs",
+    reads=("nn.pad",),
+    identity="avg_pool(pad(x, spatial(p), v), kernel, strides, q, c) == avg_pool(x, kernel, strides, added(p, q), 1) "
+    "if v == 0 and (c == 1) | unpadded(q) and all_below(added(p, q), kernel)",
+)
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that the mean includes"""
     pad = _spatial_pad(node, evaluator)
@@ -43,7 +52,12 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     return _grow_pads(node, rewriter, pad)
 
 
-@rule(affine="obstructs", reads=("nn.pad",))
+@rule(
+    affine="obstructs",
+    reads=("nn.pad",),
+    identity="max_pool(pad(x, spatial(p), v), kernel, strides, q) == max_pool(x, kernel, strides, added(p, q)) if v "
+    "== -128 and all_below(added(p, q), kernel)",
+)
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """max_pool(pad(x, c)) -> max_pool(x) with pads, of integers, where c is the least of their type"""
     pad = _spatial_pad(node, evaluator)
@@ -65,7 +79,11 @@ def _least(dtype: DType) -> float | None:
     return {"uint": 0.0, "int": -(2.0 ** (dtype.bits - 1))}.get(dtype.kind)
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="ceil_pool(x, kernel, strides, p) == max_pool(x, kernel, strides, p) if adds_no_window(x, kernel, "
+    "strides, p)",
+)
 def drop_ceil_mode(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pool(x) {ceil_mode=1} -> pool(x), where rounding up adds no window"""
     # onnx's shape inference counts windows that start in the padding after the data, and then finds readers with

@@ -17,7 +17,7 @@ MAX_DEPTH = 16
 """Operators in a row through which zeros are followed."""
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="rnn(x, w, u, h) == rnn(x, w, u, None) if h == 0")
 def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), where the initial states are computed zeros"""
     # An initial state that is absent is 0. Its shape follows from the other operands.

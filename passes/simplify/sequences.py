@@ -18,7 +18,7 @@ MAX_PARTS = 1024
 """Parts of the longest sequence that is rewritten."""
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="part_of_sequence(x, n, a, k) == split(x, sizes(n, x.shape[a]), a)[k]")
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """split_to_sequence(x)[i], ... -> split(x), where all readers take one part by a constant index"""
     sizes = _part_sizes(node, evaluator)

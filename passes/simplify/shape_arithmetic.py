@@ -163,7 +163,7 @@ _WANTED: Mapping[str, Callable[[Node, Value, ShapeEvaluator], list[Piece]]] = {
 """The extents to which each operator reshapes its data."""
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="reshape(x, n) == x if target(x.shape, n) == x.shape")
 def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, shape of x) -> x"""
     data = node.operand()
@@ -180,7 +180,9 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return rewriter.forward(node.output, data)
 
 
-@rule(affine="untouched", reads=_WANTED)
+@rule(
+    affine="untouched", reads=_WANTED, identity="reshape(reshape(x, m), n) == reshape(x, target(target(x.shape, m), n))"
+)
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), also of flatten, squeeze and unsqueeze"""
     producer = result_of(node.operand(), *_WANTED)
@@ -204,7 +206,7 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
     return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="expand(x, n) == x if repeats_nothing(n, x)")
 def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """expand(x, s) -> x, where s repeats nothing"""
     data, pieces = node.operand(), evaluator.pieces(node.inputs[1])
@@ -222,7 +224,9 @@ def open_end(node: Node) -> int:
     return int(np.iinfo(np.int32 if ends is not None and str(dtype_of(ends.type)) == "i32" else np.int64).max)
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched", identity="slice(x, b, e, a, d) == x if selected(b, e, d, x.shape[a]) == list(range(x.shape[a]))"
+)
 def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[0:n] -> x"""
     data, slices = node.operand(), slices_of(node, evaluator)
@@ -237,7 +241,7 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return rewriter.forward(node.output, data)
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="pad(x, p) == x if unpadded(p)")
 def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pad(x, 0) -> x"""
     if any(integers(node, "pads", 1, evaluator)) or node.input(1) is None:
@@ -245,7 +249,7 @@ def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="tile(x, n) == x if all_ones(n)")
 def drop_tile(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """tile(x, 1) -> x"""
     if any(count != 1 for count in integers(node, "repeats", 1, evaluator)):
@@ -253,7 +257,7 @@ def drop_tile(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
     return rewriter.forward(node.output, node.operand())
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="split(x, n, a)[0] == x if len(n) == 1")
 def drop_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """split(x) into one part -> x"""
     if len(node.outputs) > 1:
@@ -265,7 +269,7 @@ _EXACT_COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"
 """Coordinate transformation modes that map every position to itself at a scale of 1."""
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="resize(x, f, m, at) == x if f == 1 and at in EXACT_COORDINATES")
 def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """resize(x) by a factor of 1, or to the size of x -> x"""
     if node.attrs.get("coordinate_transformation_mode", "half_pixel") not in _EXACT_COORDINATES:

@@ -24,7 +24,12 @@ DTYPES = ("f16", "f32", "f64")
 """The element types for which runtimes have SpaceToDepth."""
 
 
-@rule(affine="untouched")
+@rule(
+    affine="untouched",
+    identity="concat([stepped(x, i, j, b) for i in range(b) for j in range(b)], 1) == space_to_depth(x, b); "
+    "concat([stepped(x, *o[k], b) for k in range(b * b)], 1) == take(space_to_depth(x, b), order(o, b, "
+    "x.shape[1]), 1)",
+)
 def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather if the parts come in another order"""
     # Parts with all offsets have equal extents, which Concat requires, only where b divides the extents of x.

@@ -497,6 +497,3 @@ AFFINE: dict[str, Domain] = {
     ),
 }
 """The domains of the rules for affines, by the name of the function that applies them."""
-
-SIMPLIFY: dict[str, Domain] = {}
-"""The domains of the rules of SimplifyExpr."""

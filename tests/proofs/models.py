@@ -13,7 +13,7 @@ from onnx import ModelProto
 from .domains import FUNCTIONS, Free, Instance, frees, realized
 from .operators import Op
 from .statement import Statement, meaning
-from .tensors import Field, Tensor, Undefined, Value
+from .tensors import Field, Tensor, Undefined, Value, type_of
 
 Numbers = Mapping[str, Any]
 """The elements of each free tensor, by name, as nested lists."""
@@ -23,9 +23,14 @@ WIDE = (1, 2, 2, 2)
 """The shape of data in a model, where a line has one element."""
 
 
+def dtype_of(instance: Instance, kind: str) -> np.dtype[Any]:
+    """Return the element type of the data of an instance; casts have one for each instance."""
+    return type_of(instance["source"]) if kind == "types" else np.dtype(DTYPES[kind])
+
+
 def tensors(instance: Instance, numbers: Numbers, kind: str) -> dict[str, Any]:
     """Return the variables of an instance as tensors of these numbers."""
-    field = Field(DTYPES[kind])
+    field = Field(dtype_of(instance, kind))
 
     def tensor(name: str, free: Free) -> Tensor:
         elements = np.empty(free.shape, object)
@@ -58,7 +63,7 @@ def result(expression: str, variables: Mapping[str, Any]) -> Tensor | None:
 
 def agree(a: Tensor | None, b: Tensor | None) -> bool:
     """Return whether two sides are the same."""
-    if a is None or b is None or a.shape != b.shape:
+    if a is None or b is None or a.shape != b.shape or a.field.dtype != b.field.dtype:
         return False
     return all(a.field.same(x, y) for x, y in zip(a.array.ravel(), b.array.ravel(), strict=True))
 
@@ -66,7 +71,7 @@ def agree(a: Tensor | None, b: Tensor | None) -> bool:
 def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool = True) -> dict[str, Any]:
     """Return small numbers for the free tensors of an instance, zeros and ones among them."""
     choices = {"reals": [-2, -1, -0.5, 0, 0.5, 1, 2, 3], "floats": [-2, -1, -0.5, 0, 0.5, 1, 2, 3, np.inf, np.nan],
-               "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0]}[kind]  # fmt: skip
+               "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0], "types": [0, 1]}[kind]  # fmt: skip
     found: dict[str, Any] = {}
     start = 1
     for name, free in frees(instance):
@@ -86,7 +91,7 @@ def built(
     statement: Statement, instance: Instance, numbers: Numbers, kind: str, around: str = "none", opset: int = 21
 ) -> ModelProto:
     """Return the left side as a model. With `around`, a layer stands before its data or after its result."""
-    graph = Graph(opset=opset, dtype=np.dtype(DTYPES[kind]))
+    graph = Graph(opset=opset, dtype=dtype_of(instance, kind))
     fixed = tensors(instance, numbers, kind)
     given: dict[str, Any] = {}
 

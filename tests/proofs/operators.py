@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
-from graphs import Array
+from graphs import Array, onnx_dtype
 
-from .tensors import Field, Tensor, Undefined, Value, folded, named, total
+from .tensors import Field, Tensor, Undefined, Value, folded, named, total, type_of
 
 Function = Callable[..., Any]
 
@@ -74,13 +75,13 @@ def least(a: Tensor, b: Any) -> Tensor:
 
 
 @operator(_node("Max"))
-def maximum(x: Tensor, y: Tensor) -> Tensor:
-    return greatest(x, y)
+def maximum(x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(greatest, others, x)
 
 
 @operator(_node("Min"))
-def minimum(x: Tensor, y: Tensor) -> Tensor:
-    return least(x, y)
+def minimum(x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(least, others, x)
 
 
 @operator(_node("Mean"))
@@ -249,13 +250,23 @@ def l2(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
 # windows along the last axes
 
 
-def windows(x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> list[list[Any]]:
-    """Return for each position of the result its index and the elements of each channel, None for padding."""
+def windows(
+    x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], *, ceil: bool = False
+) -> list[list[Any]]:
+    """Return for each position of the result its index and the elements of each channel, None for padding.
+
+    With `ceil`, a last window that begins inside the data or the padding before them may end beyond.
+    """
     k = len(kernel)
     spatial = x.shape[-k:]
     counts = [(spatial[i] + pads[i] + pads[k + i] - kernel[i]) // strides[i] + 1 for i in range(k)]
     if min(counts, default=0) < 1:
         raise Undefined("no window")
+    if ceil:
+        beyond = [spatial[i] + pads[i] + pads[k + i] - kernel[i] for i in range(k)]
+        counts = [
+            n + (beyond[i] % strides[i] > 0 and n * strides[i] < spatial[i] + pads[i]) for i, n in enumerate(counts)
+        ]
     found = []
     for position in np.ndindex(*counts):
         taps = []
@@ -267,9 +278,11 @@ def windows(x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequ
     return found
 
 
-def pooled(x: Tensor, function: Function, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> Tensor:
+def pooled(
+    x: Tensor, function: Function, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], **more: Any
+) -> Tensor:
     """Return the results of `function` on the taps of each window, each an array of batch and channels."""
-    parts = windows(x, kernel, strides, pads)
+    parts = windows(x, kernel, strides, pads, **more)
     counts = [max(p[i] for p, _ in parts) + 1 for i in range(len(kernel))]
     found = np.empty((*x.shape[: -len(kernel)], *counts), object)
     for position, taps in parts:
@@ -278,7 +291,8 @@ def pooled(x: Tensor, function: Function, kernel: Sequence[int], strides: Sequen
 
 
 def _pool_node(kind: str) -> Function:
-    def write(x: Value, kernel: Any, strides: Any, pads: Any, **attrs: Any) -> Value:
+    def write(x: Value, kernel: Any, strides: Any, pads: Any, counts: int | None = None, **attrs: Any) -> Value:
+        attrs |= {} if counts is None else {"count_include_pad": counts}
         return x.node(kind, x, kernel_shape=list(kernel), strides=list(strides), pads=list(pads), **attrs)
 
     return write
@@ -292,8 +306,16 @@ def _combined(function: Function, taps: Sequence[Any]) -> Any:
 
 
 @operator(_pool_node("MaxPool"))
-def max_pool(x: Tensor, kernel: Any, strides: Any, pads: Any) -> Tensor:
-    return pooled(x, lambda taps: _combined(lambda a, b: _greater(x.field, a, b), taps), kernel, strides, pads)
+def max_pool(x: Tensor, kernel: Any, strides: Any, pads: Any, **more: Any) -> Tensor:
+    def largest(taps: Sequence[Any]) -> Any:
+        return _combined(lambda a, b: _greater(x.field, a, b), taps)
+
+    return pooled(x, largest, kernel, strides, pads, **more)
+
+
+@operator(lambda *operands: _pool_node("MaxPool")(*operands, ceil_mode=1))
+def ceil_pool(x: Tensor, kernel: Any, strides: Any, pads: Any) -> Tensor:
+    return max_pool(x, kernel, strides, pads, ceil=True)  # type: ignore[no-any-return]
 
 
 def max_pool_indices(x: Tensor, kernel: Any, strides: Any, pads: Any) -> Tensor:
@@ -417,9 +439,14 @@ def conv_transpose(x: Tensor, w: Tensor, b: Tensor, group: int, strides: Any, pa
     )
 )
 def gemm(x: Tensor, w: Tensor, c: Tensor | None, alpha: Any, beta: Any, trans: int = 0) -> Tensor:
+    if x.rank != 2:
+        raise Undefined("no matrix")
     right = w.like(w.array.T) if trans else w
     found = alpha * (x @ right)
-    return found if c is None else found + beta * c  # type: ignore[no-any-return]
+    summed = found if c is None else found + beta * c
+    if summed.shape != found.shape:
+        raise Undefined("a bias larger than the product")
+    return summed  # type: ignore[no-any-return]
 
 
 @operator(_node("MatMul"))
@@ -527,6 +554,8 @@ def flatten(x: Tensor, axis: int = 1) -> Tensor:
 
 @operator(_node("Squeeze"))
 def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
+    if any(not -x.rank <= a < x.rank for a in axes):
+        raise Undefined("no such axis")
     gone = {a % x.rank for a in axes}
     if any(x.shape[a] != 1 for a in gone):
         raise Undefined("an extent is not 1")
@@ -566,7 +595,7 @@ def slice_(x: Tensor, begin: int, end: int, axis: int, step: int = 1) -> Tensor:
     return x.like(np.take(x.array, chosen, axis))
 
 
-@operator(lambda x, indices, axis: x.node("Gather", x, indices, axis=axis))
+@operator(lambda x, indices, axis: x.node("Gather", x, np.asarray(indices, np.int64), axis=axis))
 def take(x: Tensor, indices: Any, axis: int) -> Tensor:
     found = np.asarray(indices, np.int64)
     if not -x.rank <= axis < x.rank or ((found < -x.shape[axis]) | (found >= x.shape[axis])).any():
@@ -643,34 +672,40 @@ def pad(x: Tensor, pads: Sequence[int], value: Any = 0, mode: str = "constant") 
     return x.like(found)
 
 
-@operator(
-    lambda x, factor, mode: x.node(
-        "Resize",
-        x,
-        None,
-        x.graph.initializer(np.asarray([1.0, 1.0, factor], np.float32)),
-        mode=mode,
-        coordinate_transformation_mode="half_pixel",
-    )
-)
-def resize(x: Tensor, factor: float, mode: str) -> Tensor:
-    """Compute a Resize of the last axis, with half_pixel."""
+def _position(i: int, factor: float, n: int, at: str) -> float:
+    """Return the position in the data of element i of the result of a Resize."""
+    size = int(n * factor)
+    half = (i + 0.5) / factor - 0.5
+    return {
+        "half_pixel": half,
+        "pytorch_half_pixel": half if size > 1 else 0.0,
+        "half_pixel_symmetric": n / 2 * (1 - size / (factor * n)) + half,
+        "asymmetric": i / factor,
+        "align_corners": i * (n - 1) / max(size - 1, 1),
+        "tf_half_pixel_for_nn": (i + 0.5) / factor,
+    }[at]
+
+
+def _resize_node(x: Value, factor: float, mode: str, at: str = "half_pixel") -> Value:
+    scales = x.graph.initializer(np.asarray([1.0, 1.0, factor], np.float32))
+    return x.node("Resize", x, None, scales, mode=mode, coordinate_transformation_mode=at)
+
+
+@operator(_resize_node)
+def resize(x: Tensor, factor: float, mode: str, at: str = "half_pixel") -> Tensor:
+    """Compute a Resize of the last axis."""
     n, field = x.shape[-1], x.field
     columns = []
     for i in range(int(n * factor)):
-        at = (i + 0.5) / factor - 0.5
+        position = _position(i, factor, n, at)
         if mode == "nearest":
-            columns.append(x.array[..., min(max(int(np.ceil(at - 0.5)), 0), n - 1)])
+            columns.append(x.array[..., min(max(int(np.ceil(position - 0.5)), 0), n - 1)])
             continue
-        low = int(np.floor(at))
-        share = at - low
-        left, right = (x.array[..., min(max(j, 0), n - 1)] for j in (low, low + 1))
-        weigh = np.frompyfunc(
-            lambda a, b, r=share: field.add(field.multiply(field.number(1 - r), a), field.multiply(field.number(r), b)),
-            2,
-            1,
-        )
-        columns.append(weigh(left, right))
+        low = int(np.floor(position))
+        share = position - low
+        left, right = (x[..., min(max(j, 0), n - 1)] for j in (low, low + 1))
+        found = left if share == 0 else left * field.number(1 - share) + right * field.number(share)
+        columns.append(found.array)
     return x.like(np.stack(columns, axis=-1))
 
 
@@ -692,6 +727,50 @@ def crop_and_resize(x: Tensor, size: int) -> Tensor:
         found = (left * (1 - share) + right * share).array
         columns.append(found if at <= n - 1 else np.full(found.shape, field.number(0), object))
     return x.like(np.stack(columns, axis=-1))
+
+
+def _sequence_node(x: Value, size: int, axis: int, k: int) -> Value:
+    length = x.graph.initializer(np.asarray(size, np.int64))
+    parts = x.node("SplitToSequence", x, length, axis=axis)
+    return parts.node("SequenceAt", parts, x.graph.initializer(np.asarray(k, np.int64)))
+
+
+@operator(_sequence_node)
+def part_of_sequence(x: Tensor, size: int, axis: int, k: int) -> Tensor:
+    """Compute a part of a SplitToSequence into parts of one size, of which the last may be shorter."""
+    return slice_(x, k * size, (k + 1) * size, axis)  # type: ignore[no-any-return]
+
+
+def _stepped_node(x: Value, i: int, j: int, b: int) -> Value:
+    return x.node("Slice", x, [i, j], [2**31, 2**31], [2, 3], [b, b])
+
+
+@operator(_stepped_node)
+def stepped(x: Tensor, i: int, j: int, b: int) -> Tensor:
+    """Compute every b-th row and column, from i and j on."""
+    return x.like(x.array[:, :, i::b, j::b])
+
+
+def branch(c: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Compute an If that returns one of two values."""
+    return where(c, x, y)  # type: ignore[no-any-return]
+
+
+def rnn(x: Tensor, w: Tensor, u: Tensor, h: Tensor | None) -> Tensor:
+    """Compute one step of a recurrent layer with Relu; a state that is absent is 0."""
+    state = w * 0 if h is None else h
+    return relu(w * x + u * state)  # type: ignore[no-any-return]
+
+
+@operator(lambda x, kind: x.node("Cast", x, to=_onnx(kind)))
+def cast(x: Tensor, kind: str) -> Tensor:
+    field = x.field.of(kind)
+    convert = np.frompyfunc(lambda e: x.field.converted(e, field), 1, 1)
+    return Tensor(field, convert(x.array), constant=x.constant)
+
+
+def _onnx(kind: str) -> int:
+    return onnx_dtype(type_of(kind))
 
 
 OPERATORS: dict[str, Function] = {

@@ -13,7 +13,7 @@ from .domains import FUNCTIONS, Domain, Free, Instance, frees, realized
 from .models import agree, drawn, encoded, holds, result, tensors
 from .statement import Statement, meaning, statements
 from .tensors import Claim, Field, Tensor, Undefined
-from .terms import Booleans, Floats, Integers, Reals
+from .terms import Booleans, Floats, Integers, Reals, Typed
 
 TIMEOUT = 60_000
 """Milliseconds for one question to z3."""
@@ -44,12 +44,12 @@ def prove(rule: str, line: str, domain: Domain) -> Proof:
         instances = [each for each in domain.instances if _has(each, statement)]
         if not instances:
             proof.failed.append(f"no instance of {statement}")
+        before = proof.proved
         for kind in domain.fields:
-            before = proof.proved
             for instance in instances:
                 _prove(proof, statement, instance, kind)
-            if instances and proof.proved == before:
-                proof.failed.append(f"no instance of {statement} is defined")
+        if instances and proof.proved == before:
+            proof.failed.append(f"no instance of {statement} is defined")
         for dropped in range(len(statement.conditions)):
             _refute(proof, number, statement, dropped, instances, domain.fields)
     return proof
@@ -71,7 +71,9 @@ class Question:
     field: Any
 
 
-def _field(kind: str) -> Any:
+def _field(kind: str, instance: Instance) -> Any:
+    if kind == "types":
+        return Typed(instance["source"])
     if kind == "labels":
         return Field(np.int64)
     return {"reals": Reals, "floats": Floats, "integers": Integers}[kind]()
@@ -79,7 +81,7 @@ def _field(kind: str) -> Any:
 
 def _question(statement: Statement, instance: Instance, kind: str) -> Question | None:
     """Return an instance in terms, None where its left side has no value whatever its elements are."""
-    of = _field(kind)
+    of = _field(kind, instance)
     labels = iter(range(1, 10_000))
     truths = Booleans()
 
@@ -115,7 +117,7 @@ def _question(statement: Statement, instance: Instance, kind: str) -> Question |
         right = meaning(statement.right, variables)
         if right.shape == left.shape:
             pairs = zip(left.array.ravel(), right.array.ravel(), strict=True)
-            same = z3.And(*of.defined, *[of.same(a, b) for a, b in pairs])
+            same = z3.And(*of.defined, *[left.field.same(a, b) for a, b in pairs])
     except Undefined:
         pass
     return Question(defined, same, conditions, of.given, variables, of)

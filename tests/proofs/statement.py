@@ -23,7 +23,8 @@ class Statement:
     def variables(self) -> frozenset[str]:
         """The names that the line uses, those of functions included."""
         tree = ast.parse(" , ".join([self.left, self.right, *self.conditions]), mode="eval")
-        return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        return frozenset({n.id for n in names} - {n.id for n in names if isinstance(n.ctx, ast.Store)})
 
 
 def statements(line: str) -> tuple[Statement, ...]:
@@ -46,4 +47,4 @@ def _statement(text: str) -> Statement:
 
 def meaning(expression: str, variables: Mapping[str, Any]) -> Any:
     """Return the value of an expression."""
-    return eval(expression, {"__builtins__": {}}, dict(variables))
+    return eval(expression, {"__builtins__": {}, **variables})

@@ -28,6 +28,21 @@ class Field:
         self.given: list[Any] = []
         self.exact = self.dtype.kind in "iub"
 
+    def of(self, kind: str) -> Field:
+        """Return the numbers of an element type of irc."""
+        return Field(type_of(kind))
+
+    def converted(self, element: Any, field: Field) -> Any:
+        """Return an element in another type; a float beyond the integers of the type becomes the nearest of them."""
+        if self.dtype == field.dtype or field.dtype.kind not in "iu" or self.dtype.kind in "iub":
+            with np.errstate(all="ignore"):
+                return np.asarray(element).astype(field.dtype)[()]
+        limits = np.iinfo(field.dtype)
+        number = float(element)
+        if number != number:
+            return field.dtype.type(0)
+        return field.dtype.type(min(max(int(max(min(number, 1e30), -1e30)), limits.min), limits.max))
+
     def number(self, value: Any) -> Any:
         """Return a number as an element."""
         return value if isinstance(value, np.generic) else self.dtype.type(value)
@@ -90,6 +105,14 @@ class Field:
             return bool(a == b)
         with np.errstate(all="ignore"):
             return bool(np.isclose(np.float64(a), np.float64(b), rtol=1e-6, atol=1e-9, equal_nan=True))
+
+
+def type_of(kind: str) -> np.dtype[Any]:
+    """Return the numpy dtype of an element type of irc."""
+    from irc.ir.tensor import numpy_dtype
+    from irc.ir.types import DTYPES
+
+    return numpy_dtype(DTYPES[kind])
 
 
 class Claim:

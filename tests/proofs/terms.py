@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import z3
 
-from .tensors import Field
+from .tensors import Field, type_of
 
 
 class Reals(Field):
@@ -134,7 +134,7 @@ class Floats(Reals):
         return z3.fpIsNaN(a)
 
     def same(self, a: Any, b: Any) -> Any:
-        return z3.Or(z3.fpEQ(a, b), z3.And(z3.fpIsNaN(a), z3.fpIsNaN(b)))
+        return z3.BoolVal(True) if a.eq(b) else z3.Or(z3.fpEQ(a, b), z3.And(z3.fpIsNaN(a), z3.fpIsNaN(b)))
 
     def value(self, model: Any, term: Any) -> Any:
         found = model.eval(term, model_completion=True)
@@ -177,3 +177,77 @@ class Booleans(Reals):
 
     def value(self, model: Any, term: Any) -> Any:
         return z3.is_true(model.eval(term, model_completion=True))
+
+
+class Typed(Reals):
+    """Elements of one type of irc, for casts.
+
+    A float beyond the range of an integer type becomes some integer, which depends on its value alone.
+    """
+
+    SORTS: ClassVar[dict[str, Any]] = {"f16": (5, 11), "bf16": (8, 8), "f32": (8, 24), "f64": (11, 53)}
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.dtype = type_of(kind)
+        self.exact = kind not in self.SORTS
+        self.bits = int(kind.strip("uif")) if self.exact and kind != "bool" else 0
+        self.signed = kind.startswith("i")
+        if not self.exact:
+            self.sort = z3.FPSort(*self.SORTS[kind])
+        else:
+            self.sort = z3.BitVecSort(self.bits) if self.bits else z3.BoolSort()
+
+    def of(self, kind: str) -> Typed:
+        return Typed(kind)
+
+    def number(self, value: Any) -> Any:
+        if isinstance(value, z3.ExprRef):
+            return value
+        if not self.exact:
+            return z3.FPVal(float(value), self.sort)
+        return z3.BitVecVal(int(value), self.bits) if self.bits else z3.BoolVal(bool(value))
+
+    def converted(self, element: Any, field: Field) -> Any:
+        assert isinstance(field, Typed)
+        if self.kind == "bool":
+            element, bits, signed = z3.If(element, z3.BitVecVal(1, 8), z3.BitVecVal(0, 8)), 8, False
+        else:
+            bits, signed = self.bits, self.signed
+        if field.kind == "bool":
+            return z3.Not(z3.fpIsZero(element)) if not self.exact else element != 0
+        if not self.exact and not field.exact:
+            return z3.fpToFP(z3.RNE(), element, field.sort)
+        if not self.exact:
+            return _to_integer(element, field)
+        if not field.exact:
+            to = z3.fpSignedToFP if signed else z3.fpUnsignedToFP
+            return to(z3.RNE(), element, field.sort)
+        if field.bits <= bits:
+            return z3.Extract(field.bits - 1, 0, element)
+        return (z3.SignExt if signed else z3.ZeroExt)(field.bits - bits, element)
+
+    def same(self, a: Any, b: Any) -> Any:
+        if a.sort() != b.sort():
+            return z3.BoolVal(False)
+        return z3.Or(z3.fpEQ(a, b), z3.And(z3.fpIsNaN(a), z3.fpIsNaN(b))) if z3.is_fp(a) else a == b
+
+    def value(self, model: Any, term: Any) -> Any:
+        found = model.eval(term, model_completion=True)
+        if z3.is_fp(found):
+            return Floats(self.sort).value(model, term)
+        if z3.is_bool(found):
+            return z3.is_true(found)
+        return found.as_signed_long() if self.signed else found.as_long()
+
+
+def _to_integer(element: Any, field: Typed) -> Any:
+    """Return a float rounded towards 0, and a function of its value where that is out of range."""
+    wide = z3.fpToFP(z3.RNE(), element, z3.Float64())
+    low = -(2.0 ** (field.bits - 1)) if field.signed else 0.0
+    high = 2.0 ** (field.bits - field.signed)
+    inside = z3.And(wide > low - 1 if field.bits < 53 else wide >= low, wide < high)
+    beyond = z3.Function(f"beyond_{field.kind}", z3.Float64(), field.sort)
+    convert = z3.fpToSBV if field.signed else z3.fpToUBV
+    return z3.If(inside, convert(z3.RTZ(), element, field.sort), beyond(wide))
