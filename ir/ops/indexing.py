@@ -325,7 +325,7 @@ def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -
 
 
 @states(
-    "affine(pad(x, p, v), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, f) if f == s * v + t; "
+    "affine(pad(x, p, v), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, (s * v + t)[0]) if one_number(s * v + t); "
     "pad(affine(x, s, t, 1, r), p, v) == affine(pad(x, p, ((v - t) / s)[0]), s, t, 1, r) "
     "if s != 0 and one_ratio(v - t, s); "
     "affine(pad(x, p, 0, m), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, 0, m)"

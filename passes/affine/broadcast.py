@@ -214,7 +214,7 @@ def backward_product(node: Node, index: int, affine: Affine, params: Parameters)
     return ways
 
 
-@states("s * (x / y) + t == s * x / y if t == 0; s * (x / y) + t == x / (y / s) if t == 0 and s != 0")
+@states("s * (x / y) + t == s * x / y if t == 0; s * (x / c) + t == x / (c / s) if t == 0 and s != 0")
 def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Div: s (x / y) = (s x) / y = x / (y / s).
 
@@ -250,9 +250,9 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
 
 
 @states(
-    "s * x + t + y == s * (x + (y + t) / s) if s != 0; "
-    "x + t + y == x + y + t; "
-    "s * x + t - y == s * (x - (y - t) / s) if s != 0"
+    "s * x + t + c == s * (x + (c + t) / s) if s != 0; "
+    "s * x + t - c == s * (x - (c - t) / s) if s != 0; "
+    "x + t + y == x + y + t"
 )
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y + t) / s)."""

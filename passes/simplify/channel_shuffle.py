@@ -44,8 +44,9 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 @rule(
     affine="untouched",
     reads=("transpose",),
-    identity="take(reshape(transpose(reshape(x, m), p), [m[p[0]], *u, *v]), i, 0) == take(reshape(x, [*u, m[p[0]], "
-    "*v]), i, len(u)) if in_order(p[1:]) and prod(u) == prod(m[:p[0]])",
+    identity="take(reshape(transpose(reshape(x, m), p), [m[p[0]], *w]), i, 0) == "
+    "take(reshape(x, placed(m[p[0]], w, prod(m[:p[0]]))), i, cut(w, prod(m[:p[0]]))) "
+    "if in_order(p[1:]) and has_cut(w, prod(m[:p[0]]))",
 )
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""

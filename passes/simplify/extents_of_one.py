@@ -97,8 +97,8 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return rewriter.decline("their axes are not given, or not constant")
     shape = shape_of(longer.type)
     if shape is not None:
-        # The axes that the Unsqueeze adds have to be axes of that shape too, and different there: 1 and -2 are one axis of
-        # rank 3, and two that it adds to rank 2.
+        # The axes that the Unsqueeze adds have to be axes of that shape too, and different there: 1 and -2 are one axis
+        # of rank 3, and two that it adds to rank 2.
         gone, added = (inner, outer) if node.op == "expand_dims" else (outer, inner)
         equal = set(normal_axes(added, len(shape)) or ()) == {axis % len(shape) for axis in gone}
     else:  # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze adds two

@@ -20,6 +20,8 @@ class Free:
     shape: tuple[int, ...]
     constant: bool = False
     truth: bool = False
+    varied: bool = False
+    """Whether the numbers that are drawn differ, where equal ones would be another case."""
 
 
 def data(*shape: int) -> Free:
@@ -135,6 +137,11 @@ def joined(v: Tensor, neutral: float, y: Tensor) -> Tensor:
     return v.like(np.concatenate([v.array, np.full(y.shape[1], v.field.number(neutral), object)]))
 
 
+def one_number(v: Tensor) -> Any:
+    """Return whether all channels have the same number."""
+    return v == v[[0] * len(v.array)]
+
+
 def spatial(pads: tuple[int, ...]) -> list[int]:
     """Return the pads of all axes for those of the spatial ones."""
     k = len(pads) // 2
@@ -181,6 +188,7 @@ FUNCTIONS: dict[str, Any] = {
             repeat,
             tiles,
             one_ratio,
+            one_number,
             joined,
             spatial,
             block,
@@ -263,7 +271,7 @@ def _moved() -> dict[str, Domain]:
         for shape in ((1, 1, 2, 2), (1, 2, 2, 4))
     )
     padded = tuple(
-        {"x": data(1, 2, 2), "p": p, "v": const(), "f": const(), "r": 3, "n": p[1] or p[4], **_CHANNELS}
+        {"x": data(1, 2, 2), "p": p, "v": const(), "r": 3, "n": p[1] or p[4], **_CHANNELS}
         for p in ([0, 0, 1, 0, 0, 0], [0, 0, 2, 0, 0, 1], [1, 0, 0, 0, 0, -1])
     )
     reflected = every(x=[data(1, 2, 3)], p=[[0, 0, 1, 0, 0, 2]], m=["reflect", "edge"], r=[3], **_each(_CHANNELS))
@@ -446,6 +454,13 @@ def _joined_forward() -> tuple[Instance, ...]:
 
 _CLIP = _elementwise(a=const(), b=const())
 
+_VARIED: Instance = {
+    "x": data(1, 2, 2),
+    "s": const(),
+    "t": const(),
+    "c": Free((2,), constant=True, varied=True),
+}
+
 AFFINE: dict[str, Domain] = {
     "same_channels": Domain((_elementwise(),), around="before"),
     "dropout_channels": Domain((_elementwise(),), around="before"),
@@ -474,14 +489,14 @@ AFFINE: dict[str, Domain] = {
         (_elementwise(alpha=0.25, beta=0.5), _elementwise(alpha=-2.0, beta=0.0)), around="after"
     ),
     "backward_sum": Domain((_XY, _XC), around="before"),
-    "forward_sum": Domain((_XY, _XC), around="after"),
-    "backward_mean": Domain((_XY,), around="before"),
-    "backward_extremum": Domain((_XY, _XC), around="before"),
-    "forward_extremum": Domain((_XC,), around="after"),
+    "forward_sum": Domain((_XY, _VARIED), around="after"),
     "backward_where": Domain((_elementwise(y=data(), c=Free((), truth=True)),), around="before"),
     "backward_product": Domain((_XY,), around="before"),
     "forward_product": Domain((_XY,), around="after"),
-    "backward_quotient": Domain((_XY, _XC), around="before"),
+    "backward_mean": Domain((_XY,), around="before"),
+    "backward_extremum": Domain((_XY, _XC), around="before"),
+    "forward_extremum": Domain((_XC,), around="after"),
+    "backward_quotient": Domain((_XY, _elementwise(c=const())), around="before"),
     "forward_quotient": Domain((_XY,), around="after"),
     "concatenate_backward": Domain(_joined_backward(), around="before", size="rank 3, up to 4 channels"),
     "concatenate_forward": Domain(_joined_forward(), around="after", size="rank 3, up to 4 channels"),

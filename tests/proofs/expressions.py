@@ -73,13 +73,15 @@ def _slices() -> tuple[Instance, ...]:
 
 
 def _shuffles() -> tuple[Instance, ...]:
-    found = []
-    for shape, m in [((1, 4, 2), (1, 2, 2, 2)), ((1, 6, 1), (1, 2, 3, 1)), ((1, 6, 1), (1, 3, 2, 1))]:
-        for p in _perms(4):
-            for u, v in itertools.product([[1], [1, 2], [2], [1, 3]], [[2], [2, 2], [2, 1], [3, 1], [4]]):
-                if prod(u) * prod(v) == prod(m) // m[p[0]]:
-                    found.append({"x": data(*shape), "m": m, "p": p, "u": u, "v": v, "i": 1})
-    return tuple(found)
+    shapes = [((1, 4, 2), (1, 2, 2, 2)), ((1, 6, 1), (1, 2, 3, 1)), ((1, 6, 1), (1, 3, 2, 1))]
+    rests = [[1, 2, 2], [2, 2, 1], [4], [2, 2], [1, 2], [2], [3], [3, 1], [1, 6], [2, 3]]
+    return tuple(
+        {"x": data(*shape), "m": m, "p": p, "w": w, "i": 1}
+        for shape, m in shapes
+        for p in _perms(4)
+        for w in rests
+        if m[p[0]] > 1 and prod(w) == prod(m) // m[p[0]]
+    )
 
 
 def _focus() -> tuple[Instance, ...]:

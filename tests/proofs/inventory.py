@@ -22,8 +22,8 @@ AFFINES, EXPRESSIONS = "How affines pass", "SimplifyExpr"
 
 NOT_PROVED: dict[str, str] = {
     "inline_possible_branch": "It is about runs that fail, of which no result can be compared.",
-    "fold_extents": "It computes elements of a shape, a calculation and no identity; `tests/passes/simplify/shapes.irc`.",
-    "constant_target": "Its target is made of extents that are known at run time only; `tests/passes/simplify/shapes.irc`.",
+    "fold_extents": "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc` tests it.",
+    "constant_target": "Its target is made of extents that are known at run time only: `simplify/shapes.irc` tests it.",
 }
 """Rules that have no line or no proof, with the reason."""
 

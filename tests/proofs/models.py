@@ -46,7 +46,8 @@ def holds(condition: str, variables: Mapping[str, Any]) -> bool:
     """Return whether a condition holds of numbers; a quotient that does not exist has no property."""
     field = next((each.field for each in variables.values() if isinstance(each, Tensor)), Field())
     field.defined.clear()
-    found = meaning(condition, {**FUNCTIONS, **variables})
+    with np.errstate(all="ignore"):
+        found = meaning(condition, {**FUNCTIONS, **variables})
     return bool(getattr(found, "value", found)) and all(field.defined)
 
 
@@ -55,7 +56,8 @@ def result(expression: str, variables: Mapping[str, Any]) -> Tensor | None:
     field = next((each.field for each in variables.values() if isinstance(each, Tensor)), Field())
     field.defined.clear()
     try:
-        found = meaning(expression, {**FUNCTIONS, **variables})
+        with np.errstate(all="ignore"):
+            found = meaning(expression, {**FUNCTIONS, **variables})
     except Undefined:
         return None
     return found if all(field.defined) else None
@@ -80,6 +82,8 @@ def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool
         elif kind == "labels" and not free.constant:
             found[name] = np.arange(start, start + prod(free.shape)).reshape(free.shape).tolist()
             start += prod(free.shape)
+        elif free.varied:
+            found[name] = rng.choice(choices, free.shape, replace=False).tolist()
         elif free.shape and rng.random() < 0.4:
             found[name] = np.full(free.shape, rng.choice(choices)).tolist()
         else:
@@ -90,7 +94,10 @@ def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool
 def built(
     statement: Statement, instance: Instance, numbers: Numbers, kind: str, around: str = "none", opset: int = 21
 ) -> ModelProto:
-    """Return the left side as a model. With `around`, a layer stands before its data or after its result."""
+    """Return the left side as a model.
+
+    With `around`, a layer stands before its data or after its result, or any operator as its `reader`.
+    """
     graph = Graph(opset=opset, dtype=dtype_of(instance, kind))
     fixed = tensors(instance, numbers, kind)
     given: dict[str, Any] = {}
@@ -108,6 +115,8 @@ def built(
         sample = result(statement.left, fixed)
         assert sample is not None
         found = _layer(found, sample.shape or WIDE)
+    if around == "reader":
+        found = found.node({"types": "Not" if instance.get("kind") == "bool" else "Abs"}.get(kind, "Neg"), found)
     graph.output(found.name)
     return graph.model()
 

@@ -103,6 +103,23 @@ def is_composed(*slices: Any) -> bool:
     return True
 
 
+def has_cut(w: Sequence[int], before: int) -> bool:
+    """Return whether the first extents of a list have a product."""
+    return any(prod(w[:i]) == before for i in range(len(w) + 1))
+
+
+def cut(w: Sequence[int], before: int) -> int:
+    """Return how many extents have the product."""
+    if not has_cut(w, before):
+        raise Undefined("no extents with that product")
+    return next(i for i in range(len(w) + 1) if prod(w[:i]) == before)
+
+
+def placed(count: int, w: Sequence[int], before: int) -> list[int]:
+    """Return the extents with another one after those with the product."""
+    return [*w[: cut(w, before)], count, *w[cut(w, before) :]]
+
+
 def moved_pads(n: Sequence[int], p: Sequence[int]) -> list[int]:
     rank = len(p)
     return [n[axis] for axis in p] + [n[rank + axis] for axis in p]
@@ -147,6 +164,9 @@ PREDICATES: dict[str, Any] = {
             *(
                 both_axes,
                 are_normal,
+                has_cut,
+                cut,
+                placed,
                 are_ones,
                 composed,
                 is_composed,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +52,7 @@ def prove(rule: str, line: str, domain: Domain) -> Proof:
         if instances and proof.proved == before:
             proof.failed.append(f"no instance of {statement} is defined")
         for dropped in range(len(statement.conditions)):
-            _refute(proof, number, statement, dropped, instances, domain.fields)
+            _refute(proof, number, dropped, instances, domain.fields)
     return proof
 
 
@@ -145,39 +146,47 @@ def _discrete(instance: Instance) -> dict[str, Any]:
     return {name: value.shape if isinstance(value, Free) else value for name, value in instance.items()}
 
 
-def _refute(
-    proof: Proof, number: int, statement: Statement, dropped: int, instances: Sequence[Instance], kinds: Sequence[str]
-) -> None:
+def _refute(proof: Proof, number: int, dropped: int, instances: Sequence[Instance], kinds: Sequence[str]) -> None:
     """Find numbers for which the line without one condition is wrong."""
-    for kind in kinds:
-        for instance in instances:
-            numbers = _numbers(statement, dropped, instance, kind)
+    statement = statements(proof.line)[number]
+    alike = [each for each in statements(proof.line) if each.left == statement.left and each != statement]
+    for avoided in (alike, []):  # numbers that no other identity serves, if there are any
+        for kind, instance in itertools.product(kinds, instances):
+            fitting = [each for each in avoided if _has(instance, each)]
+            numbers = _numbers(statement, dropped, instance, kind, fitting)
             if numbers is not None:
                 proof.counterexamples.append(
                     {
-                        "rule": proof.rule, "line": number, "dropped": statement.conditions[dropped], "kind": kind,
+                        "rule": proof.rule,
+                        "line": number,
+                        "dropped": statement.conditions[dropped],
+                        "kind": kind,
                         **encoded(instance, numbers),
                     }
-                )  # fmt: skip
+                )
                 return
     proof.needless.append(f"{statement.conditions[dropped]} in {statement}")
 
 
-def _numbers(statement: Statement, dropped: int, instance: Instance, kind: str) -> Mapping[str, Any] | None:
+def _numbers(
+    statement: Statement, dropped: int, instance: Instance, kind: str, alike: Sequence[Statement]
+) -> Mapping[str, Any] | None:
     """Return numbers that refute: drawn ones that are simple, else those that z3 finds."""
     rng = np.random.default_rng(0)
-    for _ in range(100):
+    names = Statement("0", "0", (statement.conditions[dropped],)).variables
+    constants = [name for name, free in frees(instance) if free.constant and name not in names]
+    for _ in range(200):
         numbers = drawn(instance, rng, kind)
-        if not any(_is_plain(numbers[name]) for name, free in frees(instance) if free.constant) and refutes(
-            statement, dropped, instance, numbers, kind
+        if not any(_is_plain(numbers[name]) for name in constants) and refutes(
+            statement, dropped, instance, numbers, kind, alike
         ):
             return numbers
     question = _question(statement, instance, kind)
     if question is None:
         return None
     others = [each for i, each in enumerate(question.conditions) if i != dropped]
-    for numbers in _models(question, [*others, z3.Not(question.conditions[dropped])], instance, kind):
-        if refutes(statement, dropped, instance, numbers, kind):
+    for numbers in _models(question, [*others, z3.Not(question.conditions[dropped])], instance, kind, names):
+        if refutes(statement, dropped, instance, numbers, kind, alike):
             return numbers
     return None
 
@@ -188,10 +197,14 @@ def _is_plain(numbers: Any) -> bool:
     return flat.size > 0 and bool((flat == 0).all() or (flat == 1).all())
 
 
-def _models(question: Question, claims: Sequence[Any], instance: Instance, kind: str) -> Iterator[dict[str, Any]]:
+def _models(
+    question: Question, claims: Sequence[Any], instance: Instance, kind: str, names: Collection[str]
+) -> Iterator[dict[str, Any]]:
     """Yield numbers that z3 finds: first with constants that are neither 0 nor 1."""
     terms = [
-        (question.variables[name] if "." not in name else None, free) for name, free in frees(instance) if free.constant
+        (question.variables[name] if "." not in name else None, free)
+        for name, free in frees(instance)
+        if free.constant and name not in names
     ]
     plain = [
         z3.And(e != question.field.number(0), e != question.field.number(1))
@@ -218,14 +231,25 @@ def _values(name: str, free: Free, question: Question, model: Any, kind: str) ->
     return np.asarray([of.value(model, e) for e in tensor.array.ravel()]).reshape(free.shape).tolist()
 
 
-def refutes(statement: Statement, dropped: int, instance: Instance, numbers: Mapping[str, Any], kind: str) -> bool:
-    """Return whether all other conditions hold of the numbers, this one does not, and the sides differ."""
+def refutes(
+    statement: Statement,
+    dropped: int,
+    instance: Instance,
+    numbers: Mapping[str, Any],
+    kind: str,
+    alike: Sequence[Statement] = (),
+) -> bool:
+    """Return whether all other conditions hold of the numbers, this one does not, and the sides differ.
+
+    No identity of `alike`, which has the same left side, may be for these numbers.
+    """
     variables = tensors(instance, numbers, kind)
     try:
         truths = [holds(each, variables) for each in statement.conditions]
+        served = any(all(holds(each, variables) for each in other.conditions) for other in alike)
     except Undefined:
         return False
     left = result(statement.left, variables)
-    if left is None or truths[dropped] or not all(t for i, t in enumerate(truths) if i != dropped):
+    if left is None or served or truths[dropped] or not all(t for i, t in enumerate(truths) if i != dropped):
         return False
     return not agree(left, result(statement.right, variables))
