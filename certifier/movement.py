@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from .program import Array, Datum, Operation, Unproved, product, static
 from .recomputation import EVALUATORS
+from .targets import extents_of, target_of
 
 MOVES = frozenset(
     (
@@ -36,41 +37,109 @@ MAX_OPERATIONS = 64
 """Most operations of a region."""
 
 
-def index_map(value: Datum, leaves: Mapping[int, int], depth: int = 0) -> Array:
+def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: int = 0) -> Array:
     """Return for each element of `value` the number of the element of a leaf that it holds.
 
-    `leaves` gives the first number of each leaf, by its term. Raises Unproved where the region has another leaf.
+    `leaves` gives the first number of each leaf, by its term. With `batch` the first axis is unknown, and handed on as
+    the first by every operation: the map is that of one element of it. Raises Unproved where the region has another
+    leaf.
     """
     if value.term in leaves:
-        known = static(value.extents)
-        assert known is not None
+        known = leaf_extents(value, batch=batch)
         return leaves[value.term] + np.arange(product(known), dtype=np.int64).reshape(known)
     operation = value.producer
     if operation is None or not is_move(operation) or depth > MAX_OPERATIONS:
         raise Unproved("the region has another value to begin with")
-    if operation.kind in REDUCTIONS:
-        data, axes = operation.inputs[0], operation.integers("axes", 1)
-        assert data is not None and axes is not None
-        found = index_map(data, leaves, depth + 1)
-        return found if operation.attributes.get("keepdims", 1) else found.squeeze(tuple(axes))
     arrays = []
     for i, each in enumerate(operation.inputs):
         is_data = operation.kind == "Concat" or i == 0
         if each is None:
             raise Unproved("an operand is absent")
         if is_data:
-            arrays.append(index_map(each, leaves, depth + 1))
-        elif each.stored is None:
-            raise Unproved("an index or a shape is not constant")
-        else:
+            arrays.append(index_map(each, leaves, batch=batch, depth=depth + 1))
+        elif each.stored is not None:
             arrays.append(each.stored.array)
+        elif operation.kind != "Reshape" or not batch:
+            raise Unproved("an index or a shape is not constant")
     try:
-        found = EVALUATORS[operation.kind](operation, arrays)
+        found = _moved(operation, arrays, batch=batch)
     except (ValueError, IndexError, TypeError) as error:
         raise Unproved(f"it cannot be computed: {error}") from None
     if found.size > MAX_ELEMENTS:
         raise Unproved("the extents are too large")
     return found
+
+
+def leaf_extents(leaf: Datum, *, batch: bool) -> tuple[int, ...]:
+    """Return the extents of a leaf; with `batch` those of one element of the first axis. Raises Unproved."""
+    extents = leaf.extents
+    known = None if extents is None else static(extents[1:] if batch else extents)
+    if known is None or product(known) > MAX_ELEMENTS:
+        raise Unproved("the extents are unknown or too large")
+    return (1, *known) if batch else known
+
+
+def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
+    """Return the elements of the result. With `batch`, prove that the first axis stays the first."""
+    kind, data, rank = operation.kind, arrays[0], arrays[0].ndim
+    if kind in REDUCTIONS:
+        axes = tuple(axis % rank for axis in operation.integers("axes", 1) or ())
+        if batch and 0 in axes:
+            raise Unproved("the first axis is reduced")
+        return data if operation.attributes.get("keepdims", 1) else data.squeeze(axes)
+    if not batch:
+        return EVALUATORS[kind](operation, arrays)
+    if kind == "Reshape":
+        found = _reshaped(operation, data)
+    else:
+        _check_first_axis(operation, arrays, rank)
+        found = EVALUATORS[kind](operation, arrays)
+    if found.ndim < 1 or found.shape[0] != 1:
+        raise Unproved("the first axis is joined with another")
+    return found
+
+
+def _reshaped(operation: Operation, data: Array) -> Array:
+    """Return the data of one element of the first axis with the extents of a Reshape.
+
+    The extents behind the first hold as many elements as before, so the first is handed on.
+    """
+    target = target_of(operation)
+    inner = [each for each in target[1:] if isinstance(each, int)]
+    if not target or len(inner) != len(target) - 1 or 0 in inner:
+        raise Unproved("an extent behind the first is unknown")
+    if -1 in inner and isinstance(target[0], int):
+        raise Unproved("the first axis may change")
+    if -1 in inner and not isinstance(target[0], int):
+        own = operation.inputs[0]
+        if own is None or own.extents is None or extents_of(own)[0] != target[0]:
+            raise Unproved("the first axis may change")
+    return data.reshape((1, *inner))
+
+
+def _check_first_axis(operation: Operation, arrays: list[Array], rank: int) -> None:
+    """Refuse an operation that moves, cuts, joins or repeats elements along the first axis."""
+    kind = operation.kind
+    axes: Iterable[int]
+    if kind in ("Squeeze", "Unsqueeze", "Slice"):
+        found = operation.integers("axes", 3 if kind == "Slice" else 1)
+        if found is None:
+            raise Unproved("the axes are not stated")
+        behind = rank + len(found) if kind == "Unsqueeze" else rank
+        axes = [axis % behind for axis in found]
+    elif kind == "Transpose":
+        axes = [] if operation.attributes.get("perm", (1,))[0] == 0 else [0]
+    elif kind in ("Gather", "Concat"):
+        axes = [int(operation.attributes.get("axis", 0)) % rank]
+    elif kind == "Flatten":
+        axes = [] if operation.attributes.get("axis", 1) == 1 else [0]
+    elif kind in ("Expand", "Tile"):
+        counts = arrays[1].reshape(-1)
+        axes = [] if counts.size < rank or (counts.size == rank and counts[0] == 1) else [0]
+    else:
+        axes = [] if kind == "Identity" else [0]
+    if 0 in axes:
+        raise Unproved("elements are moved along the first axis, which is unknown")
 
 
 def is_move(operation: Operation) -> bool:
@@ -85,28 +154,35 @@ def is_move(operation: Operation) -> bool:
     return operation.kind in MOVES
 
 
+def _is_batch(leaves: Sequence[Datum]) -> bool:
+    """Return whether the first axis of a leaf is unknown."""
+    return any(bool(leaf.extents) and not isinstance((leaf.extents or (0,))[0], int) for leaf in leaves)
+
+
 def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     """Prove that both values hold the same elements of the leaves in the same order. Raises Unproved."""
     numbers: dict[int, int] = {}
-    count = 0
+    count, batch = 0, _is_batch(leaves)
     for leaf in leaves:
-        known = static(leaf.extents)
-        if known is None or count + product(known) > MAX_ELEMENTS:
-            raise Unproved("the extents are unknown or too large")
         if leaf.term not in numbers:
             numbers[leaf.term] = count
-            count += product(known)
-    one, other = index_map(first, numbers), index_map(second, numbers)
+            count += product(leaf_extents(leaf, batch=batch))
+    one, other = (index_map(each, numbers, batch=batch) for each in (first, second))
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")
 
 
-def moved_places(result: Datum, result_leaf: Datum, source: Datum, source_leaf: Datum) -> Array:
-    """Return the places of the leaf's elements in both values, which are the same. Raises Unproved."""
-    known = static(source_leaf.extents)
-    if known is None or known != static(result_leaf.extents) or product(known) > MAX_ELEMENTS:
-        raise Unproved("the extents are unknown, too large, or differ")
-    one, other = index_map(result, {result_leaf.term: 0}), index_map(source, {source_leaf.term: 0})
+def moved_places(result: Datum, result_leaf: Datum, source: Datum, source_leaf: Datum) -> tuple[Array, tuple[int, ...]]:
+    """Return the places of the leaf's elements in both values, which are the same, and the extents of the leaf.
+
+    Raises Unproved.
+    """
+    batch = _is_batch([source_leaf])
+    known = leaf_extents(source_leaf, batch=batch)
+    if known != leaf_extents(result_leaf, batch=batch):
+        raise Unproved("the extents differ")
+    one = index_map(result, {result_leaf.term: 0}, batch=batch)
+    other = index_map(source, {source_leaf.term: 0}, batch=batch)
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")
-    return one
+    return one, known

@@ -21,7 +21,7 @@ from .equal_operands import equal_operand
 from .lines import Line, along
 from .movement import moved_places, same_moves
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Block, Datum, Operation, Program, Stored, Unproved, static
+from .program import Block, Datum, Operation, Program, Stored, Unproved
 from .recomputation import recomputed
 from .targets import ORDERED, same_join, same_target
 from .weighted_layers import (
@@ -221,13 +221,11 @@ class Proof:
             return None
         root, line = found
         perm = list(operation.attributes.get("perm", reversed(range(line.rank))))
-        target = self._transposed(root, perm, operation.version)
-        before = None if root.producer is None else root.producer
-        if target is None and before is not None and before.kind == "Transpose" and not before.domain:
+        target, before = None, root.producer
+        if before is not None and before.kind == "Transpose" and not before.domain and before.inputs[0] is not None:
             inner = list(before.attributes.get("perm", reversed(range(line.rank))))
-            operand = before.operand(0)
-            assert operand is not None
-            target = self._transposed(operand, [inner[axis] for axis in perm], operation.version)
+            target = self._transposed(before.inputs[0], [inner[axis] for axis in perm], operation.version)
+        target = target or self._transposed(root, perm, operation.version)
         if target is None or target is value or target.rank is None:
             return None
         further = self.family(target)
@@ -443,10 +441,9 @@ def _moved_affine(proof: Proof, step: Step, operation: Operation) -> None:
     target, leaf = proof.value_of_source(step.get("source")), proof.value_of_source(*step.get("from", ()))
     related = proof.result.data.get(step.get("related", ""))
     line = None if related is None or related.term < 0 else proof.relations(related, leaf).get(DOWN)
-    if related is None or line is None or related.extents != leaf.extents:
+    if related is None or line is None:
         raise Unproved("the value has no relation to the source's")
-    places = moved_places(operation.outputs[0], related, target, leaf)
-    extents = static(leaf.extents) or ()
+    places, extents = moved_places(operation.outputs[0], related, target, leaf)
     proof.anchor(
         operation.outputs[0],
         target,

@@ -121,7 +121,7 @@ def moved(graph: Graph) -> str:
 
 
 def symbols(graph: Graph) -> str:
-    x = graph.node("Relu", [graph.input("x", ["N", 3, 4])])
+    x = graph.node("Relu", [graph.input("x", ["N", "M", 4])])
     shape = graph.node("Shape", [x])
     first = graph.node("Gather", [shape, graph.initializer(np.array([0]))], axis=0)
     target = graph.node("Concat", [first, graph.initializer(np.array([-1]))], axis=0)
