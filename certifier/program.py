@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 Array = np.ndarray[Any, Any]
 Extents = tuple[int | str | None, ...] | None
@@ -277,8 +287,13 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
     return bare
 
 
-def infer_types(model: ModelProto, constants: Mapping[str, TensorProto]) -> GraphProto:
-    """Return the graph with the types that onnx infers, as far as it comes. `constants` are values that are known."""
+def infer_types(
+    model: ModelProto, constants: Mapping[str, TensorProto], stated: Sequence[ValueInfoProto] = ()
+) -> GraphProto:
+    """Return the graph with the types that onnx infers, as far as it comes.
+
+    `constants` are values that are known, and `stated` values whose types are.
+    """
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     bare.graph.CopyFrom(_skeleton(model.graph, is_main=True))
     if model.ir_version < 4:
@@ -286,8 +301,10 @@ def infer_types(model: ModelProto, constants: Mapping[str, TensorProto]) -> Grap
         free = [each for each in bare.graph.input if each.name not in defaults]
         del bare.graph.input[:]
         bare.graph.input.extend(free)
-    if constants:
-        nodes = [copy_of(node) for node in bare.graph.node if not any(name in constants for name in node.output)]
+    if constants or stated:
+        gone = {*constants, *(each.name for each in stated)}
+        nodes = [copy_of(node) for node in bare.graph.node if gone.isdisjoint(node.output)]
+        bare.graph.input.extend(stated)
         del bare.graph.node[:]
         bare.graph.node.extend(nodes)
         bare.graph.initializer.extend(constants.values())
@@ -299,7 +316,9 @@ def infer_types(model: ModelProto, constants: Mapping[str, TensorProto]) -> Grap
 
 def note_types(program: Program, typed: GraphProto) -> None:
     """Give the values of the main graph the types that were inferred."""
-    for each in (*typed.value_info, *typed.output):
+    given = {name for name, _ in program.interface}
+    stated = (each for each in typed.input if each.name not in given)
+    for each in (*typed.value_info, *typed.output, *stated):
         if each.name in program.data:
             _note_type(program.data[each.name], each.type)
 

@@ -487,6 +487,28 @@ def _same_windows(proof: Proof, step: Step, operation: Operation) -> None:
         proof.give(result, proof.term_of(given))
 
 
+def _product_and_sum(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a Gemm of a product and a sum of the source."""
+    total = proof.operation_of_source(step.get("source"))
+    if operation.kind != "Gemm" or total.kind != "Add" or operation.domain or total.domain or total.version < 7:
+        raise Unproved("it is no Gemm, or no sum")
+    given = {k: v for k, v in operation.attributes.items() if k != "beta"}
+    first, second, third = (operation.operand(i) for i in range(3))
+    if operation.attributes.get("beta", 1.0) != 1.0 or first is None or second is None or third is None:
+        raise Unproved("an operand is absent, or multiplied")
+    terms = [proof.term_of(first), proof.term_of(second), proof.term_of(third)]
+    for product, addend in (total.inputs, total.inputs[::-1]):
+        inner = None if product is None else proof.known.get(proof.term_of(product), product).producer
+        if inner is None or inner.domain or inner.kind not in DENSE or addend is None or inner.operand(2) is not None:
+            continue
+        operands = [proof.term_of(each) for each in inner.inputs[:2] if each is not None]
+        own = {k: v for k, v in inner.attributes.items() if k != "beta"}
+        if [*operands, proof.term_of(addend)] == terms and own == given and inner.outputs[0].rank == 2:
+            proof.give(operation.outputs[0], proof.term_of(total.outputs[0]))
+            return
+    raise Unproved("the sum has no product with these operands")
+
+
 def _affine(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation is an affine of its data by itself."""
     own = own_line(operation)
@@ -686,6 +708,7 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "same target": _same_target,
     "same join": _same_join,
     "same windows": _same_windows,
+    "product and sum": _product_and_sum,
     "affine": _affine,
     "crosses": _crosses,
     "layer": _layer,

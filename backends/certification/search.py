@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from ...certifier.affine_operators import own_line
@@ -125,6 +126,8 @@ class Search(Proof):
         """Yield the steps that may hold at an operation of the result."""
         if own_line(operation) is not None:
             yield from self._affines(operation)
+        if operation.kind == "Gemm":
+            yield from self._sums(operation)
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
             if operation.kind in POOLS:
@@ -159,6 +162,14 @@ class Search(Proof):
             for target in targets:
                 yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
         yield {"identity": "affine"}
+
+    def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the sums of the source that a Gemm may be."""
+        addend = operation.operand(2)
+        known = None if addend is None else self.known.get(self.term_of(addend))
+        same = [] if known is None else [each for each in self.source.data.values() if each.term == known.term]
+        sums = (reader for each in same for reader in each.readers if reader.kind == "Add")
+        yield from ({"identity": "product and sum", "source": each.label} for each in islice(sums, MAX_TRIED))
 
     def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
         """Yield the lists of affines that a layer may apply, the likely ones first."""

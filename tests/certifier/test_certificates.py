@@ -128,6 +128,13 @@ def symbols(graph: Graph) -> str:
     return graph.node("Relu", [graph.node("Reshape", [x, target])])
 
 
+def summed(graph: Graph) -> str:
+    x = graph.input("x", [2, 6])
+    product = graph.node("MatMul", [x, graph.initializer(graph.random(6, 4))])
+    other = graph.node("Sigmoid", [graph.node("MatMul", [x, graph.initializer(graph.random(6, 4))])])
+    return graph.node("Relu", [graph.node("Add", [product, other])])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -147,6 +154,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         nested,
         moved,
         symbols,
+        summed,
     )
 }
 
