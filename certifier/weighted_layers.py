@@ -165,7 +165,8 @@ def check_layer(
     if data.has_shift:
         along_inputs = tuple(range(1, weight.ndim))
         terms = given.factor * _by_input(given.matrix, offset, given.groups)
-        if terms.any() and (source.kind == "ConvTranspose" or _has_padding(source)):
+        scaled = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        if scaled.any() and (source.kind == "ConvTranspose" or _has_padding(source)):
             raise Unproved("the padding of the layer has no shift")
         total = total + terms.sum(along_inputs)
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
