@@ -154,6 +154,23 @@ def is_move(operation: Operation) -> bool:
     return operation.kind in MOVES
 
 
+def _permutation(value: Datum, leaf: int) -> list[int] | None:
+    """Return the axes of a leaf in the order in which `value` has them, where only Transposes are between."""
+    perm = None if value.rank is None else list(range(value.rank))
+    for _ in range(MAX_OPERATIONS):
+        operation = value.producer
+        if value.term == leaf or perm is None:
+            return perm
+        data = None if operation is None else operation.operand(0)
+        if operation is None or data is None or operation.domain or operation.kind not in ("Transpose", "Identity"):
+            return None
+        if operation.kind == "Transpose":
+            own = operation.attributes.get("perm", tuple(reversed(range(len(perm)))))
+            perm = [own[axis] for axis in perm]
+        value = data
+    return None
+
+
 def _is_batch(leaves: Sequence[Datum]) -> bool:
     """Return whether the first axis of a leaf is unknown."""
     return any(bool(leaf.extents) and not isinstance((leaf.extents or (0,))[0], int) for leaf in leaves)
@@ -161,6 +178,9 @@ def _is_batch(leaves: Sequence[Datum]) -> bool:
 
 def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     """Prove that both values hold the same elements of the leaves in the same order. Raises Unproved."""
+    perms = [_permutation(each, leaves[0].term) for each in (first, second)] if len(leaves) == 1 else [None]
+    if None not in perms and perms[0] == perms[-1]:
+        return
     numbers: dict[int, int] = {}
     count, batch = 0, _is_batch(leaves)
     for leaf in leaves:
