@@ -13,11 +13,12 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from graphs import Graph, batch_norm
+from graphs import F32, Graph, batch_norm
 from irc import Rejected, certify
 from irc.backends.compiler import compile as compile_model
 from irc.cli import main
 from onnx import ModelProto
+from random_graphs import grow
 
 from .forgeries import Document, forgeries, sealed
 
@@ -298,6 +299,33 @@ def test_external_data_are_part_of_the_proof(tmp_path: Path) -> None:
     content[0] ^= 1
     data.write_bytes(bytes(content))
     assert main(["certify", str(EXAMPLE), str(output), str(certificate), "-q"]) == 1
+
+
+@pytest.mark.parametrize("folder", ["imagenet", "digits"])
+def test_real_models_are_proved(folder: str) -> None:
+    for path in harness.shared_models(folder):
+        source = onnx.load(path)
+        result = compile_model(str(path), certificate=True)
+        document = result.certificate()
+        assert not result.warnings, path
+        assert certify(source, result.model, document)
+        size = len(json.dumps(document))
+        assert path.stat().st_size < 1 << 20 or size < 0.05 * path.stat().st_size, path
+
+
+def test_random_graphs_are_proved_or_refused() -> None:
+    proved = 0
+    for seed in range(40):
+        model = grow(seed, F32)
+        result = compile_model(model, certificate=True)
+        document = result.certificate()
+        if any("the certificate" in warning for warning in result.warnings):
+            with pytest.raises(Rejected, match=r"no identity|proves nothing"):
+                certify(model, result.model, document)
+            continue
+        certify(model, result.model, document)
+        proved += 1
+    assert proved >= 30
 
 
 def test_the_checker_imports_nothing_else_of_the_package() -> None:
