@@ -15,7 +15,10 @@ def test_a_program_needs_torch(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["compile", str(tmp_path / "net.pt2")]) == 1
-    assert capsys.readouterr().err == f"irc: {tmp_path / 'net.pt2'}: torch is not installed: pip install torch\n"
+    assert (
+        capsys.readouterr().err
+        == f'irc: {tmp_path / "net.pt2"}: torch is not installed: pip install "irc-compiler[torch]"\n'
+    )
 
 
 def test_no_model_at_all() -> None:
