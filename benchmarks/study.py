@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from dataclasses import asdict
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=8192, metavar="MIB", help="data of a tool (default: 8192)")
     parser.add_argument("--patience", type=float, default=60, metavar="S", help="seconds to evaluate a source")
     parser.add_argument("--reduce", type=float, default=120, metavar="S", help="seconds to reduce a wrong result")
+    parser.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="begin no model after M minutes")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every record here")
     options = parser.parse_args()
@@ -76,10 +78,12 @@ def main() -> None:
         patience=options.patience,
     )
     rows, faults = [], []
-    for row, found in run(study, cases, options.reduce):
+    for row, found in run(study, cases, options.reduce, options.minutes):
         rows.append(row)
         faults += found
-    text = page(rows, faults, study.versions, options)
+    done = {(row.suite, row.name) for row in rows}
+    left = [case for case in cases if (case.suite, case.name) not in done]
+    text = page(rows, faults, study.versions, options, left)
     if options.page is None:
         print(text)
     else:

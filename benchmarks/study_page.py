@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import textwrap
 from collections import Counter, defaultdict
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import study_judge
-from study_cases import SUITES
+from study_cases import SUITES, StudyCase
 from study_run import METADATA, Fault, Record, Row
 
 FAILURES = ("error", "crash", "timeout", "memory")
@@ -24,6 +25,7 @@ SUITE_NAMES = {
     "light": "light models of onnx",
     "real": "real models",
 }
+MANIFEST = Path(__file__).with_name("cleanup_models.json")
 SHOWN = 4
 """Names of models that a line of a table gives."""
 
@@ -31,7 +33,13 @@ TEXT_LIMIT = 6000
 """Characters of a minimal model on the page."""
 
 
-def page(rows: Sequence[Row], faults: Sequence[Fault], versions: Mapping[str, str], options: Any) -> str:
+def page(
+    rows: Sequence[Row],
+    faults: Sequence[Fault],
+    versions: Mapping[str, str],
+    options: Any,
+    left: Sequence[StudyCase] = (),
+) -> str:
     """Return the page in Markdown."""
     names = list(versions)
     misses = {id(row): missed(row) for row in rows}
@@ -39,7 +47,7 @@ def page(rows: Sequence[Row], faults: Sequence[Fault], versions: Mapping[str, st
         head(rows, versions),
         *results(rows, names, misses),
         rules(options),
-        limits(rows, options),
+        limits(rows, options, left),
         wrong(rows, faults, names),
         grouped("Crashes, timeouts, and memory", rows, names, lambda record: failures(record, FAILURES[1:])),
         grouped(
@@ -219,7 +227,7 @@ def rules(options: Any) -> str:
   groups, and alone again where one failed."""
 
 
-def limits(rows: Sequence[Row], options: Any) -> str:
+def limits(rows: Sequence[Row], options: Any, left: Sequence[StudyCase]) -> str:
     """Return the section on what the study does not cover."""
     reasons = Counter[str]()
     examples: dict[str, list[str]] = defaultdict(list)
@@ -238,6 +246,18 @@ def limits(rows: Sequence[Row], options: Any) -> str:
 - Options of the tools, other execution providers, training, models above {options.limit} MiB, external data.
 - {lone} models run in the float64 evaluator only, since onnxruntime has no kernel for them.
 - Some wrong results may stay unseen: inputs are few, and the bound is {study_judge.MARGIN:g} roundings wide."""
+    if not any(row.suite == "real" for row in rows):
+        text += "\n- Real models: none ran in this study."
+    elif options.models is not None:
+        at_hand = {path.stem: path.stat().st_size for path in options.models.rglob("*.onnx")}
+        manifest = [entry["name"] for entry in json.loads(MANIFEST.read_text())]
+        absent = [name for name in manifest if name not in at_hand]
+        large = [name for name in manifest if at_hand.get(name, 0) > options.limit << 20]
+        text += f"\n- Of the {len(manifest)} real models of `{MANIFEST.name}`, {len(absent)} could not be fetched: "
+        text += f"{named(absent) or 'none'}. Too large are {len(large)}: {named(large) or 'none'}."
+    for suite in SUITES:
+        if names := [case.name for case in left if case.suite == suite]:
+            text += f"\n- {len(names)} {SUITE_NAMES[suite]} were not run for lack of time: {named(names)}."
     return f"{text}\n\nNumbers were not compared for:\n\n" + table(
         ("models", "reason", "such as"), lines, numbers=("models",)
     )

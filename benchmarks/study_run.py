@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import sys
 import tempfile
 import time
@@ -26,6 +27,9 @@ METADATA = ("opset imports added", "metadata_props lost", "metadata_props of the
 
 GROUP, GROUP_BYTES = 25, 1 << 18
 """The number and the size of models that a tool takes in one process."""
+
+HEAVY = ("light", "real")
+"""Suites whose models each have a process of their own."""
 
 
 @dataclass
@@ -146,7 +150,7 @@ class Study:
     ) -> None:
         self.compilers, self.versions, self.cache = compilers, versions, cache
         self.child = tools.Child(timeout, memory)
-        self.jury = tools.Child(10 * patience, memory)
+        self.jury = tools.Child(max(600.0, 10 * patience), memory)
         self.patience = patience
         self.judge = judge_version()
 
@@ -292,18 +296,23 @@ def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
     """Yield the cases, small ones in groups."""
     group: list[StudyCase] = []
     for case in cases:
-        if group and (len(group) == GROUP or sum(len(each.data) for each in group) + len(case.data) > GROUP_BYTES):
+        alone = case.suite in HEAVY or sum(len(each.data) for each in group) + len(case.data) > GROUP_BYTES
+        if group and (len(group) == GROUP or alone or group[-1].suite in HEAVY):
             yield group
             group = []
         group.append(case)
     yield group
 
 
-def run(study: Study, cases: Sequence[StudyCase], seconds: float) -> Iterator[tuple[Row, list[Fault]]]:
-    """Yield the row of each case, and its wrong results reduced."""
+def run(
+    study: Study, cases: Sequence[StudyCase], seconds: float, minutes: float = math.inf
+) -> Iterator[tuple[Row, list[Fault]]]:
+    """Yield the row of each case, and its wrong results reduced; no model is begun after `minutes`."""
     begin = time.monotonic()
     rows = []
     for group in chunks(cases):
+        if time.monotonic() - begin > 60 * minutes:
+            group = [case for case in group if study.is_known(case)]
         rows += list(zip(group, study.rows(group), strict=True))
         print(f"{len(rows)} of {len(cases)} models, {time.monotonic() - begin:.0f} s", file=sys.stderr)
     for case, row in rows:

@@ -202,29 +202,37 @@ class Child:
     def each(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the result of each call, or its Failure.
 
-        One process makes all calls, another the ones that failed, again. Where a process ends or takes too long, each
-        call has a process of its own.
+        One process makes all calls, another the ones that failed, again. Where a process crashes, two processes make
+        half of the calls each; where it takes too long, each call has a process of its own.
         """
+        if len(calls) < 2:
+            return [self.alone(function, arguments) for arguments in calls]
         found: list[Any] = [None] * len(calls)
         todo = list(range(len(calls)))
         for _ in range(2):
-            if not todo:
-                return found
             try:
-                done = self.call(attempts, function, [calls[i] for i in todo])
-            except Failure:
-                break
+                done = self.call(attempts, function, [calls[i] for i in todo]) if todo else []
+            except Failure as failure:
+                if failure.kind == "timeout":
+                    again = [self.alone(function, calls[i]) for i in todo]
+                else:
+                    middle = (len(todo) + 1) // 2
+                    halves = (todo[:middle], todo[middle:])
+                    again = [result for half in halves for result in self.each(function, [calls[i] for i in half])]
+                for i, result in zip(todo, again, strict=True):
+                    found[i] = result
+                return found
             for i, (right, result) in zip(todo, done, strict=True):
                 found[i] = result if right else Failure(*result)
             todo = [i for i in todo if isinstance(found[i], Failure)]
-        else:
-            return found
-        for i in todo:
-            try:
-                found[i] = self.call(function, *calls[i])
-            except Failure as failure:
-                found[i] = failure
         return found
+
+    def alone(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Return the result of a call in a process of its own, or its Failure."""
+        try:
+            return self.call(function, *arguments)
+        except Failure as failure:
+            return failure
 
 
 def _crash(code: int, log: str) -> str:

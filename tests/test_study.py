@@ -90,6 +90,13 @@ def test_a_failure_is_of_one_model_alone(study: Any, model: ModelProto, tmp_path
     assert second.records["tool"].failure == "error"
 
 
+def test_a_crash_is_of_one_model_alone(study: Any) -> None:
+    models = [case("", "", gemm(3, 3), *[op("Relu")] * count, x=[2, 3]).model(F32) for count in range(5)]
+    cases = [study.StudyCase("rules", str(i), each.SerializeToString()) for i, each in enumerate(models)]
+    made = study.Study({"tool": fake_tools.aborts_on_three_nodes}, {"tool": "1"}, study.Cache(None))
+    assert [row.records["tool"].failure for row in made.rows(cases)] == ["", "", "crash", "", ""]
+
+
 def test_an_invalid_result_is_invalid(study: Any, model: ModelProto, tmp_path: Path) -> None:
     verdict = judged(study, fake_tools.breaks, model, tmp_path)
     assert verdict.invalid.startswith("onnx.checker: ")
