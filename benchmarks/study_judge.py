@@ -201,7 +201,7 @@ def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
             raise ValueError(f"input {info.name!r} is no tensor of numbers")
         shape = []
         for i, dim in enumerate(tensor.shape.dim):
-            extent = dim.dim_value or (other if i else first)
+            extent = dim.dim_value if dim.dim_value > 0 else other if i else first
             shape.append(extents.setdefault(dim.dim_param, extent) if dim.dim_param else extent)
         if not tensor.HasField("shape"):
             shape = [first, *[other] * ((rank[0] if rank else 2) - 1)]
@@ -218,7 +218,7 @@ def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
 def is_open(model: ModelProto) -> bool:
     """Return whether the extent or the rank of an input is open."""
     kinds = [info.type.tensor_type for info in required(model)]
-    return any(not kind.HasField("shape") or any(not dim.dim_value for dim in kind.shape.dim) for kind in kinds)
+    return any(not kind.HasField("shape") or any(dim.dim_value <= 0 for dim in kind.shape.dim) for kind in kinds)
 
 
 # the reference
@@ -628,9 +628,9 @@ def retyped(old: onnx.TypeProto, new: onnx.TypeProto, *, refine: bool) -> str:
     if len(was.shape.dim) != len(now.shape.dim):
         return "rank changed"
     for a, b in zip(was.shape.dim, now.shape.dim, strict=True):
-        if a.dim_value and a.dim_value != b.dim_value:
-            return "extent lost" if not b.dim_value else "extent changed"
-        if not a.dim_value and b.dim_value and not refine:
+        if a.dim_value > 0 and a.dim_value != b.dim_value:
+            return "extent changed" if b.dim_value > 0 else "extent lost"
+        if a.dim_value <= 0 < b.dim_value and not refine:
             return "open extent made fixed"
         if a.dim_param and a.dim_param != b.dim_param and not b.dim_value:
             return "name of an open extent changed"

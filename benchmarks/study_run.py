@@ -22,7 +22,14 @@ from onnx import ModelProto
 from study_cases import StudyCase
 from study_reduce import reduce_model
 
-METADATA = ("opset imports added", "metadata_props lost", "metadata_props of the graph lost", "doc_string lost")
+METADATA = (
+    "opset imports added",
+    "metadata_props lost",
+    "metadata_props of the graph lost",
+    "doc_string lost",
+    "domain lost",
+    "model_version lost",
+)
 """Changes of the interface by which a caller's program still works."""
 
 GROUP, GROUP_BYTES = 25, 1 << 18
