@@ -23,7 +23,7 @@ from irc.passes.simplify.rule_set import RULES
 from irc.passes.simplify_expr import simplifier
 from onnx import ModelProto, TensorProto, numpy_helper
 from oracle import assert_same_function
-from proofs.domains import FUNCTIONS, Instance
+from proofs.domains import FUNCTIONS, Instance, frees
 from proofs.inventory import AFFINES, NOT_PROVED, Entry, entries
 from proofs.models import agree, built, decoded, drawn, holds, node_of, result, tensors
 from proofs.operators import Op
@@ -167,7 +167,7 @@ def test_irc_refuses_where_a_condition_fails(entry: Entry, number: int) -> None:
 @pytest.mark.parametrize(("entry", "number"), LINES)
 def test_a_line_holds_of_numbers(entry: Entry, number: int) -> None:
     statement = statements(entry.line)[number]
-    for kind, instance, numbers in instances(entry, statement, 40):
+    for kind, instance, numbers in instances(entry, statement, 20):
         variables = tensors(instance, numbers, kind)
         assert agree(result(statement.left, variables), result(statement.right, variables)), (instance, numbers)
 
@@ -239,9 +239,9 @@ def instances(
     alike = [statement] if holding else [each for each in statements(entry.line) if each.left == statement.left]
     fitting = [each for each in entry.domain.instances if fits(each, statement)]
     found = []
-    for i in rng.permutation(len(fitting)).tolist() * (1 + most // len(fitting)):
+    for i in rng.permutation(len(fitting))[:60].tolist() * (1 + most // len(fitting)):
         kind = entry.domain.fields[len(found) % len(entry.domain.fields)]
-        for _ in range(60):
+        for _ in range(60 if any(free.constant for _, free in frees(fitting[i])) else 5):
             numbers = drawn(fitting[i], rng, kind)
             variables = tensors(fitting[i], numbers, kind)
             try:
