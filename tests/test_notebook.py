@@ -110,23 +110,3 @@ def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(*, replaced: bool
         assert done.stderr.startswith("irc: another package with the folder irc") and done.stderr.count("\n") == 1
     else:
         assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_target_without_its_program_fails_with_the_command_that_installs_it(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    venv.mkdir()
-    (venv / ".ready").touch()
-    for name in ("bash", "sh", "make", "echo"):
-        found = next((Path(folder, name) for folder in ("/bin", "/usr/bin") if Path(folder, name).exists()), None)
-        if found is None:
-            pytest.skip(f"{name} is not installed")
-        (tmp_path / name).symlink_to(found)
-    done = subprocess.run(
-        [tmp_path / "make", "-C", harness.ROOT, "test-browser", f"BROWSER={venv}", f"-o{venv}/.ready"],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "chromedriver is not installed: apt-get install chromium chromium-driver" in done.stderr

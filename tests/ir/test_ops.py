@@ -33,11 +33,11 @@ def test_a_row_takes_every_number_of_inputs_that_onnx_does(name: str) -> None:
     assert info.since == min(schema.since_version for schema in known(info))
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", [name for name, info in OPS.items() if info.onnx])
 def test_attributes_that_a_row_checks_are_those_of_onnx(name: str) -> None:
     info = OPS[name]
     if not known(info):
-        pytest.skip("irc's own, or newer than the installed onnx package")
+        pytest.skip("newer than the installed onnx package")
     real = {attribute for schema in known(info) for attribute in schema.attributes}
     assert not {attribute for attribute in info.attrs if attribute not in real and (name, attribute) not in IRC_ONLY}
 

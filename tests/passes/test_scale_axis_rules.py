@@ -63,8 +63,9 @@ def test_rule_with_a_symbolic_batch(case: Case) -> None:
 def test_rule_in_onnxruntime(case: Case) -> None:
     model = case.model(F32)
     after = compiled(model, case.passes).model
-    if after == model:
-        pytest.skip("the model comes back as it was")
+    if after == model:  # nothing to run: the rule refuses in float64, too
+        assert compiled(case.model(), case.passes).model == case.model()
+        return
     assert_same_in_runtime(model, after)
 
 

@@ -204,7 +204,7 @@ def test_errors_at_every_event(name: str, fault: str, ready: Compiler, tmp_path:
         assert not any(map(is_temporary, left)), "files can be removed from a full disk"
         assert left == (case.old if status == FAILED else case.new)
     assert failed > 5
-    record_property("compared", f"{fault} at every one of {at - 1} events, {name}: {failed} failed")
+    record_property("compared", f"{fault} at every one of {at - 1} events, {name}: {failed} errors, as there must be")
 
 
 def test_interrupted_at_every_event(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
