@@ -106,7 +106,7 @@ test-pythons: $(READY)
 	IRC_PYTHONS=1 $(BIN)/python -m pytest -q tests/pythons
 
 proofs: $(PROOFS)/.ready
-	$(call say,proving rules by an SMT solver)
+	$(call say,proving the identities of all rules)
 	$(PROOFS)/bin/python tests/proofs
 
 soak: $(READY)
