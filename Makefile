@@ -9,6 +9,7 @@
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
+# make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
 # make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv)
 # make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own
 # make soak             10,000 compiles in one process: memory and file descriptors
@@ -31,6 +32,7 @@ QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
+NOTEBOOKS := $(VENV)-notebooks
 INT8 := $(VENV)-int8
 DOCS := $(VENV)-docs
 PROOFS := $(VENV)-proofs
@@ -43,7 +45,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -100,6 +102,10 @@ test-browser: $(BROWSER)/.ready
 test-cluster: $(CLUSTER)/.ready
 	$(call say,running the tests on a cluster of Dask)
 	$(CLUSTER)/bin/python -m pytest -q tests/cluster
+
+test-notebooks: $(NOTEBOOKS)/.ready
+	$(call say,running the notebooks in a kernel)
+	$(NOTEBOOKS)/bin/python -m pytest -q tests/test_notebook.py
 
 test-pythons: $(READY)
 	$(call say,installing wheel and sdist on every Python from 3.11 on: several minutes)
@@ -171,10 +177,11 @@ $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
+$(NOTEBOOKS)/.ready: GROUP := notebooks
 $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
 $(PROOFS)/.ready: GROUP := proofs
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(call say,setting up $(@D) for the group $(GROUP) of pyproject.toml)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -184,4 +191,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -108,6 +108,8 @@ def compile_many(
     Raises UsageError where two models would be written to one file, PassError for an unknown pass, and EmitError where
     a folder cannot be made.
     """
+    from ..support.terminal import in_notebook, progress
+
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
     options.freeze_initializers = freeze_initializers
@@ -116,7 +118,11 @@ def compile_many(
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
     found = _jobs(options, assign_output_paths([str(model) for model in models], *folders))
     make_folders(found)
-    outcomes = {result.index: found[result.index].outcome(result) for result in run_jobs(found, jobs)}
+    outcomes: dict[int, Outcome] = {}
+    with progress("compiling", len(found), quiet=not in_notebook()) as advance:
+        for result in run_jobs(found, jobs):
+            outcome = outcomes[result.index] = found[result.index].outcome(result)
+            advance(outcome.model)
     return [outcomes[index] for index in range(len(found))]
 
 

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 from rich.theme import Theme
 
+from .errors import visible
+
 THEME = Theme(
     {
         "ir.value": "cyan",
@@ -90,8 +92,11 @@ Advance = Callable[[str], None]
 def progress(title: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
     """Show on standard error how many steps, of `total`, are done while the block runs.
 
-    Shows nothing if standard error is not a terminal, or with `quiet`.
+    Shows nothing with `quiet`, or if standard error is neither a terminal nor that of a notebook.
     """
+    if not quiet and in_notebook():
+        yield from _line(title, total)
+        return
     if quiet or not sys.stderr.isatty():
         yield lambda step: None
         return
@@ -103,3 +108,30 @@ def progress(title: str, total: int | None = None, *, quiet: bool = False) -> It
             bar.update(task, advance=1, step=step)
 
         yield advance
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+def _line(title: str, total: int | None) -> Iterator[Advance]:
+    """Write the steps that are done as one line, which a notebook shows in place of the one before."""
+    done, width = 0, 0
+
+    def write(text: str) -> None:
+        nonlocal width
+        sys.stderr.write(f"\r{text:<{width}}")
+        sys.stderr.flush()
+        width = len(text)
+
+    def advance(step: str) -> None:
+        nonlocal done
+        done += 1
+        share = "" if total is None else f" |{'#' * (20 * done // total):<20}|"
+        write(f"{title}{share} {done}{'' if total is None else f' of {total}'} {visible(step)[:40]}")
+
+    yield advance
+    write("")
+    sys.stderr.write("\r")

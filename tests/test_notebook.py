@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
+import shutil
 import subprocess
 import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import harness
 import irc
 import onnx
 import pytest
+from irc.report import notebook_page, show
 from irc.support.notebook import MAX_ROWS, frame, table
-from irc.verify import Comparison
+from irc.verify import Comparison, VerifyNumerics
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 ODD = "<script>alert(1)</script>\"'&</iframe>"
@@ -110,3 +118,95 @@ def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(*, replaced: bool
         assert done.stderr.startswith("irc: another package with the folder irc") and done.stderr.count("\n") == 1
     else:
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def cells(name: str) -> list[str]:
+    """The code cells of a notebook of the examples."""
+    document = json.loads((harness.ROOT / "examples" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    assert all(
+        not cell["outputs"] and cell["execution_count"] is None for cell in document["cells"] if "outputs" in cell
+    )
+    return ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the models of the examples, as working folder."""
+    for name in ("digits_cnn.onnx", "digits_samples.npz"):
+        shutil.copy(harness.ROOT / "examples" / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+NOTEBOOKS = ("from_torch_to_int8", "writing_a_pass")
+
+
+def test_every_notebook_is_run() -> None:
+    assert sorted(path.stem for path in (harness.ROOT / "examples").glob("*.ipynb")) == sorted(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_cells_of_a_notebook_run(name: str, examples: Path) -> None:
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    with redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
+        warnings.simplefilter("ignore" if find_spec("torch") else "error")
+        for cell in cells(name):
+            exec(compile(cell, name, "exec", dont_inherit=True), scope)
+    if name == "from_torch_to_int8":
+        assert scope["result"].fold_map.count() == {"folded": 8}
+        assert scope["verify"].verdicts
+        assert scope["float32"] == 1.0 and scope["int8"] > 0.95
+    else:
+        assert [node.op_type for node in scope["result"].model.graph.node] == ["Conv", "HardSwish"]
+        assert "Conv {'acme.unit': 'dsp'}" in printed.getvalue()
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_in_a_kernel(name: str, examples: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: make test-notebooks")
+    import nbformat
+
+    notebook = nbformat.read(harness.ROOT / "examples" / f"{name}.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(examples)}}).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    frames = [output["data"]["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    assert frames and all(html.startswith("<iframe sandbox=") for html in frames)
+    if name == "from_torch_to_int8":
+        said = "".join(output["text"] for output in shown if output.get("name") == "stderr")
+        assert "compiling |####################| 1 of 1 digits_cnn.onnx" in said
+
+
+def test_the_report_is_a_frame_that_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = show(EXAMPLE)
+    assert repr(page) == f"<report on 'digits_cnn', {len(page.page):,} bytes>"
+    outer = Frame(page._repr_html_())
+    assert outer.tags == ["iframe"]
+    assert outer.attributes["sandbox"] == "allow-scripts"
+    assert outer.attributes["srcdoc"] == page.page
+    assert "Content-Security-Policy" in page.page
+    monkeypatch.setattr(notebook_page, "MAX_BYTES", 1000)
+    assert Frame(page._repr_html_()).tags == ["p"]
+
+
+def test_a_progress_line_is_written_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shell = type("Shell", (), {"kernel": None})()
+    monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
+    with redirect_stderr(io.StringIO()) as said:
+        irc.compile_many([EXAMPLE], tmp_path / "out", jobs=1)
+    assert f"\rcompiling |{'#' * 20}| 1 of 1 " in said.getvalue()
+    assert said.getvalue().endswith(" \r")
+    monkeypatch.undo()
+    with redirect_stderr(io.StringIO()) as said:
+        irc.compile_many([EXAMPLE], tmp_path / "out", jobs=1)
+    assert said.getvalue() == ""
+
+
+def test_a_model_in_the_place_of_inputs_is_told() -> None:
+    with pytest.raises(irc.UsageError, match="takes inputs, and no model"):
+        VerifyNumerics(irc.load(EXAMPLE))  # type: ignore[arg-type]
+
+
+def test_load_takes_a_model_in_memory() -> None:
+    assert irc.load(onnx.load(EXAMPLE)).operators() == irc.load(EXAMPLE).operators()
+    with pytest.raises(irc.UsageError, match="a ModelProto goes with no other argument"):
+        irc.load(onnx.load(EXAMPLE), args=(1,))

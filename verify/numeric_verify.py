@@ -16,7 +16,7 @@ from ..codec.streaming import materialize
 from ..codec.traversal import external_tensors
 from ..ir.module import Module
 from ..passes.infra import Pass
-from ..support.errors import EmitError, SourceError, VerifyError
+from ..support.errors import EmitError, SourceError, UsageError, VerifyError
 from .comparison import Comparison, Deviation
 from .difference import TensorDifference, report_rows, undecided_results, undecided_share, undecided_tensors
 from .inputs import Stimulus
@@ -99,6 +99,11 @@ class VerifyNumerics:
     _differences: Sequence[TensorDifference] = ()
     _agreed: bytes = b""
     """Digest of the last model that agreed."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a model in the place of inputs."""
+        if isinstance(self.inputs, Module | ModelProto):
+            raise UsageError("VerifyNumerics takes inputs, and no model: it compares the module that passes run on")
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Run the source, once. Raises VerifyError.
