@@ -128,7 +128,7 @@ def compare(case: Case, found: Case) -> None:
         rewrite(case, replace(found, source=source))
     elif found.outcome() != case.outcome():
         lines = [each.outcome().splitlines() for each in (case, found)]
-        names = f"{case.file.relative_to(TESTS.parent)}:{case.line} expected", "found"
+        names = f"{os.path.relpath(case.file, TESTS.parent)}:{case.line} expected", "found"
         diff = unified_diff(*lines, *names, lineterm="", n=100)
         pytest.fail("\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False)
 

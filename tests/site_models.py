@@ -117,12 +117,18 @@ def samples(folder: Path) -> None:
     np.savez(folder / "test" / "a.npz", x=rng.uniform(-1, 2, (8, 3, 8, 8)).astype(np.float32))
 
 
-def architecture(folder: Path, names: Names) -> None:
+def contributing(folder: Path, names: Names) -> None:
     """Import the names that the module of an operator or a rule has."""
-    for module, name in (("evaluate", "ConstantEvaluator"), ("ops.row", "OpInfo"), ("rule_driver", "rule")):
+    for module, name in (
+        ("evaluate", "ConstantEvaluator"),
+        ("matching", "known_dtype"),
+        ("ops.evaluation", "unary"),
+        ("ops.inference", "same"),
+        ("ops.row", "OpInfo"),
+        ("rule_driver", "rule"),
+    ):
         names[name] = getattr(import_module(f"irc.ir.{module}"), name)
-    row = import_module("irc.ir.ops.numeric")
-    names.update(Node=irc.ir.Node, Rewriter=irc.ir.Rewriter, np=np, same=row.same, unary=row.unary)
+    names.update(Node=irc.ir.Node, Rewriter=irc.ir.Rewriter, np=np)
 
 
 def readme(folder: Path, names: Names) -> None:
@@ -184,9 +190,9 @@ def verification(folder: Path, names: Names) -> None:
 
 SETUP: dict[str, Callable[[Path, Names], None]] = {
     "README.md": readme,
-    "architecture.md": architecture,
     "certificates.md": digits,
     "command_line.md": digits,
+    "contributing.md": contributing,
     "fold_map.md": fold_map,
     "index.md": digits,
     "jobs.md": nets("models/a.onnx", "models/b.onnx"),

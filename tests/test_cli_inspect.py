@@ -224,7 +224,7 @@ def test_the_action_compiles_verifies_and_writes_the_summary(model: str, status:
     (folder / "bad.onnx").write_bytes(b"")
     action = (harness.ROOT / "action.yml").read_text()
     steps = dict(re.findall(r"^        (\w+): \$\{\{ inputs\.(\w+) \}\}$", action, re.MULTILINE))
-    assert steps == {"MODEL": "model", "OUTPUT": "output", "PASSES": "passes"}
+    assert steps == {"MODEL": "model", "OUTPUT": "output", "PASSES": "passes", "GH_TOKEN": "comment"}
     assert 'bash "$GITHUB_ACTION_PATH/action.sh"' in action
     env = {
         **os.environ,
@@ -233,7 +233,14 @@ def test_the_action_compiles_verifies_and_writes_the_summary(model: str, status:
         "MODEL": model,
         "OUTPUT": "out.onnx",
         "PASSES": "default",
+        "GH_TOKEN": "token",
+        "PULL_REQUEST": "pulls/7",
     }
+    gh = folder / "bin" / "gh"
+    gh.parent.mkdir()
+    gh.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{folder}/comment.txt'\n")
+    gh.chmod(0o755)
+    env["PATH"] = f"{gh.parent}{os.pathsep}{env['PATH']}"
     done = subprocess.run(
         ["bash", harness.ROOT / "action.sh"], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
@@ -242,5 +249,6 @@ def test_the_action_compiles_verifies_and_writes_the_summary(model: str, status:
     assert done.stdout.startswith(f"::{kind} file={model},title=irc")
     summary = (folder / "summary.md").read_text()
     assert summary.startswith(f"### irc: {model}\n")
+    assert (folder / "comment.txt").read_text() == f"pr\ncomment\npulls/7\n--body\n{summary}"
     assert ("wrote out.onnx" in summary and "verified" in summary) == (status == 0)
     assert (folder / "out.onnx").exists() == (status == 0)
