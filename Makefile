@@ -139,6 +139,7 @@ bench-peers: $(PEERS)/.ready
 
 # STUDY takes options, such as STUDY="--suites rules --only Relu". What is known is kept in ~/.cache/irc-study
 study: $(PEERS)/.ready
+	$(call say,judging irc and other tools on the same models: hours)
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
 	nice -n 19 $(PEERS)/bin/python benchmarks/study.py --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
 

@@ -18,7 +18,9 @@ from snippets import RUN, SHOWN, Session, Snippet, indented, snippets
 DOCS = harness.ROOT / "docs"
 PAGES = [
     *(harness.ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md", "examples/plugin/README.md")),
-    *sorted(DOCS.glob("*.md")),
+    *sorted(
+        page for page in DOCS.glob("*.md") if page.name != "study.md"
+    ),  # which `make study` writes, with its models
 ]
 NEEDS = {"needs torch": "torch", "needs AIMET": "aimet_onnx", "needs NNCF": "nncf"}
 """Packages that other environments have: `make test-exporters` and `make test-quantizers` run these blocks."""
