@@ -208,5 +208,5 @@ def test_a_model_in_the_place_of_inputs_is_told() -> None:
 
 def test_load_takes_a_model_in_memory() -> None:
     assert irc.load(onnx.load(EXAMPLE)).operators() == irc.load(EXAMPLE).operators()
-    with pytest.raises(irc.UsageError, match="a ModelProto goes with no other arguments"):
+    with pytest.raises(irc.UsageError, match="do not go with a ModelProto"):
         irc.load(onnx.load(EXAMPLE), args=(1,))
