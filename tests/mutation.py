@@ -7,9 +7,10 @@ that ends by raising Refused is counted, too: its last statement is dropped. `ra
 refusal, and is not counted: the condition that made the refusal is.
 
 One run of the suite over a copy of the package, in which every condition reports when it holds, says which tests could
-notice: those during which it held at least once. Only they are run against the mutant, the fastest first, up to the
-first failure. A condition that never held survives without a run. Processes are forked from one that has imported
-everything heavy but the package and the tests, so that a mutant takes little more than its tests.
+notice: those during which it held at least once. Only they are run against the mutant, up to the first failure: the one
+that noticed it last time alone, then those that noticed others, then the fastest. A condition that never held survives
+without a run. Processes are forked from one that has imported everything heavy but the package and the tests, so that a
+mutant takes little more than its tests.
 """
 
 from __future__ import annotations
@@ -319,7 +320,11 @@ def baseline(found: Sequence[Condition], package: Path) -> tuple[dict[int, list[
 
 def try_mutant(condition: Condition, tests: Sequence[str], package: Path) -> str | None:
     """The test that fails without the condition, None where none does."""
-    return try_source(package / condition.module, condition.dropped, tests, package) if tests else None
+    for part in (tests[:1], tests[1:]):  # the first alone: to collect all of them takes longer
+        failed = try_source(package / condition.module, condition.dropped, part, package) if part else None
+        if failed is not None:
+            return failed
+    return None
 
 
 def try_source(path: Path, change: Callable[[str], str], tests: Sequence[str], package: Path) -> str | None:
@@ -366,6 +371,29 @@ def mutate(
         yield from pool.map(outcome, chosen)
 
 
+def noticed_before(text: str) -> dict[tuple[str, str], str]:
+    """The test that noticed each condition, by the first two cells of its row, in a report written before."""
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in text.splitlines() if "::" in line]
+    return {(cells[0], cells[1]): cells[-1].strip("`") for cells in rows if len(cells) == 3}
+
+
+def best_first(
+    found: Sequence[Condition], reached: dict[int, list[str]], noticed: dict[tuple[str, str], str]
+) -> dict[int, list[str]]:
+    """The tests of each condition in the order in which they are run, first the one that `noticed` it."""
+    useful = set(noticed.values())
+
+    def rank(test: str, last: str | None) -> tuple[bool, bool]:
+        name = as_cell(test.rpartition("/")[2])
+        return name != last, name not in useful
+
+    return {
+        index: sorted(tests, key=lambda test: rank(test, last))
+        for index, tests in reached.items()
+        for last in [noticed.get(where(found[index]))]
+    }
+
+
 # the report
 
 
@@ -378,8 +406,17 @@ def row(condition: Condition, outcome: str | None, tests: int) -> str:
         verdict = f"equivalent: {reason}"
     else:
         verdict = f"**SURVIVED** {tests} tests" if tests else "**SURVIVED**: no test comes here"
-    cells = (f"`{condition.module}` `{condition.function}`", f"`{condition.text}`", verdict)
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return f"| {' | '.join([*where(condition), as_cell(verdict)])} |"
+
+
+def where(condition: Condition) -> tuple[str, str]:
+    """The first two cells of the row of a condition."""
+    return as_cell(f"`{condition.module}` `{condition.function}`"), as_cell(f"`{condition.text}`")
+
+
+def as_cell(text: str) -> str:
+    """A text as it stands in a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def report(rows: Sequence[str], failing: set[str]) -> str:
@@ -414,6 +451,7 @@ def main(print_: Callable[[str], None] = print) -> None:
             return
         begun = time.monotonic()
         reached, failing = baseline(found, first) if chosen else ({}, set())
+        reached = best_first(found, reached, noticed_before(REPORT.read_text() if REPORT.exists() else ""))
         print_(f"{len(found)} conditions; the suite took {time.monotonic() - begun:.0f} s, {len(failing)} tests fail")
         rows = []
         if options.only in "ir/rewriter.py":
