@@ -36,7 +36,8 @@ SINGLE = ("certificate", "data", "keep", "input_shape", "print_after", "diff", "
 class Outcome:
     """Result of one compile: `error` is None, or says in a sentence why there is no output.
 
-    `lines` is all that was printed, as warnings; `summary` is the document of `irc compile --json` without the error.
+    `lines` is all that was printed, as warnings; `summary` is the document of `irc compile --json` without its format,
+    version and error.
     """
 
     model: str
@@ -71,8 +72,8 @@ class CompileJob:
         except Exception as reason:
             print_exc()
             error = format_exception_only(reason)[-1].strip()
-        document = dict(summary.document or {})
-        document.pop("error", None)  # the outcome has it without the name of the model
+        left_out = {"error", *document_head("compile")}  # the outcome has the error without the name of the model
+        document = {key: item for key, item in dict(summary.document or {}).items() if key not in left_out}
         return error, document, summary.explanation
 
     def clean_up(self) -> None:

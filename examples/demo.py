@@ -52,8 +52,8 @@ def main() -> None:
     """Compile the network, compare the results and print the tables."""
     console = Console(width=110)
     model = onnx.load(HERE / "digits_cnn.onnx")
-    samples = np.load(HERE / "digits_samples.npz")
-    images, labels = samples["images"].astype(np.float32), samples["labels"]
+    with np.load(HERE / "digits_samples.npz") as samples:
+        images, labels = samples["images"].astype(np.float32), samples["labels"]
 
     result = irc.compile(HERE / "digits_cnn.onnx")
     console.print(folds(result))
