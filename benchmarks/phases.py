@@ -1,9 +1,9 @@
 """Show where the time of a compile goes: by phase in microseconds a node, and by package in shares.
 
-    python benchmarks/phases.py MODEL... [--rounds 7] [--markdown]
+    python benchmarks/phases.py MODEL... [--rounds 7]
 
-Phases are medians of processor time over the rounds in one process, after a first one. `start` is the time of a process
-that compiles nothing: Python, numpy and the modules that every compile loads. Shares are self times under cProfile,
+Phases are medians of processor time over the rounds in one process, after a first one. Processes that do hardly
+anything are measured beside them. Shares are self times under cProfile,
 which counts calls too dear, so they show an order and no more.
 """
 
@@ -21,26 +21,39 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import irc
 import onnx
+import onnx.parser
 
-START = "import irc.commands.compile_one, irc.passes, irc.backends.foldmap.build; irc.passes.default_pipeline()"
+ONE_RELU = '<ir_version: 10, opset_import: ["": 21]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
 
 
-def start_seconds(rounds: int) -> float:
-    """Return the processor time of a process that loads everything and compiles nothing."""
+def process_seconds(arguments: Sequence[str], rounds: int) -> float:
+    """Return the processor time of a process of Python with these arguments, the median after a first run."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     found = []
     for _ in range(rounds + 1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", START], check=True, env=environment)
+        subprocess.run([sys.executable, *arguments], check=True, env=environment)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(found[1:])
+
+
+def starts(folder: Path, rounds: int) -> dict[str, float]:
+    """Return the processor time of processes that do hardly anything."""
+    model = folder / "relu.onnx"
+    onnx.save(onnx.parser.parse_model(ONE_RELU), model)
+    files = [str(model), "-o", str(folder / "out.onnx"), "--fold-map", str(folder / "map.json")]
+    compiling = ["-m", "irc", "compile", *files, "-q"]
+    return {
+        **{f"python -c '{code}'": process_seconds(["-c", code], rounds) for code in ("import numpy", "import onnx")},
+        "irc compile of one Relu": process_seconds(compiling, rounds),
+    }
 
 
 def phases(path: Path, folder: Path) -> dict[str, float]:
@@ -80,9 +93,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     gc.disable()
-    start = start_seconds(options.rounds)
-    print(f"start: {start * 1e3:.0f} ms of processor\n")
-    print("| model | operators | phase | ms | us an operator |\n| --- | --: | --- | --: | --: |")
+    with tempfile.TemporaryDirectory() as name:
+        print("| process | ms |\n| --- | --: |")
+        for title, seconds in starts(Path(name), options.rounds).items():
+            print(f"| `{title}` | {seconds * 1e3:.0f} |")
+    print("\n| model | operators | phase | ms | us an operator |\n| --- | --: | --- | --: | --: |")
     shares = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
