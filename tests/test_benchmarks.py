@@ -29,6 +29,7 @@ def cells(text: str, first: str) -> list[list[str]]:
     return [line[1:] for line in lines if line[0] == first]
 
 
+@pytest.mark.slow
 def test_tools_stand_side_by_side_and_missing_ones_are_named() -> None:
     done = peers("--only", "light/light_squeezenet", "--peers", "onnxruntime,onnxsim", "--repeat", "1", "--markdown")
     assert done.returncode == 0, done.stderr
@@ -70,6 +71,7 @@ def speed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_speed_stands_in_tables_and_missing_peers_are_named(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "saved.json", tmp_path / "drawn.svg"
     models = ("--only", "10_nodes,blocks_1k,blocks_5k,external_4gb", "--peers", "onnxruntime,onnxslim")

@@ -260,6 +260,7 @@ def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict
     assert "größe.onnx".encode() in (tmp_path / "größe.html").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "arguments",
@@ -282,6 +283,7 @@ def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Pat
     assert one_sentence(done.stderr) == "irc: standard output: cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_cannot_be_said_changes_no_status(count: int, unbuffered: str, tmp_path: Path) -> None:

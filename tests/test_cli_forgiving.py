@@ -180,6 +180,7 @@ def test_every_help_ends_with_examples(program: str, capsys: pytest.CaptureFixtu
     assert text.endswith("".join(f"  {line}\n" for line in EXAMPLES[program]))
 
 
+@pytest.mark.slow
 def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("a.onnx", "b.onnx", "same.onnx"):
         (folder / name).write_bytes(EXAMPLE.read_bytes())

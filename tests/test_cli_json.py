@@ -40,6 +40,7 @@ def names(folder: Path) -> list[str]:
 OTHERS = {"alone": [], "all": ["--fold-map", "m.json", "--report", "r.html"], "verified": ["--verify=end"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("place", ["no/j.json", "folder", "/dev/full"])
 def test_a_document_that_cannot_be_written_leaves_no_output(place: str, others: list[str], tmp_path: Path) -> None:

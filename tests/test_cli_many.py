@@ -96,6 +96,7 @@ def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
     assert sorted(files(tmp_path / "out")) == ["a.foldmap.json", "a.foldmap.npz", "a.html", "a.irc.onnx"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -155,6 +156,7 @@ def test_a_broken_model_fails_alone(tmp_path: Path) -> None:
     assert gone["error"] == "there is no such file"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "-1"])
 def test_a_process_that_is_ended_takes_no_other_with_it(jobs: str, tmp_path: Path) -> None:
     names = ["a.onnx", "segv.onnx", "b.onnx", "kill.onnx", "odd.onnx", "c.onnx"]
@@ -233,6 +235,7 @@ def models(folder: Path) -> list[str]:
     return [*names, "größe.onnx", "x/a.onnx", "y/a.onnx", "x/weights.onnx", "y/weights.onnx"]
 
 
+@pytest.mark.slow
 def test_the_same_bytes_for_any_number_of_jobs_and_any_surroundings(tmp_path: Path) -> None:
     source, elsewhere = tmp_path / "in", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -294,6 +297,7 @@ def half_written(folder: Path) -> list[Path]:
     return [path for path in (folder / "out").rglob("*.tmp") if path.stat().st_size > 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupt_ends_what_runs_and_leaves_nothing(

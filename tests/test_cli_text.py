@@ -55,6 +55,7 @@ def corpora() -> dict[str, Iterator[tuple[str, ModelProto]]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", corpora())
 def test_text_with_data_is_the_whole_module(
     corpus: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -139,6 +139,7 @@ def test_a_layer_takes_a_bounded_number_of_calls(tmp_path: Path) -> None:
     assert int(done.stdout) <= 40 * 1350
 
 
+@pytest.mark.slow
 def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         module = from_model(blocks(count))
@@ -158,6 +159,7 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
     assert large - small < 200 / 250 * 2 * document
 
 
+@pytest.mark.slow
 def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine import chains, folding
     from irc.passes.affine.recognise import AffineOp

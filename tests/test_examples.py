@@ -63,6 +63,7 @@ def test_int8_comes_back_on_the_samples(quantize: ModuleType, samples: Any, reco
     record_property("compared", assert_equalization_helps(quantize, samples, samples.one))
 
 
+@pytest.mark.slow
 def test_int8_comes_back_on_the_shared_network(quantize: ModuleType, record_property: Any) -> None:
     if not quantize.SHARED.is_dir():
         pytest.skip("the folder of shared models is not beside the checkout")

@@ -47,6 +47,7 @@ def failure(model: ModelProto, *, numbers: bool) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_exporter_graphs(block: int) -> None:
     for seed in range(FIRST + block, FIRST + EXAMPLES, BLOCKS):

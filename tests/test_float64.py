@@ -350,6 +350,7 @@ def test_agrees_with_onnxruntime_in_older_opsets(opset: int) -> None:
 LIGHT_MODELS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["bvlc_alexnet", "densenet121", "inception_v1", "resnet50", "shufflenet", "squeezenet"]
 )

@@ -25,6 +25,7 @@ SEED = os.environ.get("IRC_SEED", "0")
 SMALL = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_mutated_files_are_refused_or_right(target: str, record_property: Any) -> None:
     words = [sys.executable, str(ROOT / "tests" / "fuzz"), "--target", target, "--executions", "1000000000"]

@@ -321,6 +321,7 @@ def constants() -> list[TensorProto]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_constant_expression_that_explodes_is_left_to_the_runtime(name: str) -> None:
     """Within 10 s, and half a gigabyte above what stands in the file."""

@@ -139,6 +139,7 @@ def test_a_reshape_to_channels_that_no_memory_holds() -> None:
     compiled(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Mul", "Add", "BatchNormalization"])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
@@ -431,6 +432,7 @@ def images(nodes: list[NodeProto], *tensors: TensorProto) -> ModelProto:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
 @pytest.mark.parametrize("tail", [0, 100])
 def test_thousands_of_affines_in_front_of_one_operator(op: str, tail: int) -> None:
@@ -515,6 +517,7 @@ def test_a_parameter_that_is_made_of_few_numbers_stays_and_says_so(op: str) -> N
     assert "is computed from few" in str(irc.compile(made).fold_map.sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Mul", "BatchNormalization"])
 def test_affines_that_share_their_numbers_are_too_many_at_some_point(op: str) -> None:
     names = [f"y{i}" for i in range(300)]
@@ -549,6 +552,7 @@ def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_a
     assert result.count() == {"folded": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Conv", "Relu"])
 @pytest.mark.parametrize("scale", [2.0, 0.999])
 def test_a_chain_of_ten_thousand_affines_that_cannot_go_whole(op: str, scale: float) -> None:

@@ -66,6 +66,7 @@ def assert_same_bytes(corpus: Iterable[tuple[str, ModelProto]], large: Large, fo
     return count
 
 
+@pytest.mark.slow
 def test_models_read_in_pieces_come_back_byte_for_byte(
     large: Large, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -74,11 +75,13 @@ def test_models_read_in_pieces_come_back_byte_for_byte(
     assert count > 2900
 
 
+@pytest.mark.slow
 def test_shared_models_read_in_pieces_come_back_byte_for_byte(large: Large, tmp_path: Path) -> None:
     paths = [path for path in harness.shared_models() if path.stat().st_size < 4 << 20]
     assert assert_same_bytes(((path.name, harness.load(path)) for path in paths), large, tmp_path) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", THRESHOLDS)
 def test_compiles_of_shared_models_leave_the_same_files(large: Large, threshold: int, tmp_path: Path) -> None:
     for path in harness.shared_models("exported"):
@@ -91,6 +94,7 @@ def test_compiles_of_shared_models_leave_the_same_files(large: Large, threshold:
         assert back == harness.load(path), path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_compiles_of_random_graphs_leave_the_same_files(large: Large, dtype: type, tmp_path: Path) -> None:
     for seed in range(40):

@@ -47,6 +47,7 @@ def inputs_of(model: ModelProto) -> dict[str, Any]:
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_compiled_model_computes_the_same(path: Path) -> None:
@@ -79,6 +80,7 @@ def check_well_formed(model: ModelProto, compiled: ModelProto) -> None:
     onnx.checker.check_model(compiled, full_check=True)
 
 
+@pytest.mark.slow
 def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, object], None]) -> None:
     paths = harness.shared_models("real")
     before = sum(harness.batch_norms(harness.load(path)) for path in paths)
@@ -126,6 +128,7 @@ def operators(model: ModelProto, without: set[str]) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if node.op_type not in without)
 
 
+@pytest.mark.slow
 def test_what_stays_comes_back_bit_for_bit() -> None:
     for path in harness.shared_models("real"):
         model, result = harness.load(path), irc.compile(path)
@@ -147,6 +150,7 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
                 assert [weights.get(name) for name in node.input[1:]] == [emitted.get(name) for name in node.input[1:]]
 
 
+@pytest.mark.slow
 def test_the_pipeline_is_idempotent() -> None:
     for path in harness.shared_models():
         module = default_pipeline()(irc.load(path))
@@ -154,6 +158,7 @@ def test_the_pipeline_is_idempotent() -> None:
         assert str(default_pipeline()(module)) == text, path.name
 
 
+@pytest.mark.slow
 def test_compiling_twice_changes_nothing() -> None:
     for path in harness.shared_models():
         if path.name in KNOWN_BETTER:

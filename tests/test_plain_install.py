@@ -70,6 +70,7 @@ def test_the_dependencies_bring_no_package_of_an_extra(plain: Path) -> None:
     assert "No module named 'onnxruntime'" in done.stderr
 
 
+@pytest.mark.slow
 def test_commands_work_without_extras(plain: Path, workplace: Path) -> None:
     for command in (
         "compile a.onnx out.onnx --fold-map map.json --explain --report page.html",

@@ -37,6 +37,7 @@ def run(arguments: list[str], installed: tuple[Path, dict[str, str]]) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_its_tests_pass(installed: tuple[Path, dict[str, str]]) -> None:
     assert " passed" in run(["pytest", "-q", "-p", "no:cacheprovider", "test_passes.py"], installed)
 

@@ -134,6 +134,7 @@ def test_irc_leaves_a_counterexample_alone(case: dict[str, Any]) -> None:
         assert affines(after) > 0 if entry.group == AFFINES else not fired, statement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "number"), SEEN_LINES)
 def test_irc_applies_a_line(entry: Entry, number: int) -> None:
     """Where the conditions hold the rule fires, in one instance at least, and the numbers stay."""
@@ -151,6 +152,7 @@ def test_irc_applies_a_line(entry: Entry, number: int) -> None:
     assert fired, f"none of {tried} instances"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "number"), [line for line in SEEN_LINES if has_conditions(*line.values)])
 def test_irc_refuses_where_a_condition_fails(entry: Entry, number: int) -> None:
     """Of numbers for which the sides differ, a rule that fires would make a wrong model."""
@@ -164,6 +166,7 @@ def test_irc_refuses_where_a_condition_fails(entry: Entry, number: int) -> None:
         assert affines(after) > 0 if entry.group == AFFINES else not fired, (instance, numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "number"), LINES)
 def test_a_line_holds_of_numbers(entry: Entry, number: int) -> None:
     statement = statements(entry.line)[number]

@@ -108,6 +108,7 @@ def check(models: Iterable[ModelProto], pipelines: Sequence[str] = PIPELINES) ->
             assert_accounted(result.module)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_rule_cases(block: int) -> None:
     check(case.model() for case in CASES[block::8])
@@ -117,6 +118,7 @@ def test_random_graphs() -> None:
     check(grow(seed, np.dtype(np.float32)) for seed in range(160))
 
 
+@pytest.mark.slow
 def test_shared_models() -> None:
     paths = [path for path in shared_models() if path.stat().st_size < 5 << 20]
     check(onnx.load(str(path)) for path in paths)

@@ -78,6 +78,7 @@ def failure(model: ModelProto, options: str) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_random_graphs(block: int) -> None:
     for seed in range(FIRST + block, FIRST + EXAMPLES, BLOCKS):

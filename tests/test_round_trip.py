@@ -51,6 +51,7 @@ def assert_equal(name: str, model: ModelProto) -> None:
     assert model.SerializeToString(deterministic=True) == before, f"{name}: the source was changed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", corpora())
 def test_models_come_back_equal(corpus: str, record_property: Callable[[str, object], None]) -> None:
     count = 0
@@ -61,6 +62,7 @@ def test_models_come_back_equal(corpus: str, record_property: Callable[[str, obj
     assert count >= {"node cases of onnx": 1500, "files of onnx": 140, "zoo": 900}[corpus]
 
 
+@pytest.mark.slow
 def test_shared_models_come_back_equal(record_property: Callable[[str, object], None]) -> None:
     paths = harness.shared_models()
     for path in paths:
@@ -133,6 +135,7 @@ def external_tensors_of(path: Path) -> list[onnx.TensorProto]:
     return list(external_tensors(harness.load(path)))
 
 
+@pytest.mark.slow
 def test_every_origin_is_emitted_or_dropped() -> None:
     from irc.ir.graph import flatten_origins
     from irc.passes import default_pipeline

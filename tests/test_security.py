@@ -66,6 +66,7 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_makes_code_of_data_or_opens_a_connection() -> None:
     started = {}
     for name, tree in sources():

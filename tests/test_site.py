@@ -45,6 +45,7 @@ def title(page: Path) -> str:
     return str(page.relative_to(harness.ROOT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(block.language in RUN for block in blocks[page])], ids=title
 )

@@ -11,6 +11,7 @@ import pytest
 SCRIPT = harness.ROOT / "benchmarks" / "soak.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_hundreds_of_compiles_leave_no_object_and_no_file() -> None:
     command = [sys.executable, SCRIPT, "--compiles", "480", "--models", "60", "--bytes", "inf"]

@@ -65,6 +65,7 @@ def test_a_wrong_tool_is_wrong_and_the_input_is_named(study: Any, model: ModelPr
     assert "expected" in verdict.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "kind", "text"),
     [
@@ -90,6 +91,7 @@ def test_a_failure_is_of_one_model_alone(study: Any, model: ModelProto, tmp_path
     assert second.records["tool"].failure == "error"
 
 
+@pytest.mark.slow
 def test_a_crash_is_of_one_model_alone(study: Any) -> None:
     models = [case("", "", gemm(3, 3), *[op("Relu")] * count, x=[2, 3]).model(F32) for count in range(5)]
     cases = [study.StudyCase("rules", str(i), each.SerializeToString()) for i, each in enumerate(models)]
@@ -180,6 +182,7 @@ def test_a_second_run_asks_no_tool(study: Any, model: ModelProto, tmp_path: Path
     assert record(study, fake_tools.aborts, model, tmp_path) == first
 
 
+@pytest.mark.slow
 def test_the_page_tells_what_was_found(study: Any) -> None:
     """One tool folds, one leaves the fold, one is wrong, one crashes."""
     model = case("", "", conv(4, 3, 3, 3), bn(4)).model(F32)

@@ -53,6 +53,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
+@pytest.mark.slow
 def test_every_affine_of_every_shared_model_is_accounted_for(record_property: Callable[[str, object], None]) -> None:
     statuses: Counter[str] = Counter()
     for path in harness.shared_models():
@@ -347,6 +348,7 @@ def whole_document() -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_types_and_schema_accept_the_same_documents() -> None:
     """But for integers of more than 64 bits, and references to layers, which a schema cannot follow."""
     validator = jsonschema.Draft202012Validator(SCHEMA)
@@ -402,6 +404,7 @@ def test_types_and_schema_name_the_same_keys_and_choices() -> None:
     assert names == found_names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["npz", "inline"])
 def test_no_document_brings_a_command_down(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands in a fold map: it is read, or refused in one sentence."""

@@ -18,6 +18,7 @@ C = 4
 BLOCKS = 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_rule_case(block: int) -> None:
     for case in CASES[block::BLOCKS]:

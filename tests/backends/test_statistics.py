@@ -165,6 +165,7 @@ def test_rescaling_keeps_the_map_true_and_the_originals_as_they_were() -> None:
         irc.compile(graph.model()).fold_map.rescale("conv", 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_statistics_of_random_graphs_are_true(block: int) -> None:
     checked = 0

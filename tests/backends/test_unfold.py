@@ -56,6 +56,7 @@ def narrowed(model: ModelProto, dtype: np.dtype) -> ModelProto:
     return narrow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["digits", "exported", "legacy_bn", "real"])
 def test_shared_models_come_back(folder: str, tmp_path: Path) -> None:
     for path in harness.shared_models(folder):
@@ -70,6 +71,7 @@ def test_light_models_come_back(path: Path, tmp_path: Path) -> None:
     assert through_files(path, tmp_path).SerializeToString() == path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_random_graphs_come_back(block: int) -> None:
     for seed in range(FIRST + block, FIRST + EXAMPLES, BLOCKS):

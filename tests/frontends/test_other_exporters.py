@@ -266,6 +266,7 @@ def test_every_affine_folds(style: str) -> None:
     assert "BatchNormalization" not in operators(result.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_verification_accuses_nobody(style: str, record_property: Callable[[str, object], None]) -> None:
     verify = VerifyNumerics()

@@ -195,6 +195,7 @@ def test_a_hundred_thousand_nodes_need_no_recursion() -> None:
     verify(module)
 
 
+@pytest.mark.slow
 def test_node_visits_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule applications and recognitions in the default pipeline, counted, are proportional to the graph's size."""
     from irc.passes.affine import chains, recognise, source_affines

@@ -137,6 +137,7 @@ SOURCES: dict[str, tuple[Callable[[], Iterable[Path | tuple[str, ModelProto]]], 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_models_round_trip(source: str) -> None:
     make, least = SOURCES[source]
@@ -566,6 +567,7 @@ def test_work_is_linear_in_nodes() -> None:
     assert large < 4.1 * small
 
 
+@pytest.mark.slow
 def test_a_chain_of_100k_nodes() -> None:
     module = chain(100_000)
     text = to_text(module)

@@ -158,6 +158,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "reason"), HOSTILE, ids=[op for op, _ in HOSTILE])
 @pytest.mark.usefixtures("hostile")
 def test_an_operator_that_ends_the_runtime_stays_with_a_warning(

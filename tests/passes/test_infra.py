@@ -101,6 +101,7 @@ def mixed() -> ModelProto:
     return mixed_model()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "".join(map(str, order)))
 def test_every_order_gives_an_equivalent_model(order: tuple[int, ...], mixed: ModelProto) -> None:
     passes = Sequential(FIVE[i]() for i in order)

@@ -99,6 +99,7 @@ def power_of_two_pair(model: ModelProto, value: str, shape: list[int], random: R
     return made
 
 
+@pytest.mark.slow
 @METAMORPHIC
 @given(SEED)
 def test_a_pair_of_affines_that_cancel_vanishes(seed: int) -> None:
@@ -163,6 +164,7 @@ def folded(model: ModelProto, passes: str | None = None) -> dict[str, str]:
     return {source["output"]: source["status"] for source in compiled(model, passes).fold_map.sources}
 
 
+@pytest.mark.slow
 @METAMORPHIC
 @given(SEED)
 def test_a_batch_normalization_folds_as_the_mul_and_add_that_it_is(seed: int) -> None:

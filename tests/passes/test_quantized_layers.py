@@ -87,6 +87,7 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_weights_keep_their_integers_and_biases_are_off_by_half_a_step(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -102,6 +102,7 @@ def fates(result: Result) -> list[object]:
     return [(source["id"], source["status"], source["layers"]) for source in result.fold_map.sources]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + EXAMPLES))
 def test_random_networks(seed: int) -> None:
     model = network(seed)

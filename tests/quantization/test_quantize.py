@@ -441,6 +441,7 @@ def test_a_shared_detector(tmp_path: Path) -> None:
     assert sum(node.op_type == "Conv" for node in model.graph.node) >= 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "mean", "std", "least"),
     [

@@ -158,6 +158,7 @@ NAMES = ("whole", "external", "in place", "kept")
 """Weights in the model; in a file, and folded; that, over the source; in a file, as they are, and its name is taken."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "first"), [*((name, False) for name in NAMES), ("external", True)])
 def test_killed_at_every_event(
     name: str, first: bool, ready: Compiler, tmp_path: Path, record_property: Record
@@ -178,6 +179,7 @@ def test_killed_at_every_event(
     record_property("compared", f"killed at every one of {at - 1} events, {name}{', first' * first}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault"), [*((name, FULL) for name in NAMES), ("external", "EIO"), ("kept", "EMFILE")]
 )
@@ -207,6 +209,7 @@ def test_errors_at_every_event(name: str, fault: str, ready: Compiler, tmp_path:
     record_property("compared", f"{fault} at every one of {at - 1} events, {name}: {failed} errors, as there must be")
 
 
+@pytest.mark.slow
 def test_interrupted_at_every_event(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
     case = scenario("external", tmp_path, ready)
     judge = Judge(case, ready)
@@ -222,6 +225,7 @@ def test_interrupted_at_every_event(ready: Compiler, tmp_path: Path, record_prop
     record_property("compared", f"interrupted at {interrupted} of {at - 1} events")
 
 
+@pytest.mark.slow
 def test_another_compile_comes_between_at_every_event(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
     """One is stopped, the other runs, or waits for its turn, and the first goes on: all files are of one of them."""
     case = scenario("external", tmp_path, ready)
@@ -271,6 +275,7 @@ def median_duration(ready: Compiler, job: Compile) -> float:
     return sorted(times)[2]
 
 
+@pytest.mark.slow
 def test_kills_at_random_times(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
     case = scenario("external", tmp_path, ready)
     sources = [case.compile.source.replace("/b/", f"/{version}/") for version in "ab"]

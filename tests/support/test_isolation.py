@@ -34,6 +34,7 @@ def test_one_process_answers_all_requests_and_ends(worker: Worker) -> None:
     assert worker.crashes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "reason"),
     [
@@ -52,6 +53,7 @@ def test_a_process_that_ends_is_replaced(worker: Worker, order: bytes, reason: s
     worker.close()
 
 
+@pytest.mark.slow
 def test_time_counts_for_each_request(worker: Worker) -> None:
     """The limit on processor time is one on a whole process: each request raises it."""
     for _ in range(2):

@@ -46,6 +46,7 @@ def of(kind: str, result: str, body: str, rank: str = "N,4") -> ModelProto:
     return text(f"g ({kind}[{rank}] x) => ({result}[{rank}] y) <{ENDS}> {{ {body} }}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "result", "first", "second"), PAIRS.values(), ids=PAIRS)
 def test_faults_of_numbers_that_are_negative_or_large_are_told(
     kind: str, result: str, first: str, second: str, tmp_path: Path

@@ -32,6 +32,7 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float", "double", "float16"])
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
@@ -40,6 +41,7 @@ def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
     assert verify.verdicts[-1].undecided > 0.4
 
 
+@pytest.mark.slow
 def test_what_rounding_decides_is_undecided_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is computed from those before, as in a model that is larger than what is held at once."""
     monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)

@@ -28,6 +28,7 @@ def scaled(model: ModelProto, name: str, factor: float) -> ModelProto:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rtol", "atol"), [(0.0, 0.0), (1e-3, 0.0), (0.0, 1e-3), (1e-2, 1e-5), (0.5, 0.5)])
 @pytest.mark.parametrize("factor", [1.0, 1.0005, 1.02])
 def test_the_judgement_is_that_of_allclose(rtol: float, atol: float, factor: float) -> None:

@@ -35,6 +35,7 @@ from verification import text, verdict, verified
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_caught_and_blamed(fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     verified(fault.model)
@@ -76,6 +77,7 @@ def test_bisect_accuses_no_pass_that_changes_the_function(
     assert main([*arguments, "--command", "test -s {}"]) == 0
 
 
+@pytest.mark.slow
 def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The first fold after which fewer than two BatchNormalizations are left."""
     onnx.save(network(), tmp_path / "in.onnx")
@@ -140,6 +142,7 @@ def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(monkey
         verified(network(), "FoldScaleAxis,BiasCorrection,SimplifyExpr,FoldConstant", when="end")
 
 
+@pytest.mark.slow
 def test_shared_models_verify() -> None:
     for path in harness.shared_models("digits"):
         assert all(verdict.greatest < 1 for verdict in verified(onnx.load(path)).verdicts), path.name
@@ -722,6 +725,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "kind"), STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize(("room", "runs"), [(2 << 30, 4), (0, 2)], ids=["all", "alone"])
 def test_steps_on_large_tensors_are_judged_by_more_runs(

@@ -752,6 +752,7 @@ def test_it_may_stand_anywhere_behind_the_fold() -> None:
         np.testing.assert_allclose(array, found[name], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_random_graphs_compute_the_same(block: int) -> None:
     links = 0
