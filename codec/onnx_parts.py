@@ -50,7 +50,10 @@ def newest_opset(domain: str = "") -> int:
 
 def has_schema(op_type: str, opset: int, domain: str = "") -> bool:
     """Return whether the installed onnx package has the operator in the opset of its domain."""
-    return bool(_compiled().defs.has_schema(op_type, opset, domain))
+    try:
+        return bool(_compiled().defs.has_schema(op_type, opset, domain))
+    except TypeError:  # an opset beyond 32 bits, or a name that is not valid Unicode
+        return False
 
 
 def get_schema(op_type: str, opset: int, domain: str = "") -> OpSchema:

@@ -132,6 +132,20 @@ def test_functions_in_opsets_that_no_schema_has(version: int) -> None:
     irc.compile(irc.parse(text))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = nn.relu(%x) : f32[3]\nreturn(%y)\n}',
+        'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = "Abs"(%x) : f32[3]\nreturn(%y)\n}',
+        'module {opsets={"": 17}}\ngraph(%x: f32[3]) {\n%y = "A\\udc80s"(%x) : f32[3]\nreturn(%y)\n}',
+    ],
+)
+def test_text_of_operators_that_the_library_cannot_be_asked_for(text: str, tmp_path: Path) -> None:
+    (tmp_path / "m.irc").write_text(text)
+    with contextlib.suppress(irc.ParseError, irc.UsageError):
+        irc.load(tmp_path / "m.irc")
+
+
 def test_a_reshape_to_channels_that_no_memory_holds() -> None:
     nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node("Reshape", ["n", "shape"], ["y"])]
     made = model(nodes, *(floats(name, 3) for name in "gbmv"), ints("shape", 3 * 2**34))
