@@ -31,7 +31,13 @@ class Replay(Proof):
         self.steps = steps
         self.place = 0
 
-    def take_steps(self, operation: Operation) -> bool:
+    def visit(self, operation: Operation) -> None:
+        """Enter an operation, by its step if it has one."""
+        if not self._take_step(operation):
+            super().visit(operation)
+
+    def _take_step(self, operation: Operation) -> bool:
+        """Apply the next step of the certificate if it is about an operation, and return whether it is."""
         if self.place >= len(self.steps):
             return False
         step = self.steps[self.place]

@@ -78,6 +78,10 @@ class Proof:
     def run(self) -> None:
         """Enter all operations, and prove that the results are equal. Raises Unproved."""
         self.compare_interfaces()
+        self.prove()
+
+    def prove(self) -> None:
+        """Enter all operations of models with one interface, and prove that the results are equal. Raises Unproved."""
         self.side = SOURCE
         self.body(self.source.body, [self.term(("input", name)) for name, _ in self.source.interface])
         self.side = RESULT
@@ -168,9 +172,8 @@ class Proof:
         return ("operation", *head, tuple(bodies))
 
     def visit(self, operation: Operation) -> None:
-        """Enter an operation, by its step if it has one."""
-        if not self.take_steps(operation):
-            self.enter(operation, self.key(operation))
+        """Enter an operation."""
+        self.enter(operation, self.key(operation))
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
         """Give the results of an operation the classes of its key."""
@@ -178,10 +181,6 @@ class Proof:
             self.unproven.append(operation)
         for i, value in enumerate(operation.outputs):
             self.give(value, self.term((*key, i)))
-
-    def take_steps(self, operation: Operation) -> bool:
-        """Apply the steps of the certificate at an operation; return whether there was one."""
-        raise NotImplementedError
 
     # relations
 

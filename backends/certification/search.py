@@ -49,7 +49,7 @@ class Search(Proof):
         """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
         self.compare_interfaces()
         try:
-            self.run()
+            self.prove()
         except Unproved:
             return
         self.is_proved = True

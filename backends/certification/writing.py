@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...certifier.affine_operators import own_line
 from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
 from ...certifier.program import Datum, Program, Unproved
 from ...certifier.proof import RESULT, SOURCE
@@ -70,8 +71,6 @@ def _claim(folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], s
 
 
 def _part(fold: FoldedAffine, operation: Any) -> dict[str, Any]:
-    from ...certifier.affine_operators import own_line
-
     own = None if operation is None else own_line(operation)
     if own is not None:
         line = own[1]
