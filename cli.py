@@ -74,11 +74,11 @@ def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace,
         chosen = getattr(options, action.dest, None)
         if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
             refuse_unknown(action.choices[chosen], options, rest)
-    from difflib import get_close_matches
+    from .support.errors import nearest
 
     option = next((text for text in rest if text.startswith("-")), rest[0])
-    near = get_close_matches(option.split("=")[0], parser._option_string_actions, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(option.split("=")[0], parser._option_string_actions, cutoff=0.6)
+    hint = "" if near is None else f" (did you mean {near}?)"
     parser.error(f"unknown {'option' if option.startswith('-') else 'argument'} {option}{hint}")
 
 

@@ -18,8 +18,8 @@ from ..passes.keeping import keep_nodes
 from ..passes.registry import pipeline_of
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
+from ..support.output_paths import is_text
 from .result import Result
-from .text_output import is_text
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for

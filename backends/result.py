@@ -21,7 +21,7 @@ from ..passes.affine.fold_records import fold_records
 from ..support.errors import EmitError
 from ..support.files import FileTransaction, replacing, writing
 from ..support.notebook import frame, table
-from ..support.output_paths import arrays_path
+from ..support.output_paths import arrays_path, is_text
 from .foldmap import (
     ArrayStore,
     FoldMap,
@@ -39,7 +39,7 @@ from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
 from .onnx.output_stream import Tap
 from .onnx.saving import Check, save_model
-from .text_output import is_text, save_text
+from .text_output import save_text
 
 
 class Result:

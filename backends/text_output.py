@@ -14,14 +14,6 @@ from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import arrays_path
 from .onnx.external_output import check_kept
 
-SUFFIX = ".irc"
-"""Files of this suffix are IR text."""
-
-
-def is_text(path: str | Path) -> bool:
-    """Return whether the name of a file says that it is IR text."""
-    return str(path).endswith(SUFFIX)
-
 
 def save_text(module: Module, path: Path, files: FileTransaction, data_path: Path | None = None) -> None:
     """Write the IR text of `module` to `path`, and the constants that it names by digest to `data_path`.

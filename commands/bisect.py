@@ -9,11 +9,9 @@ from .options import (
     FILE,
     Subparsers,
     add_data,
-    add_input_shapes,
     add_inputs,
-    add_keep,
     add_limits,
-    add_passes,
+    add_module_options,
     add_thorough,
     module_of,
 )
@@ -29,9 +27,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("model", metavar="MODEL", help=FILE)
     add_data(command)
-    add_passes(command)
-    add_keep(command)
-    add_input_shapes(command)
+    add_module_options(command)
     command.add_argument(
         "--command",
         dest="judge",

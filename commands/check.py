@@ -10,10 +10,8 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
-    add_input_shapes,
-    add_keep,
     add_limits,
-    add_passes,
+    add_module_options,
     check_once,
     data_file,
     document_head,
@@ -48,9 +46,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
     add_data(command)
-    add_passes(command)
-    add_keep(command)
-    add_input_shapes(command)
+    add_module_options(command)
     command.add_argument("--all", action="store_true", help="also report other scales and shifts that stay")
     command.add_argument(
         "--allow", action="append", default=[], metavar="REASON", help="do not report this reason code (repeatable)"
@@ -66,13 +62,12 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.foldmap.entries import ReasonCode
     from ..passes import parse_pipeline
-    from ..passes.catalog import nearest
-    from ..support.errors import UsageError
+    from ..support.errors import UsageError, did_you_mean
     from ..support.output_paths import check_apart
 
     for code in options.allow:
         if code not in get_args(ReasonCode):
-            raise UsageError(f"--allow: there is no reason code {code!r}{nearest(code, get_args(ReasonCode))}")
+            raise UsageError(f"--allow: there is no reason code {code!r}{did_you_mean(code, get_args(ReasonCode))}")
     check_once(*options.models)
     if options.data is not None and len(options.models) > 1:
         raise UsageError("--data goes with one model")

@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Any
 from ..backends.compiler import compile as compile_model
 from ..backends.onnx.external_output import check_kept
 from ..backends.result import Result
-from ..backends.text_output import is_text
 from ..codec.protos import ModelProto
 from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded
 from ..ir.module import Module
 from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
 from ..support.errors import UsageError, visible
-from ..support.files import FileTransaction, replacing, writing
-from ..support.output_paths import FOLD_MAP, MODEL, REPORT, arrays_path, beside, check_apart, path_to_text, within
-from .options import data_file, json_text, map_files, module_of, name_of, tolerance_of, warn
+from ..support.files import FileTransaction
+from ..support.output_paths import (
+    FOLD_MAP,
+    MODEL,
+    REPORT,
+    arrays_path,
+    beside,
+    check_apart,
+    is_text,
+    path_to_text,
+    within,
+)
+from .options import data_file, map_files, module_of, name_of, tolerance_of, warn, writing_json
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
@@ -82,7 +91,7 @@ def _compile(
 
         def check(model: ModelProto, folder: Path) -> None:
             if options.certificate is not None:
-                _write_certificate(options.certificate, result.certificate(model, folder), files)
+                files.enter_context(writing_json(options.certificate, result.certificate(model, folder)))
             if verify is not None:
                 verify.finish(result.module, model, folder)
                 report(verify.report_rows())
@@ -110,13 +119,6 @@ def _compile(
         warn(verify.warnings())
         if not options.quiet:
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
-
-
-def _write_certificate(path: str, document: Mapping[str, Any], files: FileTransaction) -> None:
-    """Write a certificate that comes into place with the model."""
-    target = files.enter_context(replacing(Path(path)))
-    with writing(path):
-        target.write_text(json_text(document), encoding="utf-8")
 
 
 def _written_files(options: argparse.Namespace, output: str | None, files: FileTransaction) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from .options import MODEL, Subparsers, add_input_shapes, add_keep, add_limits, add_passes, data_file, read_module
+from .options import MODEL, Subparsers, add_limits, add_module_options, data_file, read_module
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -22,9 +22,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--data", metavar="DATA.npz", help="write the constants that the text names by digest (default: OUT.npz)"
     )
-    add_passes(command, default="none")
-    add_keep(command)
-    add_input_shapes(command)
+    add_module_options(command, default="none")
     command.add_argument("--diff", action="store_true", help="print the changes of each pass as a unified diff")
     add_limits(command)
 
@@ -38,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from ..passes import DiffIR, FreezeInitializers, PassContext, parse_pipeline
     from ..support.errors import UsageError
     from ..support.files import FileTransaction
-    from ..support.output_paths import arrays_path, check_apart
+    from ..support.output_paths import arrays_path, check_apart, is_text
     from ..support.terminal import write_diff, write_ir
 
     def write(lines: Iterable[str]) -> None:
@@ -47,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output in (None, "-") else options.output
     if options.data is not None and output is None:
         raise UsageError("--data names the file with the constants of a text that is written: give -o OUT.irc")
-    if output is not None and (options.diff or not output.endswith(".irc")):
+    if output is not None and (options.diff or not is_text(output)):
         raise UsageError(f"{output}: -o takes the name of a text, which ends with .irc, and no --diff")
     data = None if output is None else options.data or str(arrays_path(Path(output)))
     if data is not None and not data.endswith(".npz"):

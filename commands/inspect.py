@@ -11,10 +11,8 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
-    add_input_shapes,
-    add_keep,
     add_limits,
-    add_passes,
+    add_module_options,
     document_head,
     module_of,
     name_of,
@@ -38,9 +36,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
     add_data(command)
-    add_passes(command)
-    add_keep(command)
-    add_input_shapes(command)
+    add_module_options(command)
     command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
     add_limits(command)
 

@@ -95,6 +95,13 @@ def add_keep(command: Arguments) -> None:
     )
 
 
+def add_module_options(command: Arguments, default: str = "default") -> None:
+    """Add the options of passes, --keep and --input-shape."""
+    add_passes(command, default)
+    add_keep(command)
+    add_input_shapes(command)
+
+
 def add_input_shapes(command: Arguments) -> None:
     """Add --input-shape."""
     command.add_argument(
@@ -139,9 +146,9 @@ def data_file(path: str, data: str | None = None) -> str | None:
     """Return the file with the constants of an .irc model, None for any other model."""
     from pathlib import Path
 
-    from ..support.output_paths import arrays_path
+    from ..support.output_paths import arrays_path, is_text
 
-    if not path.endswith(".irc"):
+    if not is_text(path):
         return None
     return str(arrays_path(Path(path))) if data is None else data
 

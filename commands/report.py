@@ -10,10 +10,8 @@ from .options import (
     NO_DURATIONS,
     Subparsers,
     add_data,
-    add_input_shapes,
-    add_keep,
     add_limits,
-    add_passes,
+    add_module_options,
     default_compile_options,
 )
 from .summary import Summary
@@ -30,9 +28,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("model", metavar="MODEL", help=MODEL)
     command.add_argument("-o", "--output", dest="report", metavar="REPORT.html", required=True, help="the page")
     add_data(command)
-    add_passes(command)
-    add_keep(command)
-    add_input_shapes(command)
+    add_module_options(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)
     command.add_argument("-q", "--quiet", action="store_true", help="do not print a summary")
     add_limits(command)

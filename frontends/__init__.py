@@ -10,6 +10,7 @@ from ..codec.protos import ModelProto
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
+from ..support.output_paths import is_text
 from .input_shapes import InputShapes, fix_module
 
 
@@ -60,7 +61,7 @@ def load(
 
 
 def _load_file(path: str | Path, limits: Limits, data: str | Path | None, input_shapes: InputShapes | None) -> Module:
-    if str(path).endswith(".irc"):
+    if is_text(path):
         from .text import load_text
 
         module = load_text(path, limits, data)

@@ -8,7 +8,7 @@ from ..codec.protos import GraphProto, ModelProto, ValueInfoProto
 from ..ir.module import Module
 from ..ir.rewriter import infer_types
 from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
-from ..support.errors import UsageError, clipped
+from ..support.errors import UsageError, clipped, did_you_mean
 
 InputShapes = Mapping[str, Sequence[int | None]]
 """Extents by the name of the input. None leaves an extent as it is."""
@@ -92,10 +92,7 @@ def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
     """Yield the names in `shapes`. Raises UsageError for one that is not known."""
     for name in shapes:
         if name not in known:
-            from difflib import get_close_matches  # for an error only
-
-            near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else f" (inputs: {', '.join(known) or 'none'})"
+            hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
         yield name
 

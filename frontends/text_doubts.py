@@ -8,6 +8,7 @@ from ..ir.graph import Node
 from ..ir.making import OWN_ATTRIBUTES, newest_form
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..support.errors import nearest
 
 MAX_NAMED = 3
 """Most nodes that warnings name."""
@@ -43,7 +44,5 @@ def _doubts(node: Node, module: Module) -> Iterator[str]:
 
 
 def _near(name: str, known: Collection[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name, known)
+    return "" if near is None else f" (did you mean {near}?)"

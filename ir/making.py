@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import IRError
+from ..support.errors import IRError, nearest
 from ..support.record import record
 from .attributes import Attribute, AttributeRef, EmptyList
 from .graph import Node, Value
@@ -224,11 +224,9 @@ def check_required(title: str, attrs: Mapping[str, Attribute], schema: Schema | 
 
 
 def _near(name: str, known: Collection[str]) -> str:
-    from difflib import get_close_matches  # for errors only
-
     folded = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return f"; did you mean {folded[near[0]]}?" if near else ""
+    near = nearest(name.lower(), folded, cutoff=0.6)
+    return "" if near is None else f"; did you mean {folded[near]}?"
 
 
 def table_row(operator: Operator) -> OpInfo | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from ..support.errors import UsageError
+from ..support.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import ast
@@ -135,13 +134,6 @@ def check_name(name: str) -> None:
     known = {*CATALOG, *DEFINED, *plugin_passes()}
     if name not in known:
         module, _, title = name.rpartition(".")
-        hint = f"; a pass of your own is written module:Class, as {module}:{title}" if module else nearest(name, known)
+        own = f"; a pass of your own is written module:Class, as {module}:{title}"
+        hint = own if module else did_you_mean(name, known)
         raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(known))})")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a "did you mean" question with the known name most similar to `name`, empty if none is similar."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from ..ir.graph import HIDDEN, ONNX_NAMES, Node
 from ..ir.module import Module
 from ..ir.provenance import Refusal
-from ..support.errors import UsageError, clipped
-from .catalog import nearest
+from ..support.errors import UsageError, clipped, did_you_mean
 from .folding_calls import call_key
 
 
@@ -29,7 +28,7 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
     by_name = _nodes_by_name(module)
     for name in wanted:
         if name not in by_name:
-            raise UsageError(f"the model has no node or value {clipped(name)} to keep{nearest(name, by_name)}")
+            raise UsageError(f"the model has no node or value {clipped(name)} to keep{did_you_mean(name, by_name)}")
         for node in by_name[name]:
             module.kept[node] = node.op
             code = Refusal("kept_by_user", f"{node.description} is to be kept")

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..support.errors import UsageError
-from .catalog import CATALOG, DEFAULT, nearest
+from ..support.errors import UsageError, did_you_mean
+from .catalog import CATALOG, DEFAULT
 from .infra import Pass, Repeat, Sequential, fields_of, steps_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
             have = ", ".join(known) or "it has none"
-            raise UsageError(f"{pass_.name} has no option {name!r}{nearest(name, known)} (options: {have})")
+            raise UsageError(f"{pass_.name} has no option {name!r}{did_you_mean(name, known)} (options: {have})")
         values[name] = _value(pass_, name, text, type(known[name].default))
     try:
         return pass_(**values)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from ..frontends.onnx import from_model, read_model
 from ..ir.tensor import Array
 from ..passes.data_free.value_ranges import Origin
 from ..passes.infra import PassContext
-from ..support.errors import EmitError, SourceError, UsageError
+from ..support.errors import EmitError, SourceError, UsageError, nearest
 from ..support.extras import needing
 from ..support.files import FileTransaction, replacing, writing
 from ..support.limits import DEFAULT_LIMITS, Limits
@@ -247,8 +246,8 @@ def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
     owners = {name: node.name for node in model.graph.node for name in (*node.output, node.name) if name}
     for name in exclude:
         if name not in owners:
-            near = get_close_matches(name, owners, 1)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
+            near = nearest(name, owners, cutoff=0.6)
+            hint = "" if near is None else f"; the nearest is {near!r}"
             raise UsageError(f"no operator of the folded model has the name or the result {name!r}{hint}")
     return {owners[name]: Reason("--exclude") for name in exclude}
 

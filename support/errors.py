@@ -10,6 +10,12 @@ IRError                 everything irc raises on purpose: one clear sentence
 └── FoldMapError        a fold map cannot be read or does not fit
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LONGEST_NAME = 200
 
 
@@ -17,6 +23,19 @@ def clipped(name: object) -> str:
     """Return a name for a message: quoted, on one line, and cut to LONGEST_NAME characters."""
     text = repr(name)
     return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the known name that is most similar to `name`, None if none is as similar as `cutoff`."""
+    from difflib import get_close_matches  # for errors only
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question for the end of a message with the known name most similar to `name`, empty if none is."""
+    near = nearest(name, known)
+    return "" if near is None else f"; did you mean {near}?"
 
 
 def describe_error(error: BaseException) -> str:

@@ -52,6 +52,11 @@ def arrays_path(document: Path) -> Path:
     return document.with_suffix(".npz")
 
 
+def is_text(path: str | Path) -> bool:
+    """Return whether the name of a file says that it is IR text."""
+    return str(path).endswith(DUMP)
+
+
 def entry_path(path: str | Path) -> str:
     """Return the absolute path that a write to `path` replaces: a link itself, not its target."""
     folder, name = os.path.split(os.path.abspath(path))
