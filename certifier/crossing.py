@@ -60,14 +60,6 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
     return [Line(np.abs(line.scale), line.shift, line.reach)]
 
 
-def bounded(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove clip(s * x + t) = s * clip(x) + t, where the bounds follow; those of s < 0 change places."""
-    line = _only(operation, lines)
-    if not (line.scale > 0).all() and not (line.scale < 0).all():
-        raise Unproved("the scales have both signs, or one is zero")
-    return [line]
-
-
 def norm(operation: Operation, lines: Lines) -> list[Line]:
     """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number."""
     (line,) = magnitude(operation, lines)
@@ -479,9 +471,8 @@ def rows(operation: Operation, lines: Lines) -> list[Line]:
 
 
 CROSSINGS: dict[str, Crossing] = {
-    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu"), homogeneous),
+    **dict.fromkeys(("LeakyRelu", "PRelu"), homogeneous),
     "Abs": magnitude,
-    "Clip": bounded,
     **dict.fromkeys(("GlobalLpPool", "ReduceL1", "ReduceL2"), norm),
     **dict.fromkeys(("Expand", "Tile"), repeated),
     "MaxPool": monotone_pool,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .affine_operators import fitted
+from .clamps import without_effect
 from .program import Array, Datum, Operation, Unproved, static
 
 Condition = Callable[[Operation], int]
@@ -130,14 +131,19 @@ def _tile(operation: Operation) -> int:
     return _refuse_unless(repeats is not None and bool((repeats == 1).all()), "something is repeated")
 
 
-def _relu(operation: Operation) -> int:
-    """Relu of a result that is not negative."""
-    data = operation.operand(0)
-    before = None if data is None or data.producer is None else data.producer
-    return _refuse_unless(
-        before is not None and not before.domain and before.kind in ("Relu", "Sigmoid", "Softmax", "Exp", "Abs"),
-        "the data may be negative",
-    )
+def _clamp(operation: Operation) -> int:
+    return _refuse_unless(without_effect(operation), "the data may be beyond the bounds")
+
+
+def _gather(operation: Operation) -> int:
+    """Gather of all positions of an axis, in their order."""
+    data, indices = operation.operand(0), operation.constant(1)
+    axis = int(operation.attributes.get("axis", 0))
+    extent = None if data is None or data.extents is None else data.extents[axis]
+    if not isinstance(extent, int) or indices is None or indices.ndim != 1 or indices.size != extent:
+        raise Unproved("it takes another number of positions, or an unknown one")
+    places = np.where(indices < 0, indices + extent, indices)
+    return _refuse_unless(np.array_equal(places, np.arange(extent)), "it takes other positions")
 
 
 def _squeeze(operation: Operation) -> int:
@@ -183,7 +189,8 @@ EQUAL_OPERANDS: dict[str, Condition] = {
     "Tile": _tile,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"), _reduction),
-    "Relu": _relu,
+    **dict.fromkeys(("Relu", "Clip"), _clamp),
+    "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": _squeeze,
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .program import Array
+from .program import Array, Extents
 
 SLACK = 2.0**-42
 """Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
@@ -78,10 +78,12 @@ class Line:
         return made if made.is_finite else None
 
     def tidy(self) -> Line:
-        """Return the line without a scale or a shift that float64 cannot tell from none."""
+        """Return the line without a scale or a shift, or a difference of them, that float64 cannot tell from none."""
         plain = Line.identity(self.rank)
-        scale = self.scale if self.has_scale else plain.scale
-        return Line(scale, self.shift, self.reach) if self.has_shift else Line(scale, plain.shift, plain.reach)
+        scale = _levelled(self.scale, SLACK * np.abs(self.scale)) if self.has_scale else plain.scale
+        if not self.has_shift:
+            return Line(scale, plain.shift, plain.reach)
+        return Line(scale, _levelled(self.shift, SLACK * self.reach), self.reach)
 
     def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
@@ -97,6 +99,17 @@ class Line:
         """Whether all numbers along `axes` are one."""
         return all(array.shape[axis] == 1 for array in (self.scale, self.shift) for axis in axes)
 
+    def fits(self, extents: Extents) -> bool:
+        """Whether the line varies only along axes that have as many elements, as far as they are known."""
+        if extents is None or len(extents) != self.rank:
+            return extents is None
+        return all(
+            array.shape[axis] in (1, extent)
+            for array in (self.scale, self.shift)
+            for axis, extent in enumerate(extents)
+            if isinstance(extent, int)
+        )
+
     def vector(self, axis: int) -> tuple[Array, Array, Array] | None:
         """Return scale, shift and reach along `axis`, None where they vary along another one."""
         found = []
@@ -105,6 +118,16 @@ class Line:
                 return None
             found.append(array.reshape(-1))
         return found[0], found[1], found[2]
+
+
+def _levelled(array: Array, slack: Array) -> Array:
+    """Return the array with an extent of 1 along the axes on which all numbers are one, but for `slack`."""
+    for axis in range(array.ndim):
+        if array.shape[axis] > 1:
+            first = array.take([0], axis=axis)
+            if (np.abs(array - first) <= slack).all():
+                array, slack = first, slack.take([0], axis=axis)
+    return array
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:

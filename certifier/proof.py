@@ -14,20 +14,21 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from .affine_operators import compressed, own_line
+from .clamps import check_same_bounds, clamps
 from .crossing import CROSSINGS
 from .equal_operands import equal_operand
 from .lines import Line, along
 from .movement import moved_places, same_moves
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Block, Datum, Operation, Program, Stored, Unproved
+from .program import Block, Datum, Operation, Program, Unproved
 from .recomputation import recomputed
 from .targets import ORDERED, same_join, same_target
 from .weighted_layers import (
     DENSE,
     check_bias,
-    check_follows,
     check_layer,
     check_rounded,
     check_scaled_parameters,
@@ -45,9 +46,6 @@ RANDOM = frozenset(
 
 TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
 """Operators of which an operand that is not scaled has the line y = x."""
-
-FOLLOWING = frozenset(("Clip", "Max", "Min"))
-"""Operators whose constants are scaled and shifted with the data."""
 
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
@@ -70,7 +68,7 @@ class Proof:
         self.terms: dict[tuple[Any, ...], int] = {}
         self.known: dict[int, Datum] = {}
         self.families: dict[Datum, tuple[Datum, Line]] = {}
-        self.anchors: dict[Datum, tuple[Datum, Line, str]] = {}
+        self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
         self._greatest: float | None = None
@@ -245,7 +243,7 @@ class Proof:
         if term in self.known:
             found = self.family(self.known[term])
             return None if found is None else (*found, DOWN)
-        return self.anchors.get(value)
+        return self.anchors.get(term)
 
     def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
         """Return the lines between a value of the result and one of the source, by their direction."""
@@ -270,9 +268,16 @@ class Proof:
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
         """Return the line that a value of the source is of one of the result, None where none is known."""
+        return self._line(result, source, UP)
+
+    def downward(self, result: Datum, source: Datum) -> Line | None:
+        """Return the line that a value of the result is of one of the source, None where none is known."""
+        return self._line(result, source, DOWN)
+
+    def _line(self, result: Datum, source: Datum, direction: str) -> Line | None:
         if self.term_of(result) == self.term_of(source):
             return None if source.rank is None else Line.identity(source.rank)
-        return self.relations(result, source).get(UP)
+        return self.relations(result, source).get(direction)
 
     def anchor(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
         """Record that a value of the result is `line` of one of the source, or the other way round."""
@@ -280,8 +285,8 @@ class Proof:
         if family is None or not line.is_finite:
             raise Unproved("the rank is unknown, or a number is not finite")
         root, own = family
-        if own.rank != line.rank:
-            raise Unproved("the ranks differ")
+        if own.rank != line.rank or not line.fits(result.extents) or not line.fits(source.extents):
+            raise Unproved("the ranks differ, or the numbers do not fit the extents")
         if direction == DOWN:
             line = line.after(own)
         else:
@@ -291,7 +296,7 @@ class Proof:
             line = back.after(line)
         result.term = self.term(("related", result.label))
         result.twin = source
-        self.anchors[result] = (root, line, direction)
+        self.anchors[result.term] = (root, line, direction)
 
     # steps
 
@@ -544,10 +549,10 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         raise Unproved(f"no affine is known to cross {operation.kind}")
     if source.kind != operation.kind:
         raise Unproved("the operators differ")
-    if source.attributes != operation.attributes and (source.kind != "Clip" or operation.version >= 11):
-        raise Unproved("the attributes differ")
+    if source.attributes != operation.attributes:
+        check_same_windows(source, operation)
     counts = [len(each.inputs) for each in (source, operation)]
-    if (counts[0] != counts[1] and source.kind != "Clip") or len(source.outputs) != len(operation.outputs):
+    if counts[0] != counts[1] or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     reason = Unproved("an operand has no relation to the source's")
     for direction in (DOWN, UP):
@@ -555,7 +560,6 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         if lines is None:
             continue
         try:
-            _check_constants(source, operation, lines, direction)
             found = crossing(source, lines)
         except Unproved as refusal:
             reason = refusal
@@ -571,63 +575,12 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
     raise reason
 
 
-def _check_constants(source: Operation, result: Operation, lines: dict[int, Line], direction: str) -> None:
-    """Prove that constants beside the data are those that the line of the data makes of the source's.
-
-    Lines of constants that are operands like the data are added to `lines`. Raises Unproved.
-    """
-    if source.kind not in FOLLOWING or not lines:
-        return
-    line = next(iter(lines.values()))
-    if direction == UP:
-        back = line.inverse()
-        if back is None:
-            raise Unproved("a scale is zero")
-        line = back
-    given = list(source.inputs)
-    turns = source.kind == "Clip" and bool((line.scale < 0).all())
-    if turns:  # -x has the bounds in the other order
-        given = [source.operand(0), source.operand(2), source.operand(1)]
-        if source.version < 11 or len(result.inputs) > 3:
-            raise Unproved("the scale is negative")
-        result_inputs = [result.operand(0), result.operand(1), result.operand(2)]
-        if any((a is None) is not (b is None) for a, b in zip(given, result_inputs, strict=True)):
-            raise Unproved("a bound is missing")
-    else:
-        result_inputs = list(result.inputs)
-        if source.kind == "Clip":
-            given, result_inputs = ([each.operand(i) for i in range(3)] for each in (source, result))
-            if any((a is None) is not (b is None) for a, b in zip(given, result_inputs, strict=True)):
-                raise Unproved("a bound is missing")
-    for i, (first, second) in enumerate(zip(given, result_inputs, strict=True)):
-        if i and first is not None and second is not None and first.stored is not None and second.stored is not None:
-            if first.kind != second.kind or not first.is_float:
-                raise Unproved("the constants have different types")
-            check_follows(first.stored, second.stored, line)
-            if source.kind != "Clip":
-                lines[i] = lines[next(iter(lines))]
-        elif i and source.kind == "Clip" and (first is not None or second is not None):
-            raise Unproved("a bound is no constant, and does not follow the data")
-    if source.kind == "Clip" and source.version < 11:
-        for name in ("min", "max"):
-            pair = [each.attributes.get(name) for each in (source, result)]
-            old, new = (None if each is None else Stored(None, np.array(each, np.float32)) for each in pair)
-            if old is not None and new is not None:
-                check_follows(old, new, line)
-            elif old is not new:
-                raise Unproved("a bound is missing")
-
-
 def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
     for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
-        if i and result.kind == "Clip" and all(each is None or each.stored is not None for each in (first, second)):
-            continue
         if first is None or second is None:
             if first is not second:
                 return None
-            continue
-        if first.stored is not None and second.stored is not None and i and result.kind in FOLLOWING:
             continue
         if proof.term_of(first) == proof.term_of(second):
             if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
@@ -640,13 +593,39 @@ def _operand_lines(proof: Proof, source: Operation, result: Operation, direction
     return lines
 
 
+def _same_bounds(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value of the source."""
+    source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
+    reason = Unproved("it is no clamp of a value that is related to the source")
+    if source.kind != result.kind:
+        raise Unproved("the element types differ")
+    for data, bounds in clamps(result):
+        for inner, given in clamps(source):
+            line = proof.downward(data, inner)
+            if line is None:
+                continue
+            try:
+                check_same_bounds(line, given, bounds, helper.tensor_dtype_to_np_dtype(result.kind))
+            except Unproved as refusal:
+                reason = refusal
+                continue
+            proof.anchor(result, source, line, DOWN)
+            return
+    raise reason
+
+
 def _layer(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation is a layer of the source with other weights."""
     source = _counterpart(proof, step, operation)
     first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
     if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
         raise Unproved("the ranks are unknown")
-    axis = result.rank - 1 if operation.kind in ("MatMul", "LayerNormalization") else 1
+    weights = weights_of(source)
+    axis = result.rank - 1 if operation.kind == "LayerNormalization" else 1 if weights is None else weights.axis
+    if weights is not None and weights.data:
+        first, second = source.operand(weights.data), operation.operand(weights.data)
+    if first is None or second is None:
+        raise Unproved("an operand is absent")
     claim = proof.claim(step, result.rank, axis)
     if operation.kind == "Gemm" and weights_of(operation) is None:
         operands = [(each.operand(0), each.operand(1)) for each in (source, operation)]
@@ -710,6 +689,7 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "product and sum": _product_and_sum,
     "affine": _affine,
     "crosses": _crosses,
+    "same bounds": _same_bounds,
     "layer": _layer,
     "rounded affine": _rounded,
 }

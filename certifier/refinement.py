@@ -56,12 +56,14 @@ def _forget(program: Program) -> None:
 
 
 def _stated(operation: Operation) -> ValueInfoProto | None:
-    """Return the type of a Reshape whose target is known but for symbols, and which onnx does not infer."""
-    if operation.kind != "Reshape" or operation.domain:
+    """Return a type that onnx does not infer: of a Reshape to a target that is known but for symbols, for one."""
+    if operation.domain or operation.kind not in ("Reshape", "GroupNormalization"):
         return None
     data, result = operation.operand(0), operation.outputs[0]
     if data is None or not data.kind:
         return None
+    if operation.kind == "GroupNormalization":
+        return None if data.extents is None else helper.make_tensor_value_info(result.label, data.kind, data.extents)
     try:
         target = target_of(operation)
     except Unproved:

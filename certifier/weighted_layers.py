@@ -13,13 +13,13 @@ import numpy as np
 
 from .affine_operators import batch_norm_numbers, compressed, fitted
 from .lines import Line, along, is_rounding
-from .program import Array, Datum, Operation, Stored, Unproved
+from .program import Array, Datum, Operation, Unproved
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
     """The constants of a layer in one form: `matrix` is [outputs, inputs of a group, ...], `bias` is [outputs], or
-    more axes before.
+    more axes before. `data` is the index of the operand that is no constant.
 
     `stored` and `stored_bias` are the elements in the file, in the order of `matrix` and `bias`. `factor` and
     `bias_factor` multiply them when the layer runs.
@@ -34,6 +34,7 @@ class Weights:
     bias_factor: float = 1.0
     axis: int = 1
     data_axis: int = 1
+    data: int = 0
 
 
 def weights_of(operation: Operation) -> Weights | None:
@@ -95,40 +96,44 @@ def _conv_transpose(operation: Operation) -> Weights | None:
 
 
 def _gemm(operation: Operation) -> Weights | None:
-    weight = _constants(operation, 1)
+    alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    weight, index = _constants(operation, 1), 0
+    if weight is None:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
+        weight, index = _constants(operation, 0), 1
     if weight is None or weight.stored is None or weight.rank != 2:
         return None
-    turned = bool(operation.attributes.get("transB", 0))
-    matrix = weight.stored.exact if turned else weight.stored.exact.T
-    stored = weight.stored.array if turned else weight.stored.array.T
-    alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    data_axis = 0 if operation.attributes.get("transA", 0) else 1
+    turned = bool(operation.attributes.get("transA" if index else "transB", 0)) is not bool(index)
+    matrix, stored = (each if turned else each.T for each in (weight.stored.exact, weight.stored.array))
+    data_axis = int(bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index))
     given = operation.operand(2)
     if given is None:
-        return Weights(matrix, None, stored, None, 1, alpha, beta, 1, data_axis)
+        return Weights(matrix, None, stored, None, 1, alpha, beta, 1 - index, data_axis, index)
     if given.stored is None:
         return None
-    return Weights(matrix, given.stored.exact, stored, given.stored.array, 1, alpha, beta, 1, data_axis)
+    exact, bias = (np.atleast_2d(each).T if index else each for each in (given.stored.exact, given.stored.array))
+    return Weights(matrix, exact, stored, bias, 1, alpha, beta, 1 - index, data_axis, index)
 
 
 def _matmul(operation: Operation) -> Weights | None:
-    weight, data = _constants(operation, 1), operation.operand(0)
-    if (
-        weight is None
-        or weight.stored is None
-        or weight.rank != 2
-        or data is None
-        or data.rank is None
-        or data.rank < 1
-    ):
+    weight, index = _constants(operation, 1), 0
+    if weight is None:
+        weight, index = _constants(operation, 0), 1
+    data = operation.operand(index)
+    if weight is None or weight.stored is None or weight.rank != 2 or data is None or not data.rank:
         return None
-    return Weights(
-        weight.stored.exact.T, None, weight.stored.array.T, None, axis=data.rank - 1, data_axis=data.rank - 1
-    )
+    if index:
+        if data.rank != 2:
+            return None
+        return Weights(weight.stored.exact, None, weight.stored.array, None, axis=0, data_axis=0, data=1)
+    last = data.rank - 1
+    return Weights(weight.stored.exact.T, None, weight.stored.array.T, None, axis=last, data_axis=last)
 
 
 _READERS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
 
+
+FACTORS = frozenset(("alpha", "beta", "transA", "transB"))
+"""Attributes of a layer that are part of its weights."""
 
 DENSE = {"Gemm", "MatMul"}
 """Two operators of one layer."""
@@ -148,6 +153,8 @@ def check_layer(
         raise Unproved("the layers are not alike, or a weight is not constant")
     if padding is not None and (data.has_shift or source.kind != "Conv"):
         raise Unproved("the padding has no shift")
+    if given.data != made.data or (given.axis, given.data_axis) != (made.axis, made.data_axis):
+        raise Unproved("the layers read their data along different axes")
     if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
         raise Unproved("the layers have different attributes")
     rank = claim.rank
@@ -203,7 +210,7 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
 
 def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, object]:
     """Return the attributes of a layer, with `padding` added to its pads."""
-    made = {k: v for k, v in operation.attributes.items() if k not in ("alpha", "beta", "transB")}
+    made = {k: v for k, v in operation.attributes.items() if k not in FACTORS}
     if padding is None:
         return made
     if made.pop("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
@@ -215,8 +222,10 @@ def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, 
 
 
 def _has_padding(operation: Operation) -> bool:
-    automatic = operation.attributes.get("auto_pad", b"NOTSET")
-    return automatic not in (b"NOTSET", b"VALID") or any(operation.attributes.get("pads", ()))
+    if operation.attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
+        return any(operation.attributes.get("pads", ()))
+    weight = operation.operand(1)  # a window of one element covers n // s or less positions of n without padding
+    return weight is None or weight.extents is None or any(extent != 1 for extent in weight.extents[2:])
 
 
 def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
@@ -225,44 +234,26 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
         raise Unproved("the layers have different attributes")
-    found = []
-    for operation in (source, result):
-        constants = [operation.constant(1), operation.constant(2)]
-        if operation.operand(2) is None and constants[0] is not None:
-            constants[1] = np.zeros_like(constants[0])
-        if any(each is None or each.ndim != 1 for each in constants):
-            raise Unproved("scale and bias are no constant vectors")
-        found.append([each for each in constants if each is not None])
-    axis = 1 if source.kind != "LayerNormalization" else claim.rank - 1
-    count = found[0][0].size
-    scale, shift, reach = _vector(claim, axis, count)
+    found = [_parameters(operation, claim.rank) for operation in (source, result)]
     gamma, beta = (each.astype(np.float64) for each in found[0])
-    if not is_rounding(found[1][0], gamma * scale, np.abs(gamma * scale)):
-        raise Unproved("the scale is not the rounded product")
-    if not is_rounding(found[1][1], beta * scale + shift, np.abs(beta * scale) + reach):
-        raise Unproved("the bias is not the rounded sum")
+    scale, shift, reach = claim.scale, claim.shift, claim.reach
+    exact = gamma * scale, beta * scale + shift
+    magnitude = np.abs(gamma * scale), np.abs(beta * scale) + reach
+    for stored, number, bound in zip(found[1], exact, magnitude, strict=True):
+        if not is_rounding(stored, number, np.broadcast_to(bound, number.shape)):
+            raise Unproved("a parameter is not the rounded number that the scale and shift make of the source's")
 
 
-def check_follows(source: Stored, result: Stored, line: Line) -> None:
-    """Prove that a constant of the result is the rounding of `line` of the source's. Raises Unproved."""
-    number = source.exact
-    if number.ndim > line.rank or source.array.dtype != result.array.dtype:
-        raise Unproved("the constants have different types")
-    wide = number.reshape((1,) * (line.rank - number.ndim) + number.shape)
-    with np.errstate(all="ignore"):
-        exact = line.scale * wide + line.shift
-        reach = np.abs(line.scale * wide) + line.reach
-    stored = result.array
-    if stored.ndim > line.rank:
-        raise Unproved("the constant has more axes than the data")
-    stored = stored.reshape((1,) * (line.rank - stored.ndim) + stored.shape)
-    lined = np.broadcast_shapes(line.scale.shape, line.shift.shape)
-    extents = zip(stored.shape, wide.shape, lined, strict=True)
-    if any(new != old and {new, old} != {1, axis} for new, old, axis in extents):
-        raise Unproved("the constants have different extents")  # one of them might enlarge the result
-    exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
-    if not is_rounding(stored, exact, reach):
-        raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
+def _parameters(operation: Operation, rank: int) -> list[Array]:
+    """Return the constant scale and bias of a normalization, with the axes of its data. Raises Unproved."""
+    gamma, beta = operation.constant(1), operation.constant(2)
+    if operation.operand(2) is None and gamma is not None:
+        beta = np.zeros_like(gamma)
+    if gamma is None or beta is None or gamma.shape != beta.shape or gamma.ndim < 1:
+        raise Unproved("scale and bias are no constants of the same extents")
+    if operation.kind == "LayerNormalization":
+        return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
+    return [along(each, 1, rank) for each in (gamma, beta)]
 
 
 def check_bias(source: Operation, result: Operation, claim: Line) -> None:
@@ -336,10 +327,11 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
 
 
 def _check_normalization(result: Operation, data: Line, claim: Line) -> Line:
-    numbers = batch_norm_numbers(result)
+    numbers, back = batch_norm_numbers(result), data.inverse()
     gamma, beta, mean, variance = (result.constant(i) for i in (1, 2, 3, 4))
-    if numbers is None or gamma is None or beta is None or mean is None or variance is None or not data.is_identity:
-        raise Unproved("the parameters are not constant, or the data are scaled")
+    if numbers is None or gamma is None or beta is None or mean is None or variance is None or back is None:
+        raise Unproved("the parameters are not constant, or a scale is zero")
+    whole, claim = claim, claim.after(back).tidy()
     count = gamma.size
     scale, shift, reach = _vector(claim, 1, count)
     deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", float(np.float32(1e-5))))
@@ -348,4 +340,4 @@ def _check_normalization(result: Operation, data: Line, claim: Line) -> Line:
     product = mean.astype(np.float64) * scale
     if not is_rounding(beta, shift + product, reach + np.abs(product)):
         raise Unproved("the bias is not the rounded sum")
-    return claim
+    return whole

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from ...certifier.affine_operators import own_line
+from ...certifier.clamps import CLAMPS, clamps
 from ...certifier.crossing import CROSSINGS
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
@@ -24,12 +25,23 @@ MAX_TRIED = 24
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
 
+MAX_AHEAD = 12
+"""Most operators between a value and an affine that moved up to it."""
+
+ONE_CHANNEL = frozenset(("Conv", "ConvTranspose"))
+"""Operators that an affine crosses if they have one channel in each group."""
+
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
 LAYERS = frozenset(
     ("Conv", "ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "GroupNormalization")
 )
+
+
+def stem(label: str) -> str:
+    """Return the name that a value had before a rewrite gave its scaled or transposed form another."""
+    return label.split(".scaled")[0].split(".transposed")[0]
 
 
 class Search(Proof):
@@ -43,6 +55,7 @@ class Search(Proof):
         self.is_proved = False
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._members: dict[int, list[Datum]] = {}
+        self._classes: dict[int, list[Datum]] | None = None
         self.parts: dict[Datum | None, tuple[int, list[dict[str, Any]]]] = {}
 
     def attempt(self) -> None:
@@ -76,8 +89,12 @@ class Search(Proof):
             self.enter(operation, key)
 
     def _is_gone(self, operation: Operation) -> bool:
+        """Return whether the result has no such operator, or one that reads other values."""
         kept = self.result.operations.get(operation.label)
-        return kept is None or kept.kind != operation.kind or kept.domain != operation.domain
+        if kept is None or kept.kind != operation.kind or kept.domain != operation.domain:
+            return True
+        names = [[None if each is None else each.label for each in op.inputs] for op in (kept, operation)]
+        return names[0] != names[1]
 
     def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
         """Apply a step, and keep it if it holds."""
@@ -97,14 +114,34 @@ class Search(Proof):
         if self._first(operation, ("constant", "equal operand")):
             return True
         if not operation.domain:
-            for step in self._candidates(operation):
-                if self._try(operation, step):
-                    self._equate(operation)
-                    self._remember(operation, step)
-                    return True
+            if self._relate(operation):
+                return True
         if is_move(operation) and self._moves(operation):
             return True
         return not operation.domain and operation.kind in ORDERED and self._orders(operation)
+
+    def _relate(self, operation: Operation) -> bool:
+        """Try the steps that may relate an operation to the source, until one makes it a value of the same name.
+
+        If none does so, the first that holds is taken.
+        """
+        first: dict[str, Any] | None = None
+        named = self.source.data.get(operation.outputs[0].label)
+        for step in self._candidates(operation):
+            if not self._try(operation, step):
+                continue
+            self._equate(operation)
+            if named is None or named.term == operation.outputs[0].term or operation.outputs[0].term in self.known:
+                self._remember(operation, step)
+                return True
+            first = first or step
+            self.found.pop()
+        if first is None:
+            return False
+        self._try(operation, first)
+        self._equate(operation)
+        self._remember(operation, first)
+        return True
 
     def _orders(self, operation: Operation) -> bool:
         """Try to prove that an operator gives elements in their order the extents of a value of the source."""
@@ -119,7 +156,8 @@ class Search(Proof):
         """Remember the affines that a layer applies, for the sum behind it that takes their shifts."""
         result = operation.outputs[0]
         if step["identity"] == "layer" and result.rank is not None:
-            axis = result.rank - 1 if operation.kind in ("MatMul", "LayerNormalization") else 1
+            weights = weights_of(operation)
+            axis = result.rank - 1 if operation.kind == "LayerNormalization" else 1 if weights is None else weights.axis
             self.parts[result] = axis, step.get("applies", [])
 
     def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
@@ -128,6 +166,8 @@ class Search(Proof):
             yield from self._affines(operation)
         if operation.kind == "Gemm":
             yield from self._sums(operation)
+        if operation.kind in CLAMPS:
+            yield from ({"identity": "same bounds", "source": each.label} for each in self._clamped(operation))
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
             if operation.kind in POOLS:
@@ -139,6 +179,45 @@ class Search(Proof):
             if is_layer:
                 for claim in self._claims(operation, source):
                     yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+
+    def _clamped(self, operation: Operation) -> list[Datum]:
+        """Return values of the source that a clamp may be, those with its name first."""
+        result = operation.outputs[0]
+        bases = [self.base(data) for data, _ in clamps(result)]
+        roots = [base[0] for base in bases if base is not None]
+        found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
+        for value in found:
+            if len(found) > MAX_TRIED:
+                break
+            readers = (reader for same in self._same(value) for reader in same.readers)
+            found.extend(each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found)
+        return sorted(dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label))[:MAX_TRIED]
+
+    def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
+        """Yield the affines of the source that follow a value, as parts of a claim: they may have moved up to it."""
+        if depth > MAX_AHEAD:
+            return
+        for same in self._same(value):
+            for reader in same.readers:
+                own = own_line(reader)
+                if own is not None:
+                    part = {"of": reader.label}
+                    yield [part]
+                    for rest in self._ahead(reader.outputs[0], depth + 1):
+                        yield [part, *rest]
+                        yield rest
+                elif reader.kind in CROSSINGS or reader.kind in CLAMPS or reader.kind in ONE_CHANNEL:
+                    for result in reader.outputs:
+                        yield from self._ahead(result, depth + 1)
+
+    def _same(self, value: Datum) -> list[Datum]:
+        """Return the values of the source in the class of one."""
+        if self._classes is None:
+            self._classes = defaultdict(list)
+            for each in self.source.data.values():
+                if each.term >= 0:
+                    self._classes[each.term].append(each)
+        return self._classes.get(self.term_of(value), [])
 
     def _affines(self, operation: Operation) -> Iterator[dict[str, Any]]:
         own = own_line(operation)
@@ -161,7 +240,17 @@ class Search(Proof):
             whole = [{k: v for k, v in part.items() if k != "only"} for part in parts]
             for target in targets:
                 yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
+        for target in targets:
+            yield from self._scaled(target)
         yield {"identity": "affine"}
+
+    def _scaled(self, target: Datum) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation is an affine of a value, with affines that follow it."""
+        rank = target.rank or 0
+        for parts in islice(self._ahead(target), MAX_TRIED):
+            for axis in dict.fromkeys((min(1, rank - 1), *range(rank))):
+                for claim in (parts, [{**each, "only": "scale"} for each in parts]):
+                    yield {"identity": "rounded affine", "source": target.label, "applies": claim, "axis": axis}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""
@@ -182,10 +271,12 @@ class Search(Proof):
                 yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
         yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
+        for parts in islice(self._ahead(source.outputs[0]), MAX_TRIED):
+            yield from (parts, [{**each, "only": "scale"} for each in parts])
 
     def _counterparts(self, operation: Operation) -> list[Operation]:
         """Return operations of the source with the operator of this one, whose operands are related to its operands."""
-        same = self.source.operations.get(operation.label)
+        same = self.source.operations.get(operation.label) or self.source.operations.get(stem(operation.label))
         found = {} if same is None or same.kind != operation.kind else {same.label: same}
         for operand in operation.inputs:
             base = None if operand is None or operand.stored is not None else self.base(operand)
@@ -194,7 +285,7 @@ class Search(Proof):
                     found.update((each.label, each) for each in pad.outputs[0].readers if each.kind == operation.kind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
                     found.update((each.label, each) for each in self._readers_of(kind, base[0]))
-        ordered = sorted(found.values(), key=lambda each: each.label != operation.label)
+        ordered = sorted(found.values(), key=lambda each: stem(each.label) != stem(operation.label))
         return ordered[:MAX_TRIED]
 
     def _readers_of(self, kind: str, root: Datum) -> list[Operation]:
@@ -234,9 +325,9 @@ class Search(Proof):
     def _equate(self, operation: Operation) -> None:
         """Add to the last step which value of the source the result is equal to, if it is to one."""
         result = operation.outputs[0]
-        if "equals" in self.found[-1] or result not in self.anchors:
+        if "equals" in self.found[-1] or result.term not in self.anchors:
             return
-        members = self.members(self.anchors[result][0])
+        members = self.members(self.anchors[result.term][0])
         near = [each for each in members if each.label == result.label]
         for target in [*near, *(each for each in members[:MAX_TRIED] if each not in near)]:
             try:
@@ -268,8 +359,8 @@ class Search(Proof):
         for _ in range(MAX_TRIED):
             if value is None or operation.kind == "Concat":
                 return
-            if value in self.anchors:
-                yield self.anchors[value][0], value
+            if value.term in self.anchors:
+                yield self.anchors[value.term][0], value
                 return
             if value.producer is None or not is_move(value.producer) or value.producer.kind == "Concat":
                 return

@@ -53,7 +53,7 @@ def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
     read = {name for node in result.graph.node for name in node.input}
     for i, tensor in enumerate(result.graph.initializer):
         array = numpy_helper.to_array(tensor)
-        if tensor.name not in read or array.dtype != np.float32:
+        if tensor.name not in read or array.dtype != np.float32 or np.isinf(array).any():
             continue
         for place in sorted({0, array.size // 2, array.size - 1}):
             for direction in (np.inf, -np.inf):
@@ -81,6 +81,16 @@ def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
             forged.graph.node[i].op_type = "Tanh" if node.op_type != "Relu" else "Sigmoid"
             del forged.graph.node[i].attribute[:]
             yield "another operator", node.op_type, forged
+        if node.op_type == "Clip" and len(node.input) > 2 and node.input[1] and node.input[2]:
+            forged = copy.deepcopy(result)
+            forged.graph.node[i].input[:] = [node.input[0], node.input[2], node.input[1]]
+            yield "bounds exchanged", node.output[0], forged
+            for place in (1, 2):
+                tensor = next(each for each in result.graph.initializer if each.name == node.input[place])
+                if np.isfinite(numpy_helper.to_array(tensor)).all():
+                    forged = copy.deepcopy(result)
+                    forged.graph.node[i].input[place] = ""
+                    yield "a bound left out", node.output[0], forged
         if (
             len(node.input) > 1
             and node.op_type in ("Sub", "Div", "Concat", "MatMul")
@@ -146,6 +156,17 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
                     if each.op_type == "Relu":
                         each.op_type = "Sigmoid"
             yield "an operator that no affine crosses", node.output[0], *pair
+    for node in source.graph.node:
+        indices = [
+            tensor for tensor in source.graph.initializer if node.op_type == "Gather" and tensor.name == node.input[1]
+        ]
+        for tensor in indices:
+            forged = copy.deepcopy(source)
+            changed = next(t for t in forged.graph.initializer if t.name == tensor.name)
+            array = numpy_helper.to_array(tensor)[::-1] if tensor.dims else numpy_helper.to_array(tensor) + 1
+            changed.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+            if (numpy_helper.to_array(tensor) != array).any():
+                yield "other indices", node.output[0], forged, result
     for i, node in enumerate(source.graph.node):
         if node.op_type == "BatchNormalization" and any(a.name == "training_mode" for a in node.attribute) is False:
             forged = copy.deepcopy(source)

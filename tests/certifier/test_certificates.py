@@ -136,6 +136,27 @@ def summed(graph: Graph) -> str:
     return graph.node("Relu", [graph.node("Add", [product, other])])
 
 
+def limited(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
+    inner = [graph.initializer(np.array(number, np.float32)) for number in (-1, 2)]
+    outer = [graph.initializer(np.array(number, np.float32)) for number in (0.25, 3)]
+    x = graph.node("Relu", [graph.node("Clip", [x, *inner])])
+    return graph.node("Clip", [graph.node("Clip", [x, *outer]), "", graph.initializer(np.array(1.5, np.float32))])
+
+
+def mirrored(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
+    x = graph.node("Gather", [x, graph.initializer(np.array([0, -3, 2, -1]))], axis=1)
+    x = graph.node("Clip", [x, "", graph.initializer(np.array(0.5, np.float32))])
+    return graph.node("Neg", [x])
+
+
+def columns(graph: Graph) -> str:
+    x = graph.node("Add", [graph.input("x", [4, 3]), graph.initializer(graph.random(4, 1))])
+    x = graph.node("MatMul", [graph.initializer(graph.random(2, 4)), x])
+    return graph.node("Add", [x, graph.initializer(graph.random(2, 1))])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -156,6 +177,9 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         moved,
         symbols,
         summed,
+        limited,
+        mirrored,
+        columns,
     )
 }
 
@@ -232,7 +256,10 @@ def test_huge_shifts_that_cancel_widen_no_bound(built: dict[str, Built]) -> None
         certify(source, forged, sealed({**document, "steps": steps}, source, forged))
 
 
-def test_a_rewrite_without_an_identity_is_a_warning_and_refused() -> None:
+def test_a_rewrite_without_an_identity_is_a_warning_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irc.certifier.proof import IDENTITIES
+
+    monkeypatch.delitem(IDENTITIES, "same bounds")
     graph = Graph()
     bounds = [graph.initializer(np.array(number, np.float32)) for number in (-1, 2, 0, 1)]
     x = graph.node("Clip", [graph.input("x", [1, 4]), *bounds[:2]])
