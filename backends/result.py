@@ -39,7 +39,6 @@ from .onnx.emitter import emit_model
 from .onnx.external_output import check_kept
 from .onnx.output_stream import Tap
 from .onnx.saving import Check, save_model
-from .text_output import save_text
 
 
 class Result:
@@ -167,6 +166,8 @@ class Result:
             self._check_source()
 
     def _save_text(self, path: Path, files: FileTransaction | None, check: Check | None) -> None:
+        from .text_output import save_text
+
         if check is not None:
             check(self.model, self.module.base_dir)
         own = FileTransaction(path, arrays_path(path))

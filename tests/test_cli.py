@@ -238,6 +238,25 @@ def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
     assert len(set(outputs)) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["compile", str(EXAMPLE), "-o-"], 0), (["inspect", "gone.onnx"], 1)]
+)
+def test_a_process_ends_after_its_exit_handlers_with_all_output(arguments: list[str], status: int) -> None:
+    code = (
+        "import atexit, os, sys; from irc.cli import program; atexit.register(os.write, 2, b'handled');"
+        f"sys.argv[1:] = {arguments!r}; sys.exit(program())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr.endswith(b"handled")) == (status, True)
+    assert done.stdout == irc(*arguments).stdout
+
+
+def test_a_profiler_of_the_process_has_the_last_word(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cProfile", "-m", "irc", "compile", EXAMPLE, "-o", tmp_path / "o.onnx", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "function calls" in done.stdout
+
+
 def test_version() -> None:
     import irc as package
 

@@ -19,10 +19,9 @@ from ...support.files import FileTransaction, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.notebook import frame, table
 from .arrays import ArrayStore
-from .loading import check_version, read_document
 from .npz import NpzWriter
 from .restore import TensorIndex, describe_model
-from .serialize import check_store, document_lines, with_store, write_document
+from .serialize import check_store, check_version, document_lines, with_store, write_document
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -62,6 +61,8 @@ class FoldMap:
         Raises FoldMapError if a file cannot be read, is not a fold map, does not match the document, exceeds `limits`,
         or lies in another folder.
         """
+        from .loading import read_document
+
         data, arrays = read_document(Path(path), limits)
         del data["tensor_store"]  # type: ignore[misc]  # a Document from here on: the arrays are read
         return cls(data, arrays)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -29,7 +29,7 @@ from ...support.errors import FoldMapError, clipped
 from ...support.limits import Limits
 from ...support.output_paths import path_from_text, path_to_text
 from .arrays import ArrayStore, entries_of
-from .serialize import FORMAT, VERSION
+from .serialize import check_version
 
 if TYPE_CHECKING:
     from .entries import RecipeEntry, ScopeStep, SourceEntry, StoredDocument, StoreEntry
@@ -60,15 +60,6 @@ def read_document(path: Path, limits: Limits) -> tuple[StoredDocument, ArrayStor
         return document, _read_arrays(document, path.parent, limits)
     except FoldMapError as error:
         raise FoldMapError(f"{path}: {error}") from None
-
-
-def check_version(data: Mapping[str, Any]) -> None:
-    """Raise FoldMapError unless `data` is a fold map of the major version that is known here."""
-    if data.get("format") != FORMAT:
-        raise FoldMapError("this is not a fold map")
-    if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
-        version = clipped(data.get("version"))
-        raise FoldMapError(f"fold map version {version} is not supported: this irc reads version {VERSION}")
 
 
 def check_document(data: dict[str, Any]) -> StoredDocument:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...support.errors import FoldMapError
+from ...support.errors import FoldMapError, clipped
 from .arrays import ArrayStore
 from .npz import NpzWriter
 
@@ -19,6 +19,15 @@ Fields = Iterable[tuple[str, object]]
 """The fields of a document in order. A list may be an iterator: it is written entry by entry, never held as a whole."""
 
 encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # runs in C as long as nothing is indented
+
+
+def check_version(data: Mapping[str, Any]) -> None:
+    """Raise FoldMapError unless `data` is a fold map of the major version that is known here."""
+    if data.get("format") != FORMAT:
+        raise FoldMapError("this is not a fold map")
+    if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
+        version = clipped(data.get("version"))
+        raise FoldMapError(f"fold map version {version} is not supported: this irc reads version {VERSION}")
 
 
 EntryTexts = Mapping[str, Callable[[Any], str]]

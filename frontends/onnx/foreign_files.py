@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 HEAD = 4096
@@ -65,6 +64,8 @@ def describe_folder(path: Path) -> str | None:
 
 def _describe_zip(path: str | Path) -> str:
     """Return a phrase for a zip archive by the names in it."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.split("/", 1)[-1] for name in archive.namelist()}
