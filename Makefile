@@ -87,8 +87,8 @@ fuzz: $(READY)
 	$(BIN)/python tests/fuzz --target $(TARGET) --executions $(EXECUTIONS) --minutes $(MINUTES) --seed $(SEED)
 
 test-mutations: $(READY)
-	$(call say,dropping every condition of legality in turn: hours)
-	$(BIN)/python tests/mutation.py
+	$(call say,dropping every condition of legality in turn: half an hour or more)
+	$(BIN)/python tests/mutations $(MUTATIONS)
 
 test-exporters: $(EXPORTERS)/.ready
 	$(call say,running the tests that need torch)
