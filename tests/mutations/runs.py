@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -25,14 +24,13 @@ import numpy  # noqa: F401
 import onnx  # noqa: F401
 import onnxruntime  # noqa: F401
 import pytest
-from hypothesis.errors import DeadlineExceeded, Flaky
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 900.0
 """Seconds for a run of tests against a mutant."""
 
-LATE = (TimeoutError, subprocess.TimeoutExpired, DeadlineExceeded, Flaky)
-"""Exceptions that a loaded machine can be the cause of."""
+LATE = ("TimeoutError", "TimeoutExpired", "DeadlineExceeded", "Flaky")
+"""Names of the exceptions that a loaded machine can be the cause of."""
 
 
 @dataclass
@@ -83,7 +81,7 @@ class _Recorder:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        if report.failed and call.excinfo is not None and call.excinfo.errisinstance(LATE):
+        if report.failed and call.excinfo is not None and _is_late(call.excinfo.type):
             self.found.late.append(item.nodeid)
         elif report.failed:
             self.found.failed.append(item.nodeid)
@@ -101,6 +99,10 @@ class _Recorder:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.found.collected = [item.nodeid for item in session.items]
+
+
+def _is_late(exception: type[BaseException]) -> bool:
+    return any(kind.__name__ in LATE for kind in exception.__mro__)
 
 
 def _run(package: Path, arguments: Sequence[str], out: Path, first: bool) -> None:
