@@ -72,6 +72,8 @@ STEPS = frozenset(
 NO_KERNEL = "NOT_IMPLEMENTED"
 """Stands in the refusals of onnxruntime that say nothing about the model."""
 
+SOURCE_DIFFERS = "two runs of the source with the same inputs differ"
+
 REDUCED = ("MatMulNBits",)
 """Operators that compute with int8 where their attribute accuracy_level is 4."""
 
@@ -156,6 +158,16 @@ class Runtime:
         """Return the outputs by name."""
         values = self.session.run(self.outputs, {name: feeds[name] for name in feeds if name in self.known})
         return dict(zip(self.outputs, values, strict=True))
+
+
+def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two runs gave the same bits."""
+    return all(
+        np.shape(value) == np.shape(second[name]) and np.asarray(value).tobytes() == np.asarray(second[name]).tobytes()
+        if isinstance(value, np.ndarray) and value.dtype.kind != "O"
+        else str(value) == str(second[name])
+        for name, value in first.items()
+    )
 
 
 def attempt(model: ModelProto) -> tuple[Runtime | None, str]:
@@ -342,10 +354,13 @@ def make_stimulus(model: ModelProto, runtime: Runtime | None, kind: str, size: S
     if runtime is not None:
         try:
             before = runtime.run(feeds)
+            again = runtime.run(feeds)
         except Exception as error:  # onnxruntime raises types of its own
             text = " ".join(str(error).split())[:200]
             if NO_KERNEL not in text:
                 raise Undecidable(f"onnxruntime does not run the source: {text}") from None
+        if before is not None and not alike(before, again):
+            raise Undecidable(SOURCE_DIFFERS)
     try:
         exact = evaluate(model, feeds)
     except UnsupportedOp as error:
@@ -496,7 +511,10 @@ def compare_on(
     witnesses: dict[str, tuple[float, str]] = {}
     if stimulus.in_runtime and runtime is not None:
         try:
-            witnesses["onnxruntime"] = difference(stimulus, runtime.run(stimulus.feeds), unit)
+            found = runtime.run(stimulus.feeds)
+            if not alike(found, runtime.run(stimulus.feeds)):
+                return "undecided", "two runs of the result with the same inputs differ"
+            witnesses["onnxruntime"] = difference(stimulus, found, unit)
         except Exception as error:  # onnxruntime raises types of its own
             text = " ".join(str(error).split())[:200]
             verdict.invalid = verdict.invalid or f"onnxruntime, inputs {stimulus.name}: {text}"

@@ -209,6 +209,8 @@ def rules(options: Any) -> str:
   largest move, or the typical move of its tensor, and by {study_judge.MARGIN:g} roundoffs of its own.
 - Models with step functions (rounding, comparisons, casts, ...) are also moved by {study_judge.STEP_NOISE:g} roundoffs;
   there an element may be off by {study_judge.STEP_MARGIN:g} times that move.
+- onnxruntime without optimizations runs every source and every result twice, on one thread. A source whose runs differ
+  in a bit is not compared, and a result whose runs differ is *undecided*.
 - onnxruntime without optimizations runs the source. Where it is not within the bound itself, nothing is judged;
   otherwise twice its own error is added to the bound.
 - *Wrong*: onnxruntime without optimizations computes the result beyond the bound, and so does the float64 evaluator.

@@ -44,9 +44,9 @@ class FoldConstant(Pass):
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
        region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. A larger
-       expression stays, but parts of it with at most 1 KiB are computed. Results of the graph and operators that the
-       op table cannot compute exactly stay, and so do scales of a Resize that would give an extent which onnx's
-       inference and runtimes round differently.
+       expression stays, but parts of it with at most 1 KiB are computed. Operators that the op table cannot compute
+       exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
+       differently. A result of a graph is written dense.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
@@ -134,12 +134,12 @@ class _Constants:
         return True
 
     def is_frontier(self, node: Node) -> bool:
-        """Return whether `node` is constant and no result of the graph, and has a reader for which it is written.
+        """Return whether `node` is constant and has a reader for which it is written.
 
-        That is one that is not constant or, if `node` is a small part, one that stays.
+        That is one that is not constant, as the return of a graph, or, if `node` is a small part, one that stays.
         """
         readers = [reader for value in node.outputs for reader in value.users]
-        if not readers or any(reader.op == "return" for reader in readers) or not self.holds(node):
+        if not readers or not self.holds(node):
             return False
         if any(not self.holds(reader) for reader in readers):
             return True
@@ -173,7 +173,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if info is None or info.evaluate is None or Trait.ATOMIC in info.traits or len(node.outputs) != 1:
         return rewriter.decline("the op table cannot compute it")
     if node in constants.regions.computed or not constants.is_frontier(node):
-        return rewriter.decline("it is not constant, it is a result of the graph, or only constant expressions read it")
+        return rewriter.decline("it is not constant, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
         constants.staying.add(node)
@@ -212,13 +212,19 @@ def _write(
     """Replace a result of `node` by the constant `tensor`, and return the constant.
 
     The constant leaves out zeros if it is made of the constant `sparse` and is shorter so. It is a Constant node if
-    that was one: the shape inference of onnx does not know the types of sparse initializers.
+    that was one: the shape inference of onnx does not know the types of sparse initializers. A result of a graph is a
+    dense Constant node: an initializer could be an input, too, whose value a caller may give.
     """
+    is_returned = result.is_returned
+    if is_returned:
+        sparse = None  # a sparse initializer would be a result of another type
     if sparse is not None and isinstance(tensor, Tensor):
         tensor = stored_shorter(tensor)
     constant = rewriter.constant(tensor, before=node, hint=result.name)
     if isinstance(tensor, SparseTensor) and sparse is not None and "form" in sparse.attrs and constant.node is not None:
         rewriter.set_attr(constant.node, "form", sparse.attrs["form"])
+    if is_returned and constant.node is not None:
+        rewriter.set_attr(constant.node, "form", "value")
     rewriter.replace(result, constant, take_name=True)
     return constant
 

@@ -164,6 +164,18 @@ def test_random_models_are_not_compared(study: Any, tmp_path: Path) -> None:
     assert (verdict.numbers, verdict.detail) == ("not compared", "RandomNormalLike draws random numbers")
 
 
+def test_two_runs_that_differ_are_not_compared(
+    study: Any, model: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = judged(study, fake_tools.adds_noise, model, tmp_path)
+    assert (verdict.numbers, verdict.detail) == ("undecided", "two runs of the result with the same inputs differ")
+    source = tmp_path / "noisy.onnx"
+    fake_tools.edit(tmp_path / "source.onnx", source, fake_tools.with_noise)
+    monkeypatch.setattr(study.study_judge, "RANDOM", frozenset())
+    found = study.study_judge.make_reference(source, 60.0)
+    assert found.excluded == "two runs of the source with the same inputs differ"
+
+
 def test_the_reducer_keeps_the_fault(study: Any, model: ModelProto, tmp_path: Path) -> None:
     data = model.SerializeToString(deterministic=True)
     text, operators, detail, stimulus, _ = study.reduce_fault(fake_tools.is_off_by_a_hundredth, data, 20.0)

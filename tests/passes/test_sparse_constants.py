@@ -378,3 +378,18 @@ def test_versions_of_the_ir_without_sparse_constants_get_dense_ones() -> None:
     result = check(model, ["MatMul"]).model
     assert not result.graph.sparse_initializer
     onnx.checker.check_model(result)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_result_of_the_graph_that_is_made_of_a_sparse_constant_is_dense(place: str) -> None:
+    graph = Graph()
+    graph.input("x", [2])
+    graph.node("Relu", ["x"], "z")
+    graph.node("Neg", ["w"], "y")
+    graph.output("z", [2])
+    graph.output("y", [100])
+    weight = thinned((100,), 0.1)
+    result = check(give(graph, {"w": sparse("w", weight)}, place), ["Relu"])
+    (constant,) = (node for node in result.model.graph.node if node.op_type == "Constant")
+    assert list(constant.output) == ["y"]
+    assert (numpy_helper.to_array(constant.attribute[0].t) == -weight).all()
