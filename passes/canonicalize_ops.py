@@ -56,7 +56,7 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
 def canonicalize_constant(node: Node, rewriter: Rewriter, context: None) -> bool:
     """Constant() -> an initializer"""
     if "form" not in node.attrs or not isinstance(node.attrs["value"], Tensor) or node.output.is_returned:
-        return False
+        return rewriter.decline("it is a result of its graph, or no dense tensor")
     rewriter.drop_attr(node, "form")
     return True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.attributes import SparseTensor
-from ..ir.graph import Graph, Node, Value, payload_of
+from ..ir.graph import Graph, Node, Value, is_constant, payload_of
 from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
 from ..ir.ops import OPS, op_info
@@ -46,7 +46,7 @@ class FoldConstant(Pass):
        region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. A larger
        expression stays, but parts of it with at most 1 KiB are computed. Operators that the op table cannot compute
        exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
-       differently. A result of a graph is written dense.
+       differently. A result of a graph is written as a dense Constant, of `max_bytes` at most.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
@@ -139,16 +139,28 @@ class _Constants:
         That is one that is not constant, as the return of a graph, or, if `node` is a small part, one that stays.
         """
         readers = [reader for value in node.outputs for reader in value.users]
-        if not readers or not self.holds(node):
+        if not readers or not self.holds(node) or _names_constant(node):
             return False
         if any(not self.holds(reader) for reader in readers):
             return True
         return not self.staying.isdisjoint(readers) and self.is_part(node)
 
+    def replaced_bytes(self, node: Node) -> int:
+        """Return the bytes of constants that a constant for `node` makes room for; none for a result of the graph.
+
+        That is an attribute of a Constant, which no data file holds.
+        """
+        return 0 if node.output.is_returned else dying_bytes(node)
+
     def is_part(self, node: Node) -> bool:
         """Return whether the results of `node` are small enough to be written for an expression that stays."""
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(MAX_PART, self.max_bytes)
+
+
+def _names_constant(node: Node) -> bool:
+    """Return whether `node` is an Identity by which a graph has a constant as its result: there is no work to save."""
+    return node.op == "identity" and node.output.is_returned and is_constant(node.operand())
 
 
 @rule(affine="merges")
@@ -160,6 +172,8 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
     read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
     if any(resizes_in_doubt(value, array) for value, array in read):
         return rewriter.decline(IN_DOUBT)
+    if any(value.is_returned and array.nbytes > constants.max_bytes for value, array in read):
+        return rewriter.decline("it is a result of the graph, and larger than max_bytes")
     for value, array in read:
         _write(node, ArrayTensor(array), rewriter, value, constants.sparse_operand(node))
     constants.written |= bool(read)
@@ -175,7 +189,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if node in constants.regions.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
-    if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > dying_bytes(node)):
+    if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > constants.replaced_bytes(node)):
         constants.staying.add(node)
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     result = ArrayTensor(tensor.numpy(), tensor.dtype)
