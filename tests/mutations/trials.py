@@ -23,7 +23,14 @@ from .known import Known
 from .runs import ROOT, Found, copy_package, run_tests
 
 TESTS = (
-    *("tests/passes", "tests/ir", "tests/frontends", "tests/test_regressions.py", "tests/test_round_trip.py"),
+    *(
+        "tests/passes",
+        "tests/scale_axis",
+        "tests/ir",
+        "tests/frontends",
+        "tests/test_regressions.py",
+        "tests/test_round_trip.py",
+    ),
     "tests/test_hostile_regressions.py",
     *(f"tests/backends/test_{name}.py" for name in ("fold_map_cases", "statistics")),
 )

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import irc
 import numpy as np
 import onnx
 import onnxruntime
@@ -343,3 +344,13 @@ def test_a_zero_scale_is_counted() -> None:
     found = entry["quantized"]
     assert found is not None
     assert (found["reflected"], found["zeroed"], found["bias"], found["bias_error"]) == (1, 2, None, 0.0)
+
+
+def test_integers_that_a_text_leaves_out_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph(dtype=F32)
+    graph.output(chain(layer(shape=(16, 8, 3, 3)), mul(16, 1, 1))(graph, graph.input("x", [2, 8, 5, 5])))
+    onnx.save(graph.model(), tmp_path / "model.onnx")
+    assert main(["dump", str(tmp_path / "model.onnx")]) == 0
+    (tmp_path / "text.irc").write_text(capsys.readouterr().out)
+    assert main(["dump", str(tmp_path / "text.irc"), "--passes", "FoldScaleAxis"]) == 0
+    assert "multiply(" in capsys.readouterr().out
