@@ -14,7 +14,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import irc
 import numpy as np
 import onnx
 import onnxruntime
