@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=60, metavar="S", help="seconds to evaluate a source")
     parser.add_argument("--reduce", type=float, default=120, metavar="S", help="seconds to reduce a wrong result")
     parser.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="begin no model after M minutes")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="models at a time (default: 2)")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every record here")
     options = parser.parse_args()
@@ -78,7 +79,7 @@ def main() -> None:
         patience=options.patience,
     )
     rows, faults = [], []
-    for row, found in run(study, cases, options.reduce, options.minutes):
+    for row, found in run(study, cases, options.reduce, options.minutes, options.workers):
         rows.append(row)
         faults += found
     done = {(row.suite, row.name) for row in rows}

@@ -8,8 +8,11 @@ import json
 import math
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +98,7 @@ class Cache:
 
     def __init__(self, folder: Path | None) -> None:
         self.known: dict[str, Any] = {}
+        self.lock = threading.Lock()
         self.file = folder and folder / "records.jsonl"
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +114,7 @@ class Cache:
         """Add a record."""
         self.known[key] = data
         if self.file is not None:
-            with self.file.open("a") as file:
+            with self.lock, self.file.open("a") as file:
                 file.write(json.dumps([key, data]) + "\n")
 
 
@@ -308,22 +312,54 @@ def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
             yield group
             group = []
         group.append(case)
-    yield group
+    if group:
+        yield group
+
+
+class _Queue:
+    """Groups of models that wait: every second worker begins with those of suites whose models are large."""
+
+    def __init__(self, groups: Iterable[list[StudyCase]]) -> None:
+        self.waiting: tuple[deque[list[StudyCase]], ...] = (deque(), deque())
+        self.lock = threading.Lock()
+        for group in groups:
+            self.waiting[group[0].suite in HEAVY].append(group)
+
+    def take(self, worker: int) -> list[StudyCase]:
+        """Return the next group for a worker, empty where there is none."""
+        with self.lock:
+            queues = self.waiting[worker % 2], self.waiting[1 - worker % 2]
+            return next((queue.popleft() for queue in queues if queue), [])
 
 
 def run(
-    study: Study, cases: Sequence[StudyCase], seconds: float, minutes: float = math.inf
+    study: Study, cases: Sequence[StudyCase], seconds: float, minutes: float = math.inf, workers: int = 1
 ) -> Iterator[tuple[Row, list[Fault]]]:
     """Yield the row of each case, and its wrong results reduced; no model is begun after `minutes`."""
     begin = time.monotonic()
-    rows = []
-    for group in chunks(cases):
-        if time.monotonic() - begin > 60 * minutes:
-            group = [case for case in group if study.is_known(case)]
-        rows += list(zip(group, study.rows(group), strict=True))
-        print(f"{len(rows)} of {len(cases)} models, {time.monotonic() - begin:.0f} s", file=sys.stderr)
-    for case, row in rows:
+    queue = _Queue(chunks(cases))
+    rows: dict[str, Row] = {}
+
+    def judge(worker: int) -> None:
+        while group := queue.take(worker):
+            late = time.monotonic() - begin > 60 * minutes
+            chosen = [case for case in group if not late or study.is_known(case)]
+            rows.update(zip((case.digest for case in chosen), study.rows(chosen), strict=True))
+            say(f"{len(rows)} of {len(cases)} models, {group[-1].suite} {group[-1].name}")
+
+    def faults(case: StudyCase) -> list[Fault]:
+        row = rows[case.digest]
         wrong = [tool for tool, record in row.records.items() if record.verdict.numbers == "wrong"]
-        yield row, [study.fault(row, tool, case.data, seconds) for tool in wrong]
+        found = [study.fault(row, tool, case.data, seconds) for tool in wrong]
         if wrong:
-            print(f"{case.name}: {', '.join(wrong)} reduced, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+            say(f"{case.name}: {', '.join(wrong)} reduced")
+        return found
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - begin:.0f} s: {text}", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(judge, range(workers)))
+        done = [case for case in cases if case.digest in rows]
+        for case, found in zip(done, pool.map(faults, done), strict=True):
+            yield rows[case.digest], found
