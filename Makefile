@@ -6,6 +6,7 @@
 # make lint   set up, ruff and mypy --strict
 # make fuzz   a minute of the fuzz harness (docs/testing.md): make fuzz MINUTES=60 EXECUTIONS=200000 TARGET=importer SEED=1
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
+# make test-certificate-mutants  compile without each condition of legality: irc certify refuses all wrong results
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
@@ -46,7 +47,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test test-slow fuzz test-mutations test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test test-slow fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -89,6 +90,10 @@ fuzz: $(READY)
 test-mutations: $(READY)
 	$(call say,dropping every condition of legality in turn: half an hour or more)
 	$(BIN)/python tests/mutations $(MUTATIONS)
+
+test-certificate-mutants: $(READY)
+	$(call say,compiling without each condition of legality in turn$(,) and certifying: ten minutes)
+	$(BIN)/python tests/certificate_mutants.py
 
 test-exporters: $(EXPORTERS)/.ready
 	$(call say,running the tests that need torch)

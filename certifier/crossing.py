@@ -16,7 +16,8 @@ from .lines import Line
 from .program import Array, Operation, Unproved, product, static
 
 Lines = Mapping[int, Line]
-Crossing = Callable[[Operation, Lines], list[Line]]
+Crossing = Callable[[Operation, Lines], Sequence[Line | None]]
+"""Returns the line of each result, None for one that stays the same."""
 
 
 def _only(operation: Operation, lines: Lines) -> Line:
@@ -63,7 +64,7 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 def norm(operation: Operation, lines: Lines) -> list[Line]:
     """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number."""
     (line,) = magnitude(operation, lines)
-    if operation.kind.startswith("Global"):
+    if operation.kind.endswith("Pool"):
         _uniform(line, range(2, line.rank))
         return [line]
     return reduction(operation, {0: line})
@@ -82,21 +83,26 @@ def repeated(operation: Operation, lines: Lines) -> list[Line]:
     return [line.map(lambda array: array.reshape((1,) * extra + array.shape))]
 
 
-def monotone_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that the maximum over a window of one channel commutes with s * x + t for s >= 0."""
+def monotone_pool(operation: Operation, lines: Lines) -> list[Line | None]:
+    """Prove that the maximum over a window of one channel commutes with s * x + t for s >= 0.
+
+    It is at the same place for s > 0.
+    """
     line = _only(operation, lines)
     _no_negative(line)
     _uniform(line, range(2, line.rank))
-    if len(operation.outputs) > 1:
-        raise Unproved("the indices of the maxima are a result")
-    return [line]
+    if len(operation.outputs) > 1 and not (line.scale > 0).all():
+        raise Unproved("the indices of the maxima are a result, and a scale is zero")
+    return [line, None][: len(operation.outputs)]
 
 
 def average_pool(operation: Operation, lines: Lines) -> list[Line]:
     """Prove that the mean over a window of one channel commutes with s * x + t, a shift without counted zeros."""
     line = _only(operation, lines)
     _uniform(line, range(2, line.rank))
-    if line.has_shift and (operation.attributes.get("count_include_pad", 0) or operation.version < 7):
+    pads = any(operation.attributes.get("pads", ())) or "auto_pad" in operation.attributes
+    counts = operation.attributes.get("count_include_pad", 0) or operation.version < 7
+    if line.has_shift and counts and (pads or operation.attributes.get("ceil_mode", 0)):
         raise Unproved("the mean counts zeros of the padding, which have no shift")
     return [line]
 
@@ -413,34 +419,46 @@ def _keeps_channels(operation: Operation) -> bool:
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:
-    """Let a line pass: reflected elements have the line of their channel; zeros have no shift."""
+    """Let a line pass: other elements have the line of their channel, and the value of the padding follows.
+
+    That is for the caller to prove: the value is an operand or an attribute, and differs between the models.
+    """
     line = _only(operation, lines)
-    mode = operation.attributes.get("mode", b"constant")
     pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
-    if pads is None or operation.operand(3) is not None:
+    axes = None if operation.operand(3) is None else operation.constant(3)
+    if pads is None or (operation.operand(3) is not None and axes is None):
         raise Unproved("the pads are not constant")
-    rank = line.rank
-    if any((pads[axis] or pads[axis + rank]) and not line.is_uniform_along((axis,)) for axis in range(rank)):
-        raise Unproved("an axis along which the line varies is padded")
-    if mode == b"constant":
-        value = operation.attributes.get("value", 0.0) if operation.version < 11 else operation.operand(2)
-        if value is not None and not isinstance(value, float):
-            value = None if value.stored is None else float(value.stored.exact.reshape(-1)[0])
-            if value is None:
-                raise Unproved("the value of the padding is not constant")
-        if line.has_shift or value:
-            raise Unproved("the padding has no shift")
+    padded = range(line.rank) if axes is None else [int(axis) % line.rank for axis in axes.reshape(-1)]
+    for i, axis in enumerate(padded):
+        if pads[i] or pads[i + len(padded)]:
+            _uniform(line, (axis,))
     return [line]
 
 
 def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
-    """Let one number for all channels pass: channels become positions."""
+    """Let a line pass by which the channels that become one, or come from one, have one number."""
     line = _only(operation, lines)
-    if line.rank != 4:
-        raise Unproved("the rank is not 4")
-    if line.scale.size == 1 and line.shift.size == 1:
+    blocks = int(operation.attributes["blocksize"]) ** 2
+    data = operation.inputs[0]
+    if line.rank != 4 or data is None or data.extents is None or not line.is_uniform_along((0, 2, 3)):
+        raise Unproved("the rank is not 4, or the line varies along another axis than the channels")
+    if line.is_uniform_along((1,)):
         return [line]
-    raise Unproved("channels have different scales")
+    channels = data.extents[1]
+    if not isinstance(channels, int) or (operation.kind == "DepthToSpace" and channels % blocks):
+        raise Unproved("the number of channels is unknown")
+
+    def change(array: Array) -> Array:
+        vector = np.broadcast_to(array.reshape(-1), (channels,))
+        if operation.kind == "SpaceToDepth":
+            return np.tile(vector, blocks).reshape(1, -1, 1, 1)
+        is_outer = operation.attributes.get("mode", b"DCR") == b"DCR"
+        parts = vector.reshape(blocks, -1) if is_outer else vector.reshape(-1, blocks).T
+        if (parts != parts[0]).any():
+            raise Unproved("channels that become one have different numbers")
+        return np.asarray(parts[0]).reshape(1, -1, 1, 1)
+
+    return [line.map(change)]
 
 
 def rows(operation: Operation, lines: Lines) -> list[Line]:
@@ -470,10 +488,32 @@ def rows(operation: Operation, lines: Lines) -> list[Line]:
     return [line]
 
 
+def centred(operation: Operation, lines: Lines) -> list[None]:
+    """Prove that a normalization which subtracts a mean has the same result for x + t, t being one number for each."""
+    line = _only(operation, lines)
+    if line.has_scale or any(each.readers for each in operation.outputs[1:]):
+        raise Unproved("a scale does not pass the operator, or a mean is a result")
+    if operation.kind == "LayerNormalization":
+        _uniform(line, range(_axis(operation, line.rank, default=-1), line.rank))
+        return [None] * len(operation.outputs)
+    _uniform(line, range(2, line.rank))
+    if operation.kind == "GroupNormalization" and not line.is_uniform_along((1,)):
+        groups = line.shift.swapaxes(0, 1).reshape(int(operation.attributes["num_groups"]), -1, line.shift.shape[0])
+        if (groups != groups[:, :1]).any():
+            raise Unproved("channels of one group have different shifts")
+    return [None]
+
+
+def unchanged(operation: Operation, lines: Lines) -> list[None]:
+    """Let an affine end: the attributes of the operator take it, which is for the caller to prove."""
+    _only(operation, lines)
+    return [None]
+
+
 CROSSINGS: dict[str, Crossing] = {
     **dict.fromkeys(("LeakyRelu", "PRelu"), homogeneous),
     "Abs": magnitude,
-    **dict.fromkeys(("GlobalLpPool", "ReduceL1", "ReduceL2"), norm),
+    **dict.fromkeys(("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2"), norm),
     **dict.fromkeys(("Expand", "Tile"), repeated),
     "MaxPool": monotone_pool,
     "AveragePool": average_pool,
@@ -495,5 +535,7 @@ CROSSINGS: dict[str, Crossing] = {
     "Pad": pad,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), depth_to_space),
     "MatMul": rows,
+    "HardSigmoid": unchanged,
+    **dict.fromkeys(("InstanceNormalization", "LayerNormalization", "GroupNormalization"), centred),
 }
 """The rows by ONNX operator of the default domain."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -135,6 +136,15 @@ def along(vector: Array, axis: int, rank: int) -> Array:
     extents = [1] * rank
     extents[axis] = vector.size
     return vector.reshape(extents)
+
+
+FORMATS = {"float16": (11, -14), "bfloat16": (8, -126), "float32": (24, -126), "float64": (53, -1022)}
+"""The digits of a type, and the exponent of its least normal number."""
+
+
+def vanishes(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Return where a number that is not zero is below the normal numbers of a type, and loses its digits."""
+    return np.asarray((exact != 0) & (np.abs(exact) < 2.0 ** FORMATS[dtype.name][1]))
 
 
 def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:

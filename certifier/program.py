@@ -252,9 +252,12 @@ def _interface_type(type_: TypeProto) -> bytes:
     return made.SerializeToString(deterministic=True)
 
 
+def _is_large(tensor: TensorProto) -> bool:
+    return product(tensor.dims) > SMALL or tensor.data_location == TensorProto.EXTERNAL
+
+
 def _bare(tensor: TensorProto) -> TensorProto:
-    elements = int(np.prod(tensor.dims)) if tensor.dims else 1
-    if elements <= SMALL and tensor.data_location != TensorProto.EXTERNAL:
+    if not _is_large(tensor):
         return tensor
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
@@ -284,7 +287,46 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
                 made.attribute.add(name=item.name, type=item.type).t.CopyFrom(_bare(item.t))
             else:
                 made.attribute.add().CopyFrom(item)
+    ranks = {each.name: each for each in _ranks(bare)}
+    for output in bare.output:
+        if output.name in ranks:
+            output.CopyFrom(ranks.pop(output.name))
+    bare.value_info.extend(ranks.values())
     return bare
+
+
+def _ranks(graph: GraphProto) -> Iterator[ValueInfoProto]:
+    """Yield the types of convolutions, whose data and results have the rank of the weight, as onnx defines them.
+
+    onnx's inference needs the rank of the data, which bodies do not state.
+    """
+    tensors = [*graph.initializer, *(item.t for node in graph.node for item in node.attribute if item.HasField("t"))]
+    names = [tensor.name for tensor in graph.initializer]
+    names += [node.output[0] for node in graph.node for item in node.attribute if item.HasField("t")]
+    weights = dict(zip(names, tensors, strict=True))
+    for node in graph.node:
+        weight = weights.get(node.input[1]) if node.op_type in ("Conv", "ConvTranspose") and not node.domain else None
+        if weight is not None:
+            yield helper.make_tensor_value_info(node.output[0], weight.data_type, [None] * len(weight.dims))
+
+
+def fault_of(model: ModelProto) -> str | None:
+    """Return why onnx's checker refuses a model, None if it does not. Large initializers stand as inputs."""
+    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    graph = bare.graph
+    graph.CopyFrom(GraphProto(name=model.graph.name or "main", node=model.graph.node, output=model.graph.output))
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    large = {tensor.name: tensor for tensor in model.graph.initializer if _is_large(tensor)}
+    graph.input.extend(each for each in model.graph.input if each.name not in large)
+    graph.initializer.extend(each for each in model.graph.initializer if each.name not in large)
+    graph.input.extend(
+        helper.make_tensor_value_info(*each) for each in ((name, t.data_type, t.dims) for name, t in large.items())
+    )
+    try:
+        onnx.checker.check_model(bare, full_check=True)
+    except Exception as error:  # of the checker, or of inference
+        return str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+    return None
 
 
 def infer_types(

@@ -20,18 +20,22 @@ from .affine_operators import compressed, own_line
 from .clamps import check_same_bounds, clamps
 from .crossing import CROSSINGS
 from .equal_operands import equal_operand
-from .lines import Line, along
+from .lines import Line, along, is_rounding
 from .movement import moved_places, same_moves
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Block, Datum, Operation, Program, Unproved
+from .program import Array, Block, Datum, Operation, Program, Unproved, fault_of
 from .recomputation import recomputed
 from .targets import ORDERED, same_join, same_target
 from .weighted_layers import (
     DENSE,
+    SLOPES,
+    SLOPES_OF,
     check_bias,
+    check_dequantized,
     check_layer,
     check_rounded,
     check_scaled_parameters,
+    check_slopes,
     weights_of,
 )
 
@@ -46,6 +50,9 @@ RANDOM = frozenset(
 
 TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
 """Operators of which an operand that is not scaled has the line y = x."""
+
+FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
+"""Attributes that follow the data."""
 
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
@@ -87,7 +94,7 @@ class Proof:
         self.finish()
 
     def compare_interfaces(self) -> None:
-        """Refuse models of other inputs, outputs, defaults or opsets."""
+        """Refuse models of other inputs, outputs, defaults or opsets, and a result that onnx's checker refuses."""
         source, result = self.source, self.result
         if source.interface != result.interface:
             raise Unproved("the inputs of the models differ")
@@ -98,6 +105,9 @@ class Proof:
             raise Unproved("the defaults of the inputs differ")
         if any(result.opsets.get(domain) != version for domain, version in source.opsets.items() if not domain):
             raise Unproved("the opsets of the models differ")
+        fault = fault_of(result.model)
+        if fault is not None and fault_of(source.model) is None:
+            raise Unproved(f"the result is no valid model: {fault}")
 
     def finish(self) -> None:
         """Prove that each output is equal."""
@@ -507,10 +517,18 @@ def _product_and_sum(proof: Proof, step: Step, operation: Operation) -> None:
             continue
         operands = [proof.term_of(each) for each in inner.inputs[:2] if each is not None]
         own = {k: v for k, v in inner.attributes.items() if k != "beta"}
-        if [*operands, proof.term_of(addend)] == terms and own == given and inner.outputs[0].rank == 2:
+        if [*operands, proof.term_of(addend)] == terms and own == given and _fits(addend, inner.outputs[0]):
             proof.give(operation.outputs[0], proof.term_of(total.outputs[0]))
             return
     raise Unproved("the sum has no product with these operands")
+
+
+def _fits(addend: Datum, product: Datum) -> bool:
+    """Return whether a sum with `addend` has the extents of a matrix, as the third operand of a Gemm needs."""
+    if product.extents is None or len(product.extents) != 2 or addend.extents is None or len(addend.extents) > 2:
+        return False
+    pairs = zip(reversed(addend.extents), reversed(product.extents), strict=False)
+    return all(own == 1 or (own is not None and own == extent) for own, extent in pairs)
 
 
 def _affine(proof: Proof, step: Step, operation: Operation) -> None:
@@ -549,10 +567,13 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         raise Unproved(f"no affine is known to cross {operation.kind}")
     if source.kind != operation.kind:
         raise Unproved("the operators differ")
-    if source.attributes != operation.attributes:
+    own = [
+        {k: v for k, v in each.attributes.items() if k not in FREE.get(each.kind, ())} for each in (source, operation)
+    ]
+    if own[0] != own[1]:
         check_same_windows(source, operation)
     counts = [len(each.inputs) for each in (source, operation)]
-    if counts[0] != counts[1] or len(source.outputs) != len(operation.outputs):
+    if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     reason = Unproved("an operand has no relation to the source's")
     for direction in (DOWN, UP):
@@ -560,6 +581,8 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         if lines is None:
             continue
         try:
+            if lines:
+                _check_constants(source, operation, lines, direction)
             found = crossing(source, lines)
         except Unproved as refusal:
             reason = refusal
@@ -570,14 +593,46 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         if len(found) != len(operation.outputs):
             raise Unproved("there are several results")
         for result, given, line in zip(operation.outputs, source.outputs, found, strict=True):
-            proof.anchor(result, given, line, direction)
+            if line is None:
+                proof.give(result, proof.term_of(given))
+            else:
+                proof.anchor(result, given, line, direction)
         return
     raise reason
+
+
+def _check_constants(source: Operation, result: Operation, lines: dict[int, Line], direction: str) -> None:
+    """Prove that constants beside the data are those that the line of the data makes of the source's."""
+    line = next(iter(lines.values()))
+    up, down = (line if direction == each else line.inverse() for each in (UP, DOWN))
+    if source.kind in SLOPES_OF:
+        check_slopes(source, result, up)
+    elif source.kind == "Pad" and source.attributes.get("mode", b"constant") == b"constant":
+        old, new = _padding_value(source), _padding_value(result)
+        if down is None or old.dtype != new.dtype:
+            raise Unproved("a scale is zero, or the values of the padding have different types")
+        exact = down.scale * float(old) + down.shift
+        if not is_rounding(np.broadcast_to(new, exact.shape), exact, np.abs(down.scale * float(old)) + down.reach):
+            raise Unproved("the value of the padding is not the rounded one that the scale and shift make")
+
+
+def _padding_value(pad: Operation) -> Array:
+    """Return the value of a Pad, which is zero where it is absent."""
+    data, operand = pad.operand(0), pad.operand(2)
+    if pad.version < 11:
+        return np.array(pad.attributes.get("value", 0.0), np.float32)
+    if operand is not None and operand.stored is not None:
+        return operand.stored.array.reshape(())
+    if operand is not None or data is None or not data.is_float:
+        raise Unproved("the value of the padding is not constant")
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(data.kind))
 
 
 def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
     for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
+        if result.kind == "Pad" and i == 2:
+            continue  # its value follows the data
         if first is None or second is None:
             if first is not second:
                 return None
@@ -634,6 +689,16 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
         check_bias(source, operation, claim)
         proof.anchor(operation.outputs[0], result, claim, DOWN)
         return
+    if operation.kind == "DequantizeLinear":
+        pairs = [
+            [None if each is None else proof.term_of(each) for each in (x.operand(0), x.operand(2))]
+            for x in (source, operation)
+        ]
+        if pairs[0] != pairs[1]:
+            raise Unproved("the integers or zero points differ")
+        check_dequantized(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
     if operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
             raise Unproved("the data differ")
@@ -641,6 +706,8 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
         proof.anchor(operation.outputs[0], result, claim, DOWN)
         return
     data, padding = proof.upward(second, first), None
+    if data is None and operation.kind in ("Conv", "ConvTranspose") and proof.term_of(first) == proof.term_of(second):
+        data = Line.identity(result.rank)  # data and result of a convolution have one rank
     padded = zero_padding(first) if data is None else None
     if padded is not None:
         data, padding = proof.upward(second, padded[0]), padded[1]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from .layer_constants import scale_places
 from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
 
 MAX_ELEMENTS = 1 << 26
@@ -119,6 +120,12 @@ def _pad(operation: Operation, arrays: list[Array]) -> Array:
     raise Unproved("a constant Pad is not looked at")
 
 
+def _clip(operation: Operation, arrays: list[Array]) -> Array:
+    if len(arrays) != 3:
+        raise Unproved("a Clip without both bounds as inputs is not computed")
+    return np.asarray(np.minimum(np.maximum(arrays[0], arrays[1]), arrays[2]))
+
+
 def _reduce(function: Callable[..., Any]) -> Evaluate:
     def evaluate(operation: Operation, arrays: list[Array]) -> Array:
         axes = operation.integers("axes", 1)
@@ -185,6 +192,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
+    "Clip": _clip,
     "Relu": _elementwise(lambda array: np.maximum(array, 0)),
 }
 """How the results of operators of the default domain are computed, for one result."""
@@ -198,6 +206,8 @@ def recomputed(operation: Operation) -> list[Stored]:
         return [_extents(operation)]
     if operation.kind == "CastLike":
         return [_cast_like(operation)]
+    if operation.kind == "QuantizeLinear":
+        return [_quantized(operation)]
     given = [each.stored if each is not None else None for each in operation.inputs]
     if not given or any(stored is None for stored in given):
         raise Unproved("an input is not constant")
@@ -257,6 +267,21 @@ def _cast(to: int, stored: Stored) -> Stored:
     elif dtype.kind not in "iufb" or stored.array.dtype.kind not in "iufb":
         raise Unproved("the element types are not looked at")
     return Stored(None, stored.array.astype(dtype))
+
+
+def _quantized(operation: Operation) -> Stored:
+    """Return the integers of a QuantizeLinear: the quotient in the type of the data, rounded half to even."""
+    data, scale, point = (operation.constant(i) for i in range(3))
+    if data is None or scale is None or point is None or point.dtype.kind not in "iu":
+        raise Unproved("an input is not constant, or no zero point says the type")
+    places = scale_places(operation, data.shape, scale.shape)
+    if places is None or data.dtype != scale.dtype or point.size != scale.size or set(operation.attributes) - {"axis"}:
+        raise Unproved("the scales do not fit the data, or an attribute is not looked at")
+    limits = np.iinfo(point.dtype)
+    found = np.rint(data / scale.reshape(-1)[places]).astype(np.float64) + point.reshape(-1)[places]
+    if not np.isfinite(found).all():
+        raise Unproved("a quotient is not finite")
+    return Stored(None, np.clip(found, limits.min, limits.max).astype(point.dtype))
 
 
 def _split(operation: Operation, stored: Stored) -> list[Stored]:

@@ -10,25 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from .affine_operators import batch_norm_numbers, compressed, fitted
-from .lines import Line, along, is_rounding
-from .program import Array, Datum, Operation, Unproved
+from .layer_constants import Numbers, numbers_of
+from .lines import FORMATS, Line, along, is_rounding, vanishes
+from .program import Array, Operation, Unproved
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """The constants of a layer in one form: `matrix` is [outputs, inputs of a group, ...], `bias` is [outputs], or
+    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias` is [outputs], or
     more axes before. `data` is the index of the operand that is no constant.
 
-    `stored` and `stored_bias` are the elements in the file, in the order of `matrix` and `bias`. `factor` and
-    `bias_factor` multiply them when the layer runs.
+    `factor` and `bias_factor` multiply them when the layer runs.
     """
 
-    matrix: Array
-    bias: Array | None
-    stored: Array
-    stored_bias: Array | None
+    weight: Numbers
+    bias: Numbers | None
     groups: int = 1
     factor: float = 1.0
     bias_factor: float = 1.0
@@ -36,52 +35,43 @@ class Weights:
     data_axis: int = 1
     data: int = 0
 
+    @property
+    def matrix(self) -> Array:
+        """The elements of the weight without rounding."""
+        return self.weight.exact
+
 
 def weights_of(operation: Operation) -> Weights | None:
     """Return the constants of a layer, None where they are not constant or the operator is none."""
     read = _READERS.get(operation.kind) if not operation.domain else None
-    return None if read is None else read(operation)
-
-
-def _constants(operation: Operation, index: int) -> Datum | None:
-    found = operation.operand(index)
-    return found if found is not None and found.stored is not None and found.is_float else None
-
-
-def _bias(operation: Operation, outputs: int) -> tuple[Array | None, Array | None] | None:
-    """Return the bias in float64 and as it is stored, both None where there is none; None where it is no vector."""
-    given = operation.operand(2)
-    if given is None:
-        return None, None
-    if given.stored is None:
+    if read is None:
         return None
-    stored = given.stored.array
-    if stored.size not in (1, outputs) or (stored.ndim > 1 and stored.shape[-1] != stored.size):
+    weight, index = numbers_of(operation.operand(1)), 0
+    if weight is None and operation.kind in DENSE:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
+        weight, index = numbers_of(operation.operand(0)), 1
+    bias = numbers_of(operation.operand(2))
+    if weight is None or (bias is None and operation.operand(2) is not None):
         return None
-    return np.broadcast_to(given.stored.exact.reshape(-1), (outputs,)), stored.reshape(-1)
+    return read(operation, weight, bias, index)
 
 
-def _conv(operation: Operation) -> Weights | None:
-    weight = _constants(operation, 1)
-    if weight is None or weight.stored is None or weight.rank is None or weight.rank < 3:
-        return None
-    matrix = weight.stored.exact
-    bias = _bias(operation, len(matrix))
+def _vector_of(bias: Numbers | None, outputs: int) -> Numbers | None:
+    """Return a bias as a vector. Raises ValueError where it is none."""
     if bias is None:
         return None
-    groups = int(operation.attributes.get("group", 1))
-    if groups < 1 or len(matrix) % groups:
-        return None
-    return Weights(matrix, bias[0], weight.stored.array, bias[1], groups)
+    size, shape = bias.exact.size, bias.exact.shape
+    if size not in (1, outputs) or (len(shape) > 1 and shape[-1] != size):
+        raise ValueError("the bias is no vector")
+    return bias.map(lambda array: np.broadcast_to(array.reshape(-1), (outputs,)))
 
 
-def _conv_transpose(operation: Operation) -> Weights | None:
-    weight = _constants(operation, 1)
-    if weight is None or weight.stored is None or weight.rank is None or weight.rank < 3:
-        return None
+def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -> Weights | None:
     groups = int(operation.attributes.get("group", 1))
-    if groups < 1 or weight.stored.array.shape[0] % groups:
+    extents = weight.exact.shape
+    if len(extents) < 3 or groups < 1 or extents[0] % groups:
         return None
+    if operation.kind == "Conv":
+        return Weights(weight, _vector_of(bias, extents[0]), groups)
 
     def turned(array: Array) -> Array:
         """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
@@ -90,46 +80,35 @@ def _conv_transpose(operation: Operation) -> Weights | None:
             array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
         )
 
-    matrix = turned(weight.stored.exact)
-    bias = _bias(operation, len(matrix))
-    return None if bias is None else Weights(matrix, bias[0], turned(weight.stored.array), bias[1], groups)
+    return Weights(weight.map(turned), _vector_of(bias, extents[1] * groups), groups)
 
 
-def _gemm(operation: Operation) -> Weights | None:
+def _gemm(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
+    if weight.exact.ndim != 2:
+        return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    weight, index = _constants(operation, 1), 0
-    if weight is None:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
-        weight, index = _constants(operation, 0), 1
-    if weight is None or weight.stored is None or weight.rank != 2:
-        return None
     turned = bool(operation.attributes.get("transA" if index else "transB", 0)) is not bool(index)
-    matrix, stored = (each if turned else each.T for each in (weight.stored.exact, weight.stored.array))
     data_axis = int(bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index))
-    given = operation.operand(2)
-    if given is None:
-        return Weights(matrix, None, stored, None, 1, alpha, beta, 1 - index, data_axis, index)
-    if given.stored is None:
-        return None
-    exact, bias = (np.atleast_2d(each).T if index else each for each in (given.stored.exact, given.stored.array))
-    return Weights(matrix, exact, stored, bias, 1, alpha, beta, 1 - index, data_axis, index)
+    if bias is not None and index:
+        bias = bias.map(lambda array: np.atleast_2d(array).T)
+    return Weights(weight if turned else weight.map(np.transpose), bias, 1, alpha, beta, 1 - index, data_axis, index)
 
 
-def _matmul(operation: Operation) -> Weights | None:
-    weight, index = _constants(operation, 1), 0
-    if weight is None:
-        weight, index = _constants(operation, 0), 1
+def _matmul(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
     data = operation.operand(index)
-    if weight is None or weight.stored is None or weight.rank != 2 or data is None or not data.rank:
+    if weight.exact.ndim != 2 or data is None or not data.rank or (index and data.rank != 2):
         return None
-    if index:
-        if data.rank != 2:
-            return None
-        return Weights(weight.stored.exact, None, weight.stored.array, None, axis=0, data_axis=0, data=1)
     last = data.rank - 1
-    return Weights(weight.stored.exact.T, None, weight.stored.array.T, None, axis=last, data_axis=last)
+    return Weights(
+        weight if index else weight.map(np.transpose),
+        None,
+        axis=0 if index else last,
+        data_axis=0 if index else last,
+        data=index,
+    )
 
 
-_READERS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
+_READERS = {"Conv": _conv, "ConvTranspose": _conv, "Gemm": _gemm, "MatMul": _matmul}
 
 
 FACTORS = frozenset(("alpha", "beta", "transA", "transB"))
@@ -165,9 +144,7 @@ def check_layer(
         raise Unproved("the weights have different extents")
     weight = given.factor * _by_input(given.matrix, factor, given.groups)
     exact = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor
-    if not is_rounding(made.stored, exact, np.abs(exact)):
-        raise Unproved("the weight is not the rounded product of the source's weight and the scales")
-    bias = given.bias_factor * given.bias if given.bias is not None else np.zeros(len(weight))
+    bias = given.bias_factor * given.bias.exact if given.bias is not None else np.zeros(len(weight))
     total, magnitude = bias, np.abs(bias)
     if data.has_shift:
         along_inputs = tuple(range(1, weight.ndim))
@@ -179,16 +156,41 @@ def check_layer(
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
         magnitude = magnitude + abs(given.factor) * terms
     needed = scale * total + shift
+    if made.weight.stored.dtype.name in FORMATS:
+        _check_seen(weight, exact, needed, data, made)
+    made.weight.check("weight", exact, np.abs(exact))
     needed_reach = np.abs(scale) * magnitude + reach
-    if made.stored_bias is None or not made.bias_factor:
+    if made.bias is None or not made.bias_factor:
         if total.ndim > 1:
             raise Unproved("a bias of several axes is left out")
         vector = -scale * total
         return Line(claim.scale, along(vector, made.axis, rank), along(np.abs(scale) * magnitude, made.axis, rank))
-    needed, needed_reach, stored = np.broadcast_arrays(needed, needed_reach, made.stored_bias)
-    if not is_rounding(stored, needed / made.bias_factor, needed_reach / abs(made.bias_factor)):
-        raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
+    needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
+    made.bias.check_sum(needed, needed_reach, given.bias, scale)
     return claim
+
+
+def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weights) -> None:
+    """Refuse weights of a channel that a scale leaves without a normal number.
+
+    That is no loss where data of 2^64 do not reach half a unit of the last place of the bias beside them.
+    """
+    dtype = made.weight.stored.dtype
+    digits, _ = FORMATS[dtype.name]
+    views = [(before, after, np.abs(bias).reshape(-1, len(after)).min(axis=0))]
+    if data.has_scale:
+        extents = (made.groups, len(after) // made.groups, *after.shape[1:])
+        old, new = (
+            np.moveaxis(each.reshape(extents), 2, 1).reshape(-1, *extents[1:2], *extents[3:])
+            for each in (before, after)
+        )
+        views.append((old, new, np.zeros(len(old))))
+    for old, new, beside in views:
+        axes = tuple(range(1, old.ndim))
+        most, left = np.abs(old).max(axis=axes), np.abs(new).max(axis=axes)
+        lost = vanishes(left, dtype) & ~vanishes(most, dtype)
+        if (lost & (left * new[0].size * 2.0**64 >= beside * 2.0 ** -(digits + 1))).any():
+            raise Unproved("the weights of a channel are below the normal numbers of their type")
 
 
 def _vector(line: Line, axis: int, count: int) -> tuple[Array, Array, Array]:
@@ -239,6 +241,8 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
     scale, shift, reach = claim.scale, claim.shift, claim.reach
     exact = gamma * scale, beta * scale + shift
     magnitude = np.abs(gamma * scale), np.abs(beta * scale) + reach
+    if (vanishes(exact[0], found[1][0].dtype) & ~vanishes(gamma, found[1][0].dtype)).any():
+        raise Unproved("a scale is below the normal numbers of its type")
     for stored, number, bound in zip(found[1], exact, magnitude, strict=True):
         if not is_rounding(stored, number, np.broadcast_to(bound, number.shape)):
             raise Unproved("a parameter is not the rounded number that the scale and shift make of the source's")
@@ -254,6 +258,51 @@ def _parameters(operation: Operation, rank: int) -> list[Array]:
     if operation.kind == "LayerNormalization":
         return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
     return [along(each, 1, rank) for each in (gamma, beta)]
+
+
+def check_dequantized(source: Operation, result: Operation, claim: Line) -> None:
+    """Prove (q - z) * (c * scale) = c * ((q - z) * scale) for the scales of a DequantizeLinear. Raises Unproved.
+
+    The largest difference of integers times a scale must be finite, as it is in the source.
+    """
+    given, made = numbers_of(source.operand(1)), numbers_of(result.operand(1))
+    data = source.operand(0)
+    if source.attributes != result.attributes or {"output_dtype", "block_size"} & set(source.attributes):
+        raise Unproved("the attributes differ, or are not looked at")
+    if given is None or made is None or data is None or claim.has_shift or not (claim.scale > 0).all():
+        raise Unproved("the scale is not constant, or the affine shifts or turns the data")
+    axis, count = int(source.attributes.get("axis", 1)), given.exact.size
+    factor = _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0] if count > 1 else claim.scale
+    exact = given.exact * factor.reshape(-1 if count > 1 else made.exact.shape)
+    if vanishes(exact, made.stored.dtype).any():
+        raise Unproved("a scale is below the normal numbers of its type")
+    if given.exact.shape != made.exact.shape or factor.size not in (1, count) or made.exact.ndim > 1:
+        raise Unproved("the scales have other extents than the factors")
+    made.check("scale", exact, np.abs(exact))
+    with np.errstate(all="ignore"):
+        largest = (made.exact * 2.0 ** (33 if data.kind == TensorProto.INT32 else 17)).astype(made.stored.dtype)
+    if not np.isfinite(largest.astype(np.float64)).all():
+        raise Unproved("the result may overflow")
+
+
+SLOPES_OF = frozenset(("HardSigmoid",))
+"""Operators f(alpha * x + beta), which take an affine of their data into both."""
+
+SLOPES = ("alpha", "beta")
+HARD_SIGMOID = (float(np.float32(0.2)), 0.5)
+
+
+def check_slopes(source: Operation, result: Operation, line: Line | None) -> None:
+    """Prove f(alpha * (s * u + t) + beta) = f(alpha' * u + beta') for one scale s and shift t. Raises Unproved."""
+    alpha, beta = (float(source.attributes.get(*each)) for each in zip(SLOPES, HARD_SIGMOID, strict=True))
+    made = [np.array([result.attributes.get(*each)], np.float32) for each in zip(SLOPES, HARD_SIGMOID, strict=True)]
+    if line is None or line.scale.size != 1 or line.shift.size != 1:
+        raise Unproved("the scale or shift is no one number, or zero")
+    scale, shift = line.scale.reshape(1), line.shift.reshape(1)
+    if not is_rounding(made[0], alpha * scale, np.abs(alpha * scale)):
+        raise Unproved("alpha is not the rounded product")
+    if not is_rounding(made[1], alpha * shift + beta, np.abs(alpha) * line.reach.reshape(1) + abs(beta)):
+        raise Unproved("beta is not the rounded sum")
 
 
 def check_bias(source: Operation, result: Operation, claim: Line) -> None:
@@ -321,6 +370,8 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
     else:
         raise Unproved(f"{result.kind} is not looked at")
     exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
+    if result.kind in ("Mul", "Div") and vanishes(exact, stored.dtype).any():
+        raise Unproved("a factor is below the normal numbers of its type")
     if not is_rounding(stored, exact, reach):
         raise Unproved("the constant is not the rounded number")
     return claim

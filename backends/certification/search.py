@@ -35,7 +35,10 @@ MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
 LAYERS = frozenset(
-    ("Conv", "ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "GroupNormalization")
+    (
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear"),
+        *("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+    )
 )
 
 
@@ -184,7 +187,7 @@ class Search(Proof):
         """Return values of the source that a clamp may be, those with its name first."""
         result = operation.outputs[0]
         bases = [self.base(data) for data, _ in clamps(result)]
-        roots = [base[0] for base in bases if base is not None]
+        roots = [base[0].term for base in bases if base is not None]
         found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
         for value in found:
             if len(found) > MAX_TRIED:
@@ -279,20 +282,21 @@ class Search(Proof):
         same = self.source.operations.get(operation.label) or self.source.operations.get(stem(operation.label))
         found = {} if same is None or same.kind != operation.kind else {same.label: same}
         for operand in operation.inputs:
-            base = None if operand is None or operand.stored is not None else self.base(operand)
-            if base is not None:
-                for pad in self._readers_of("Pad", base[0]):
+            if operand is not None and operand.stored is None:
+                base = self.base(operand)
+                root = operand.term if base is None else base[0].term
+                for pad in self._readers_of("Pad", root):
                     found.update((each.label, each) for each in pad.outputs[0].readers if each.kind == operation.kind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
-                    found.update((each.label, each) for each in self._readers_of(kind, base[0]))
+                    found.update((each.label, each) for each in self._readers_of(kind, root))
         ordered = sorted(found.values(), key=lambda each: stem(each.label) != stem(operation.label))
         return ordered[:MAX_TRIED]
 
-    def _readers_of(self, kind: str, root: Datum) -> list[Operation]:
+    def _readers_of(self, kind: str, root: int) -> list[Operation]:
         if self._readers is None:
             self._index()
         assert self._readers is not None
-        return self._readers.get((kind, self.term_of(root)), [])
+        return self._readers.get((kind, root), [])
 
     def members(self, root: Datum) -> list[Datum]:
         """Return the values of the source that are an affine of `root`."""
@@ -308,11 +312,11 @@ class Search(Proof):
         def root_of(value: Datum) -> int | None:
             if value not in roots:
                 family = self.family(value) if value.term >= 0 else None
-                roots[value] = None if family is None else self.term_of(family[0])
+                roots[value] = None if value.term < 0 else value.term if family is None else family[0].term
             return roots[value]
 
         for value in self.source.data.values():
-            root = root_of(value) if value.stored is None and value.is_float else None
+            root = root_of(value) if value.stored is None and value.is_float and value.rank is not None else None
             if root is not None:
                 members[root].append(value)
         for operation in self.source.operations.values():

@@ -97,7 +97,7 @@ class Committer:
         self.limited[value] = node.output
 
     def _constants(self, node: Node, constants: Iterable[tuple[int, Array]]) -> None:
-        """Replace operands by constants, rounded once to the dtype of the result."""
+        """Replace operands by constants, rounded once to the dtype of the result, however many folds change them."""
         dtype = dtype_of(node.output.type)
         inputs = list(node.inputs)
         for index, array in constants:
@@ -109,7 +109,9 @@ class Committer:
             elif axis is not None:
                 self.rewriter.drop_attr(node, "axis")
             hint = f"{node.output.name}.constant" if old is None else old.name
-            inputs[index] = self.constant(array, dtype, node, hint)
+            made = inputs[index] = self.constant(array, dtype, node, hint)
+            if array.dtype == np.float64:
+                self.module.constants.provide(made, array, keep=True)
         self.rewriter.set_inputs(node, inputs)
 
     def constant(self, array: Array, dtype: DType | None, before: Node, hint: str) -> Value:

@@ -53,6 +53,13 @@ def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
     read = {name for node in result.graph.node for name in node.input}
     for i, tensor in enumerate(result.graph.initializer):
         array = numpy_helper.to_array(tensor)
+        if tensor.name in read and array.dtype in (np.int8, np.uint8, np.int32):
+            for place in sorted({0, array.size - 1}):
+                changed = array.copy()
+                changed.reshape(-1)[place] += 1 if changed.reshape(-1)[place] < 100 else -1
+                forged = copy.deepcopy(result)
+                forged.graph.initializer[i].CopyFrom(numpy_helper.from_array(changed, tensor.name))
+                yield "a quantized number off by one", f"{tensor.name}[{place}]", forged
         if tensor.name not in read or array.dtype != np.float32 or np.isinf(array).any():
             continue
         for place in sorted({0, array.size // 2, array.size - 1}):
@@ -76,6 +83,10 @@ def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
             else:
                 continue
             yield "an attribute changed", f"{node.op_type}.{item.name}", forged
+        if node.op_type == "DequantizeLinear":
+            forged = copy.deepcopy(result)
+            forged.graph.node[i].attribute.add(name="output_dtype", type=2, i=10)
+            yield "another type of a dequantized constant", node.output[0], forged
         if node.op_type in ("Relu", "LeakyRelu", "Sigmoid"):
             forged = copy.deepcopy(result)
             forged.graph.node[i].op_type = "Tanh" if node.op_type != "Relu" else "Sigmoid"
@@ -168,6 +179,14 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
             if (numpy_helper.to_array(tensor) != array).any():
                 yield "other indices", node.output[0], forged, result
     for i, node in enumerate(source.graph.node):
+        if node.op_type == "DequantizeLinear":
+            pair = copy.deepcopy(source), copy.deepcopy(result)
+            scales = [t for model in pair for t in model.graph.initializer if _scales(model, t.name)]
+            for tensor in scales:
+                tensor.CopyFrom(
+                    numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(2.0**-126), tensor.name)
+                )
+            yield "scales below the normal numbers", node.output[0], *pair
         if node.op_type == "BatchNormalization" and any(a.name == "training_mode" for a in node.attribute) is False:
             forged = copy.deepcopy(source)
             forged.graph.node[i].attribute.add(name="epsilon", type=1, f=0.01)
@@ -175,3 +194,7 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
             forged = copy.deepcopy(source)
             forged.graph.node[i].attribute.add(name="training_mode", type=2, i=1)
             yield "a BatchNormalization that trains", node.output[0], forged, result
+
+
+def _scales(model: ModelProto, name: str) -> bool:
+    return any(node.op_type == "DequantizeLinear" and node.input[1] == name for node in model.graph.node)

@@ -157,6 +157,37 @@ def columns(graph: Graph) -> str:
     return graph.node("Add", [x, graph.initializer(graph.random(2, 1))])
 
 
+def quantized(graph: Graph) -> str:
+    scales, steps = (graph.initializer(np.abs(graph.random(4)) + np.float32(0.01)) for _ in range(2))
+    whole = np.arange(-54, 54).astype(np.int8).reshape(4, 3, 3, 3)
+    weight = graph.node("DequantizeLinear", [graph.initializer(whole), scales], axis=0)
+    addends = graph.initializer(np.array([7, -60, 55, 1000], np.int32))
+    bias = graph.node("DequantizeLinear", [addends, steps], axis=0)
+    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), weight, bias])
+    return graph.node("Relu", [graph.batch_norm(x, batch_norm(4))])
+
+
+def dequantized(graph: Graph) -> str:
+    numbers = [graph.initializer(np.array(number, np.float32)) for number in (0.05, 0.02, 2.5, 0.3)]
+    x = graph.node("QuantizeLinear", [graph.input("x", [2, 4]), numbers[0], graph.initializer(np.array(3, np.uint8))])
+    x = graph.node("DequantizeLinear", [x, numbers[1], graph.initializer(np.array(3, np.uint8))])
+    return graph.node("Mul", [graph.node("Relu", [graph.node("Mul", [x, numbers[2]])]), numbers[3]])
+
+
+def sloped(graph: Graph) -> str:
+    numbers = [graph.initializer(np.array(number, np.float32)) for number in (0.7, -0.2)]
+    x = graph.node("Add", [graph.node("Mul", [graph.input("x", [2, 4]), numbers[0]]), numbers[1]])
+    return graph.node("HardSigmoid", [x])
+
+
+def bordered(graph: Graph) -> str:
+    pads = graph.initializer(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node("Pad", [x, pads, graph.initializer(np.array(0.5, np.float32))])
+    x = graph.node("Mul", [x, graph.initializer(np.array(1.7, np.float32))])
+    return graph.node("Add", [x, graph.initializer(np.array(-0.3, np.float32))])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -180,6 +211,10 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         limited,
         mirrored,
         columns,
+        quantized,
+        dequantized,
+        sloped,
+        bordered,
     )
 }
 
@@ -254,6 +289,71 @@ def test_huge_shifts_that_cancel_widen_no_bound(built: dict[str, Built]) -> None
     steps = [wide if each is step else each for each in document["steps"]]
     with pytest.raises(Rejected, match="bias"):
         certify(source, forged, sealed({**document, "steps": steps}, source, forged))
+
+
+LOOPED = """
+<ir_version: 9, opset_import: ["" : 21]>
+agraph (float[2,4,4,4] x) => (float[2,4,4,4] y) <int64 n = {3}, bool go = {1}> {
+  y = Loop (n, go, x) <body: graph = body (int64 i, bool on, float[2,4,4,4] state) => (bool next, float[2,4,4,4] z)
+    <float[4] g = {0.5, 2, 1.5, 3}, float[4] b = {1, 2, 3, 4}, float[4] m = {1, 0, 1, 0}, float[4] v = {1, 2, 3, 4}> {
+      w = Constant <value: tensor = float[4,4,1,1] {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}> ()
+      h = Conv (state, w)
+      z = BatchNormalization (h, g, b, m, v)
+      next = Identity (on)
+  }>
+}"""
+
+
+def test_a_fold_inside_a_body_is_proved_and_forged_ones_are_refused() -> None:
+    source, result, document = certified(onnx.parser.parse_model(LOOPED))
+    assert certify(source, result, document)
+    body = next(node for node in result.graph.node if node.op_type == "Loop").attribute[0].g
+    assert [node.op_type for node in body.node if node.op_type != "Constant"] == ["Conv", "Identity"]
+    for name in ("a weight", "another count of iterations"):
+        forged = onnx.ModelProto()
+        forged.CopyFrom(result)
+        body = next(node for node in forged.graph.node if node.op_type == "Loop").attribute[0].g
+        tensor = body.initializer[0] if name == "a weight" else forged.graph.initializer[0]
+        array = onnx.numpy_helper.to_array(tensor).copy()
+        array.reshape(-1)[0] += 1
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+        with pytest.raises(Rejected):
+            certify(source, forged, sealed(document, source, forged))
+
+
+def test_a_result_that_is_no_valid_model_is_refused() -> None:
+    """The sum of a product and a constant that is larger is no Gemm, whose third operand must fit."""
+    graph = Graph()
+    product = graph.node("MatMul", [graph.input("x", [2, 3]), graph.initializer(graph.random(3, 1))])
+    graph.output(graph.node("Add", [product, graph.initializer(graph.random(4))]))
+    source = graph.model()
+    forged = onnx.ModelProto()
+    forged.CopyFrom(source)
+    product_, sum_ = forged.graph.node
+    made = onnx.helper.make_node("Gemm", [*product_.input, sum_.input[1]], list(sum_.output))
+    del forged.graph.node[:]
+    forged.graph.node.append(made)
+    step = {"at": "result", "operation": made.output[0], "identity": "product and sum", "source": made.output[0]}
+    document = {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": [step]}
+    with pytest.raises(Rejected, match="no valid model"):
+        certify(source, forged, sealed(document, source, forged))
+
+
+def test_weights_that_vanish_are_refused() -> None:
+    graph = Graph()
+    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    graph.output(graph.node("Mul", [x, graph.initializer(np.array(1e-30, np.float32))]))
+    source, result, document = certified(graph.model())
+    assert certify(source, result, document)
+    forged = [onnx.ModelProto(), onnx.ModelProto()]
+    for model, given in zip(forged, (source, result), strict=True):
+        model.CopyFrom(given)
+        for tensor in model.graph.initializer:
+            factor = np.float32(1e-12) if given is result or not tensor.dims else np.float32(1)
+            array = onnx.numpy_helper.to_array(tensor) * factor
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    with pytest.raises(Rejected, match="below the normal numbers"):
+        certify(*forged, sealed(document, *forged))
 
 
 def test_a_rewrite_without_an_identity_is_a_warning_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
