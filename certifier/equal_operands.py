@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from onnx import TensorProto
 
 from .affine_operators import fitted
 from .clamps import without_effect
+from .parts import rejoined
 from .program import Array, Datum, Operation, Unproved, static
 
 Condition = Callable[[Operation], int]
@@ -176,6 +178,93 @@ def _resize(operation: Operation) -> int:
     return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
 
 
+def _split(operation: Operation) -> int:
+    data = operation.operand(0)
+    sizes, extents = operation.integers("split", 1), None if data is None else data.extents
+    axis = int(operation.attributes.get("axis", 0))
+    whole = sizes is None or (extents is not None and sizes == [extents[axis]])
+    return _refuse_unless(len(operation.outputs) == 1 and whole, "it cuts the data")
+
+
+def _where(operation: Operation) -> int:
+    """Allow a constant condition that is one everywhere, where the operand that is taken has the result's extents."""
+    condition, result = operation.constant(0), operation.outputs[0]
+    if condition is None or not condition.size or condition.any() != condition.all():
+        raise Unproved("the condition is not constant, or differs")
+    taken = 1 if condition.all() else 2
+    data = operation.operand(taken)
+    if data is None or data.extents is None or result.extents is None or len(data.extents) != len(result.extents):
+        raise Unproved("the extents are unknown")
+    pairs = zip(data.extents, result.extents, strict=True)
+    _refuse_unless(all(a is not None and a == b for a, b in pairs), "the result is larger than the operand")
+    return taken
+
+
+def is_zero(value: Datum | None, depth: int = 0) -> bool:
+    """Return whether all elements of a value are zero, whatever its extents are."""
+    if value is None or depth > 8:
+        return False
+    if value.stored is not None:
+        return value.is_float and not value.stored.array.any()
+    operation = value.producer
+    if operation is None or operation.domain:
+        return False
+    if operation.kind == "ConstantOfShape":
+        filled = operation.attributes.get("value")
+        return filled is None or not filled.array.any()
+    moves = ("Identity", "Expand", "Reshape", "Tile", "Slice", "Gather", "Unsqueeze", "Squeeze", "Transpose", "Cast")
+    return operation.kind in moves and is_zero(operation.operand(0), depth + 1)
+
+
+_WIDER: dict[int, tuple[int, ...]] = {
+    TensorProto.BOOL: (2, 3, 4, 5, 6, 7, 12, 13, 10, 16, 1, 11),
+    TensorProto.UINT8: (4, 5, 6, 7, 12, 13, 10, 16, 1, 11),
+    TensorProto.INT8: (5, 6, 7, 10, 16, 1, 11),
+    TensorProto.UINT16: (6, 7, 12, 13, 1, 11),
+    TensorProto.INT16: (6, 7, 1, 11),
+    TensorProto.UINT32: (7, 13, 11),
+    TensorProto.INT32: (7, 11),
+    TensorProto.FLOAT16: (1, 11),
+    TensorProto.BFLOAT16: (1, 11),
+    TensorProto.FLOAT: (11,),
+}
+"""The types that have every number of a type."""
+
+_NUMBERS = {*_WIDER, *(each for wider in _WIDER.values() for each in wider)}
+
+
+RECURRENT = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
+"""The operands that are states to begin with, which are zeros where they are absent."""
+
+
+def normal_operands(operation: Operation) -> list[Datum | None]:
+    """Return the operands of an operation, or others with which it has the same results.
+
+    A state of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number of it.
+    """
+    found = list(operation.inputs)
+    if operation.domain:
+        return found
+    for i in RECURRENT.get(operation.kind, ()):
+        if is_zero(operation.operand(i)):
+            found[i] = None
+    if operation.kind == "Cast" and set(operation.attributes) == {"to"} and operation.attributes["to"] in _NUMBERS:
+        found[0] = _origin(found[0])
+    return found
+
+
+def _origin(data: Datum | None) -> Datum | None:
+    for _ in range(16):
+        before = None if data is None else data.producer
+        inner = None if before is None else before.operand(0)
+        if data is None or before is None or inner is None or before.kind != "Cast" or before.domain:
+            break
+        if data.kind not in _WIDER.get(inner.kind, ()) or set(before.attributes) != {"to"}:
+            break
+        data = inner
+    return data
+
+
 EQUAL_OPERANDS: dict[str, Condition] = {
     "Identity": _first,
     "Dropout": _dropout,
@@ -184,6 +273,8 @@ EQUAL_OPERANDS: dict[str, Condition] = {
     "Flatten": _same_extents,
     "Expand": _expand,
     "Slice": _slice,
+    "Split": _split,
+    "Where": _where,
     "Transpose": _transpose,
     "Pad": _pad,
     "Tile": _tile,
@@ -205,6 +296,15 @@ EQUAL_OPERANDS: dict[str, Condition] = {
 
 def equal_operand(operation: Operation) -> Datum:
     """Return the operand that the first result is equal to; further results are not read. Raises Unproved."""
+    if operation.kind == "Concat" and not operation.domain and operation.outputs[0].rank and len(operation.inputs) > 1:
+        axis = int(operation.attributes.get("axis", 0)) % operation.outputs[0].rank
+        whole = rejoined([each for each in operation.inputs if each is not None], axis)
+        if len(whole) == 1:
+            return whole[0]
+    if operation.kind == "Cast" and not operation.domain:
+        origin = normal_operands(operation)[0]
+        if origin is not None and origin.kind and origin.kind == operation.attributes.get("to"):
+            return origin
     condition = EQUAL_OPERANDS.get(operation.kind) if not operation.domain else None
     if condition is None:
         raise Unproved(f"no identity makes {operation.kind} equal to an operand")

@@ -18,10 +18,11 @@ from onnx import helper
 
 from .affine_operators import compressed, own_line
 from .clamps import check_same_bounds, clamps
-from .crossing import CROSSINGS
-from .equal_operands import equal_operand
+from .crossing import CROSSINGS, concatenate
+from .equal_operands import equal_operand, normal_operands
 from .lines import Line, along, is_rounding
 from .movement import moved_places, same_moves
+from .parts import parts_of, rejoined
 from .pools import check_padded_average, check_same_windows, zero_padding
 from .program import Array, Block, Datum, Operation, Program, Unproved, fault_of
 from .recomputation import recomputed
@@ -76,6 +77,7 @@ class Proof:
         self.known: dict[int, Datum] = {}
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
+        self.cuts: dict[tuple[int, ...], int] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
         self._greatest: float | None = None
@@ -165,7 +167,7 @@ class Proof:
         """Return the key of an operation: it has the results of every other with that key."""
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
-        operands = tuple(-1 if each is None else self.term_of(each) for each in operation.inputs)
+        operands = tuple(-1 if each is None else self.term_of(each) for each in normal_operands(operation))
         while operands and operands[-1] == -1:
             operands = operands[:-1]
         head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
@@ -183,12 +185,31 @@ class Proof:
         """Enter an operation."""
         self.enter(operation, self.key(operation))
 
+    def is_known(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Return whether the source has the results of an operation with this key."""
+        if (*key, 0) in self.terms:
+            return True
+        parts = self._parts(operation)
+        return bool(parts) and all(each in self.cuts for each in parts)
+
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
-        """Give the results of an operation the classes of its key."""
-        if self.side == RESULT and (*key, 0) not in self.terms:
+        """Give the results of an operation the classes of its key, or those of the same parts of a tensor."""
+        parts, is_new = self._parts(operation), (*key, 0) not in self.terms
+        if self.side == RESULT and not self.is_known(operation, key):
             self.unproven.append(operation)
         for i, value in enumerate(operation.outputs):
-            self.give(value, self.term((*key, i)))
+            same = self.cuts.get(parts[i]) if parts and is_new else None
+            self.give(value, self.term((*key, i)) if same is None else same)
+            if parts and self.side == SOURCE:
+                self.cuts.setdefault(parts[i], value.term)
+
+    def _parts(self, operation: Operation) -> list[tuple[int, ...]]:
+        """Return the classes of parts of a tensor, with axis and positions, that an operation gives; else none."""
+        try:
+            found = parts_of(operation)
+        except Unproved:
+            return []
+        return [(self.term_of(each.data), each.axis, each.first, each.end) for each in found]
 
     # relations
 
@@ -204,7 +225,8 @@ class Proof:
             if own is None or len(chain) > 10_000:
                 if value.rank is None:
                     return None
-                self.families[value] = self._permuted(value) or (value, Line.identity(value.rank))
+                found = self._permuted(value) or self._rejoined(value)
+                self.families[value] = found or (value, Line.identity(value.rank))
                 break
             chain.append((value, own[1]))
             value = self.known.get(self.term_of(own[0]), own[0])
@@ -239,6 +261,23 @@ class Proof:
         if further is None:
             return None
         return further[0], line.map(lambda array: array.transpose(perm)).after(further[1])
+
+    def _rejoined(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the family of a Concat of affines of all results of a Split: it is an affine of the Split's data."""
+        operation = value.producer
+        if operation is None or operation.kind != "Concat" or operation.domain or not value.rank:
+            return None
+        found = [None if each is None else self.family(each) for each in operation.inputs]
+        known = [each for each in found if each is not None]
+        whole = rejoined([root for root, _ in known], int(operation.attributes.get("axis", 0)) % value.rank)
+        further = self.family(whole[0]) if len(whole) == 1 < len(known) == len(found) else None
+        if further is None:
+            return None
+        try:
+            (line,) = concatenate(operation, {i: line for i, (_, line) in enumerate(known)})
+        except (Unproved, ValueError):
+            return None
+        return further[0], line.after(further[1])
 
     def _transposed(self, value: Datum, perm: list[int], version: int) -> Datum | None:
         """Return a value of the source that holds `value` with its axes permuted."""
@@ -440,6 +479,17 @@ def _equal_operand(proof: Proof, step: Step, operation: Operation) -> None:
         proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
 
 
+def _taken_branch(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the results of an If are those of a branch, because the condition is a constant."""
+    condition = operation.constant(0)
+    if operation.kind != "If" or operation.domain or condition is None or condition.size != 1:
+        raise Unproved("it is no If of a constant condition")
+    branch = operation.bodies["then_branch" if condition.reshape(()) else "else_branch"]
+    for result, inner in zip(operation.outputs, branch.outputs, strict=True):
+        proof.give(result, proof.term_of(inner))
+        result.stored = inner.stored
+
+
 def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the result holds the elements of a value of the source, in the same order, moved from `from`."""
     target = proof.value_of_source(step.get("source"))
@@ -590,9 +640,9 @@ def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
         except (ValueError, IndexError, TypeError):
             reason = Unproved("the extents do not fit the affine")
             continue
-        if len(found) != len(operation.outputs):
-            raise Unproved("there are several results")
-        for result, given, line in zip(operation.outputs, source.outputs, found, strict=True):
+        for i, result in enumerate(operation.outputs[len(found) :]):
+            proof.give(result, proof.term(("unread", proof.side, operation.label, i)))
+        for result, given, line in zip(operation.outputs, source.outputs, found, strict=False):
             if line is None:
                 proof.give(result, proof.term_of(given))
             else:
@@ -619,13 +669,11 @@ def _check_constants(source: Operation, result: Operation, lines: dict[int, Line
 def _padding_value(pad: Operation) -> Array:
     """Return the value of a Pad, which is zero where it is absent."""
     data, operand = pad.operand(0), pad.operand(2)
-    if pad.version < 11:
-        return np.array(pad.attributes.get("value", 0.0), np.float32)
-    if operand is not None and operand.stored is not None:
+    if pad.version >= 11 and operand is not None and operand.stored is not None:
         return operand.stored.array.reshape(())
-    if operand is not None or data is None or not data.is_float:
+    if (pad.version >= 11 and operand is not None) or data is None or not data.is_float:
         raise Unproved("the value of the padding is not constant")
-    return np.zeros((), helper.tensor_dtype_to_np_dtype(data.kind))
+    return np.array(pad.attributes.get("value", 0.0), helper.tensor_dtype_to_np_dtype(data.kind))
 
 
 def _operand_lines(proof: Proof, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
@@ -748,6 +796,7 @@ def _rounded(proof: Proof, step: Step, operation: Operation) -> None:
 IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "constant": _constant,
     "equal operand": _equal_operand,
+    "taken branch": _taken_branch,
     "same elements": _same_moves,
     "moved affine": _moved_affine,
     "same target": _same_target,

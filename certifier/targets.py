@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from .parts import rejoined
 from .program import Datum, Operation, Unproved
 
 Extent = int | str | tuple[int, int]
@@ -112,15 +113,19 @@ def ordered_from(value: Datum) -> list[int]:
     return found
 
 
-def joined(value: Datum, axis: int, depth: int = 0) -> list[int]:
+def joined(value: Datum, axis: int) -> list[int]:
     """Return the classes of the values that nested Concats join along `axis`, counted from the left."""
+    return [each.term for each in rejoined(_joined(value, axis), axis)]
+
+
+def _joined(value: Datum, axis: int, depth: int = 0) -> list[Datum]:
     operation = value.producer
     if operation is None or operation.domain or operation.kind != "Concat" or value.rank is None or depth > MAX_DEPTH:
-        return [value.term]
+        return [value]
     own = int(operation.attributes.get("axis", 0))
     if (own + value.rank if own < 0 else own) != axis:
-        return [value.term]
-    return [term for each in operation.inputs if each is not None for term in joined(each, axis, depth + 1)]
+        return [value]
+    return [part for each in operation.inputs if each is not None for part in _joined(each, axis, depth + 1)]
 
 
 def same_join(source: Datum, result: Datum) -> None:

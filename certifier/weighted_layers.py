@@ -295,7 +295,8 @@ HARD_SIGMOID = (float(np.float32(0.2)), 0.5)
 def check_slopes(source: Operation, result: Operation, line: Line | None) -> None:
     """Prove f(alpha * (s * u + t) + beta) = f(alpha' * u + beta') for one scale s and shift t. Raises Unproved."""
     alpha, beta = (float(source.attributes.get(*each)) for each in zip(SLOPES, HARD_SIGMOID, strict=True))
-    made = [np.array([result.attributes.get(*each)], np.float32) for each in zip(SLOPES, HARD_SIGMOID, strict=True)]
+    dtype = np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32  # rounded to, and computed in
+    made = [np.array([result.attributes.get(*each)], dtype) for each in zip(SLOPES, HARD_SIGMOID, strict=True)]
     if line is None or line.scale.size != 1 or line.shift.size != 1:
         raise Unproved("the scale or shift is no one number, or zero")
     scale, shift = line.scale.reshape(1), line.shift.reshape(1)

@@ -1,6 +1,6 @@
 """Does the checker refuse each wrong model of a compiler that lacks a condition? `make test-certificate-mutants`.
 
-The mutants are those of `mutation`: each lacks one condition of legality. The models are the rule cases, those of
+The mutants are those of `mutations`: each lacks one condition of legality. The models are the rule cases, those of
 `.irc` files, and those that the tests compile which noticed a mutant last time, by docs/mutations.md. A run with probes
 says which conditions hold in which models. Each mutant compiles the models in which its condition holds, and certifies
 what it makes of them. Results that differ from those of the compiler go to processes with the package as it is:
@@ -32,7 +32,9 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from mutation import PROCESSES, REPORT, ROOT, Condition, as_cell, conditions, copy_package, noticed_before, probed
+from mutations.conditions import Condition, conditions, place, probed
+from mutations.page import REPORT, as_cell, noticed_before, short
+from mutations.runs import ROOT, copy_package
 from onnx import ModelProto
 
 TESTS = ROOT / "tests"
@@ -40,6 +42,7 @@ MAX_MODELS = 12
 """Most models that are taken from one test."""
 MAX_BYTES = 1 << 17
 TIMEOUT = 900.0
+PROCESSES = 2
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,10 @@ class Listener:
         self.counted: Counter[str] = Counter()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if as_cell(item.nodeid.rpartition("/")[2]) in self.chosen]
+        items[:] = [item for item in items if as_cell(short(item.nodeid)) in self.chosen]
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        self.test = item.nodeid.rpartition("/")[2]
+        self.test = short(item.nodeid)
 
     def listen(self) -> None:
         """Note the module that each pipeline is run on, unless another pipeline runs it."""
@@ -175,8 +178,7 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
     """The models that tests compile, which are named by file and test."""
     use(package)
     os.chdir(ROOT)
-    names = {name.partition("::")[0] for name in chosen}
-    files = sorted(str(path) for path in TESTS.rglob("test_*.py") if path.name in names)
+    files = sorted({str(TESTS / name.partition("::")[0]) for name in chosen})
     listener = Listener(chosen)
     listener.listen()
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files], plugins=[listener])
@@ -211,12 +213,12 @@ def probe(package: Path, samples: Sequence[Sample]) -> tuple[dict[int, list[int]
     builtins._irc_probe_ = note  # type: ignore[attr-defined]
     reached: dict[int, list[int]] = {}
     results = []
-    for place, sample in enumerate(samples):
+    for i, sample in enumerate(samples):
         held.clear()
         found = compiled(sample)
         results.append(None if found is None else found[0])
         for index in held:
-            reached.setdefault(index, []).append(place)
+            reached.setdefault(index, []).append(i)
     return reached, results
 
 
@@ -225,8 +227,8 @@ def changed(
 ) -> list[tuple[int, bytes, str]]:
     """The results of a mutant that differ from those of the compiler, with their certificates."""
     use(package)
-    made = ((place, compiled(samples[place])) for place in places)
-    return [(place, *found) for place, found in made if found is not None and found[0] != results[place]]
+    made = ((i, compiled(samples[i])) for i in places)
+    return [(i, *found) for i, found in made if found is not None and found[0] != results[i]]
 
 
 # judging
@@ -312,7 +314,7 @@ def main(print_: Callable[[str], None] = print) -> int:
     with tempfile.TemporaryDirectory() as folder:
         plain, first, *copies = [copy_package(Path(folder) / str(i)) for i in range(PROCESSES + 2)]
         found = conditions(plain)
-        chosen = [i for i, c in enumerate(found) if options.only in f"{c.module} {c.function} {c.text}"]
+        chosen = [i for i, c in enumerate(found) if options.only in place(c)]
         for module in {condition.module for condition in found}:
             inside = [(index, condition) for index, condition in enumerate(found) if condition.module == module]
             (first / module).write_text(probed((first / module).read_text(), inside))
@@ -361,12 +363,12 @@ def _outcomes(
             source = path.read_text()
             try:
                 path.write_text(condition.dropped(source))
-                places = [place for place in reached.get(index, ()) if fit[place]]
+                places = [i for i in reached.get(index, ()) if fit[i]]
                 made = in_process(changed, package, samples, places, results) if places else []
             finally:
                 path.write_text(source)
                 packages.put(package)
-            rows = [(samples[place], *rest) for place, *rest in made or ()]
+            rows = [(samples[i], *rest) for i, *rest in made or ()]
             verdicts = all_of(judge, plain, rows) if rows else []
             for i, row in enumerate(rows):
                 if verdicts[i] is None:

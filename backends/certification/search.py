@@ -23,6 +23,9 @@ Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 MAX_TRIED = 24
 """Most values or operations of the source that are tried at an operation of the result."""
 
+FIRST = ("constant", "equal operand", "taken branch")
+"""Identities that need nothing of the source."""
+
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
 
 MAX_AHEAD = 12
@@ -82,12 +85,13 @@ class Search(Proof):
         if self.side == SOURCE:
             key = self.key(operation)
             is_open = (*key, 0) not in self.terms and self._is_gone(operation)
-            if not is_open or not self._first(operation, ("constant", "equal operand")):
+            if not is_open or not self._first(operation, FIRST):
                 self.enter(operation, key)
             return
         key = self.key(operation)
-        if (*key, 0) in self.terms or not self._prove(operation):
-            if (*key, 0) not in self.terms:
+        is_known = self.is_known(operation, key)
+        if is_known or not self._prove(operation):
+            if not is_known:
                 self.gaps.append(operation)
             self.enter(operation, key)
 
@@ -114,7 +118,7 @@ class Search(Proof):
         return any(self._try(operation, {"identity": name}) for name in names)
 
     def _prove(self, operation: Operation) -> bool:
-        if self._first(operation, ("constant", "equal operand")):
+        if self._first(operation, FIRST):
             return True
         if not operation.domain:
             if self._relate(operation):

@@ -248,7 +248,7 @@ def test_the_models_need_every_identity(built: dict[str, Built]) -> None:
     from irc.certifier.proof import IDENTITIES
 
     used = {step["identity"] for _, _, document in built.values() for step in document["steps"]}
-    assert used >= set(IDENTITIES) - {"affine"}
+    assert used >= set(IDENTITIES) - {"affine", "taken branch"}
 
 
 def test_every_forgery_is_refused(built: dict[str, Built]) -> None:
@@ -319,6 +319,72 @@ def test_a_fold_inside_a_body_is_proved_and_forged_ones_are_refused() -> None:
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
         with pytest.raises(Rejected):
             certify(source, forged, sealed(document, source, forged))
+
+
+HEAD = '<ir_version: 9, opset_import: ["" : 21]> agraph '
+TEXTS = {
+    "taken branch": """(float[2,3] x) => (float[2,3] y) <bool c = {1}> {
+      y = If (c) <then_branch: graph = a () => (float[2,3] p) { q = Abs (x) p = Exp (q) },
+                  else_branch: graph = b () => (float[2,3] r) { r = Exp (x) }>
+    }""",
+    "parts of a sequence": """(float[2,7] x) => (float[2,3] y, float[2,1] z)
+    <int64 k = {3}, int64 i = {1}, int64 j = {-1}> {
+      s = SplitToSequence <axis: int = 1> (x, k)
+      u = SequenceAt (s, i)
+      y = Abs (u)
+      v = SequenceAt (s, j)
+      z = Exp (v)
+    }""",
+    "rejoined": """(float[2,6] x) => (float[2,6] y) {
+      a, b = Split <axis: int = 1, num_outputs: int = 2> (x)
+      c = Concat <axis: int = 1> (a, b)
+      y = Exp (c)
+    }""",
+    "zero state": """(float[L,N,3] x, float[1,8,3] w, float[1,8,2] r, float[1,N,2] s) => (float[L,1,N,2] y) {
+      n = Shape (s)
+      h = ConstantOfShape (n)
+      y = LSTM <hidden_size: int = 2> (x, w, r, , , s, h)
+    }""",
+    "casts": """(float16[2] x) => (double[2] y) {
+      a = Cast <to: int = 1> (x)
+      b = Cast <to: int = 11> (a)
+      y = Exp (b)
+    }""",
+    "constant choice": """(float[2,3] x, float[2,3] z) => (float[2,3] y) <bool[3] c = {1, 1, 1}> {
+      w = Where (c, x, z)
+      y = Exp (w)
+    }""",
+}
+
+
+def edited(name: str, model: ModelProto) -> ModelProto:
+    """The model of a text with its condition violated."""
+    forged = onnx.ModelProto()
+    forged.CopyFrom(model)
+    node, constants = forged.graph.node[-2 % len(forged.graph.node)], forged.graph.initializer
+    if name == "casts":
+        forged.graph.node[0].attribute[0].i = onnx.TensorProto.FLOAT8E5M2
+    elif name == "zero state":
+        half = onnx.numpy_helper.from_array(np.array([0.5], np.float32))
+        node.attribute.append(onnx.helper.make_attribute("value", half))
+    elif name == "rejoined":
+        node.input[:] = reversed(node.input)
+    else:
+        changed = {"parts of a sequence": 2}.get(name, 0)
+        array = onnx.numpy_helper.to_array(constants[0]).copy()
+        array.reshape(-1)[0] = changed
+        constants[0].CopyFrom(onnx.numpy_helper.from_array(array, constants[0].name))
+    return forged
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_structure_is_proved_and_refused_where_its_condition_is_violated(name: str) -> None:
+    source, result, document = certified(onnx.parser.parse_model(HEAD + TEXTS[name]))
+    assert result.graph.node != source.graph.node
+    certify(source, result, document)
+    forged = edited(name, source)
+    with pytest.raises(Rejected):
+        certify(forged, result, sealed(document, forged, result))
 
 
 def test_a_result_that_is_no_valid_model_is_refused() -> None:
