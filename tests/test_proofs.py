@@ -56,6 +56,7 @@ UNSEEN = {
     ("concatenate_forward", 1): "fires where one affine reaches both operands",
     ("drop_computed_zero_bias", 0): "the bias has to be computed",
     ("drop_zero_state", 0): "the state has to be computed",
+    ("constant_target", 0): "the target has to be computed",
     ("inline_branch", 0): "the branches are graphs",
     ("inline_branch", 1): "the branches are graphs",
 }

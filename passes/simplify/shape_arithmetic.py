@@ -35,19 +35,23 @@ def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return become_constant(node, rewriter, pieces.astype(numpy_dtype(known_dtype(node.output))))
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", identity="reshape(x, extents(n, x.shape, e)) == reshape(x, constant_target(n, e))")
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for an extent of another axis"""
     target = node.input(1)
     pieces = evaluator.pieces(target)
     if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
         return rewriter.decline("its target shape is a constant already, or is not computed from extents")
-    allowzero = bool(node.attrs.get("allowzero"))
-    wanted = _without_rest(pieces.tolist(), node.operand(), allowzero=allowzero)
-    found = reshape_target(wanted, node.operand(), allowzero=allowzero)
+    wanted, found = _constant_target(pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero")))
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
     _keep_extents(node.output, wanted)
     return True
+
+
+def _constant_target(pieces: list[Piece], data: Value, *, allowzero: bool) -> tuple[list[Piece], list[int]]:
+    """Return the extents that a computed target gives, and a constant target that gives the same."""
+    wanted = _without_rest(pieces, data, allowzero=allowzero)
+    return wanted, reshape_target(wanted, data, allowzero=allowzero)
 
 
 def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:

@@ -10,15 +10,15 @@ from irc.passes.simplify.elementwise import LOSSLESS
 
 from .domains import FUNCTIONS, Domain, Free, Instance, const, data, every
 from .operators import Op
-from .predicates import PREDICATES, is_composed
+from .predicates import PREDICATES, has_constant_target, is_composed, is_reshape
 
 FUNCTIONS.update({name: each for name, each in PREDICATES.items() if name != "without"})
 FUNCTIONS["without"] = lambda items, *item: (
     (0,) * len(items) if not item else [each for each in items if each != item[0]]
 )
 
-TYPES = ("u8", "i8", "i16", "u16", "i32", "u32", "f16", "bf16", "f32", "bool")
-"""The types of which casts are proved; 64 bits take z3 too long."""
+TYPES = ("u8", "i8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64", "bool")
+"""The types of which casts are proved."""
 
 SHAPES = [(2, 3), (1, 2), (2, 1, 3), (1, 2, 1, 3)]
 MOVED = ("labels",)
@@ -50,6 +50,28 @@ def _reshapes() -> tuple[Instance, ...]:
         for m in targets
         for n in [*targets, *copies]
     )
+
+
+def _computed_targets() -> tuple[Instance, ...]:
+    """Return targets with extents of the data in them, for all numbers of 0 to 3 that these may have."""
+    data_extents = [("N",), ("N", 2), (2, "N"), ("N", "M"), ("N", "N"), ("N", 2, 3), ("N", "M", 2), ("N", 2, "M")]
+    pieces = ("N", "M", -1, 0, 1, 2, 6)
+    found = []
+    for e in data_extents:
+        symbols = sorted({each for each in e if isinstance(each, str)})
+        targets = [
+            n
+            for rank in (1, 2, 3)
+            for n in itertools.product(pieces, repeat=rank)
+            if set(symbols).issuperset(each for each in n if isinstance(each, str))
+            and any(isinstance(each, str) for each in n)
+            and has_constant_target(n, e)
+        ]
+        for numbers in itertools.product((0, 1, 2, 3), repeat=len(symbols)):
+            given = dict(zip(symbols, numbers, strict=True))
+            shape = [given[each] if isinstance(each, str) else each for each in e]
+            found += [{"x": data(*shape), "n": n, "e": e} for n in targets if is_reshape(n, shape, e)]
+    return tuple(found)
 
 
 def _windows() -> list[dict[str, Any]]:
@@ -119,11 +141,11 @@ _TWO = {"x": data(), "a": const(), "b": const()}
 SIMPLIFY: dict[str, Domain] = {
     "drop_identity": Domain((_X,), ("floats",)),
     "drop_dropout": Domain((_X,), ("floats",)),
-    "drop_cast": Domain(every(x=[data()], source=TYPES, kind=TYPES), ("types",), size="10 types of up to 32 bits"),
+    "drop_cast": Domain(every(x=[data()], source=TYPES, kind=TYPES), ("types",), size="all 13 types of numbers"),
     "merge_casts": Domain(
         every(x=[data()], source=[t for t in TYPES if t in LOSSLESS], via=TYPES, kind=TYPES),
         ("types",),
-        size="10 types of up to 32 bits",
+        size="all 13 types of numbers",
     ),
     "merge_bounds": Domain(_bounds(), ("floats", "integers")),
     "drop_neutral": Domain(({"x": data(), "c": const()},), ("floats",)),
@@ -288,6 +310,7 @@ SIMPLIFY: dict[str, Domain] = {
     "focus": Domain(_focus(), MOVED, size="blocks of 2 x 2, all orders"),
     "drop_reshape": Domain(tuple({"x": i["x"], "n": i["n"]} for i in _reshapes()), MOVED, size="ranks 1 to 3"),
     "merge_reshapes": Domain(_reshapes(), MOVED, size="ranks 1 to 3"),
+    "constant_target": Domain(_computed_targets(), MOVED, size="ranks 1 to 3, extents 0 to 3, allowzero = 0"),
     "drop_expand": Domain(
         every(x=[data(2, 3), data(1, 2), data(2)], n=[[3], [2, 3], [1, 1], [2], [2, 1], [1, 1, 2], [3, 2]]),
         MOVED,

@@ -23,7 +23,6 @@ AFFINES, EXPRESSIONS = "How affines pass", "SimplifyExpr"
 NOT_PROVED: dict[str, str] = {
     "inline_possible_branch": "It is about runs that fail, of which no result can be compared.",
     "fold_extents": "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc` tests it.",
-    "constant_target": "Its target is made of extents that are known at run time only: `simplify/shapes.irc` tests it.",
 }
 """Rules that have no line or no proof, with the reason."""
 

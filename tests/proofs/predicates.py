@@ -10,13 +10,14 @@ import numpy as np
 from irc.ir.ops.inference import normal_axes
 from irc.ir.ops.views import Window
 from irc.ir.provenance import Declined
+from irc.ir.text.parser import parse
 from irc.ir.types import DTYPES
 from irc.passes.simplify.elementwise import LOSSLESS, _casts_alike
 from irc.passes.simplify.joins import _composed
 from irc.passes.simplify.layout import inverse
 from irc.passes.simplify.rules import broadcasts_into
 from irc.passes.simplify.sequences import _sizes_of
-from irc.passes.simplify.shape_arithmetic import _EXACT_COORDINATES
+from irc.passes.simplify.shape_arithmetic import _EXACT_COORDINATES, _constant_target
 
 from .operators import target
 from .tensors import Claim, Tensor, Undefined
@@ -156,6 +157,36 @@ def order(o: Sequence[tuple[int, int]], b: int, channels: int) -> list[int]:
     return [(i * b + j) * channels + c for i, j in o for c in range(channels)]
 
 
+def extents(n: Sequence[int | str], shape: Sequence[int], e: Sequence[int | str]) -> list[int]:
+    """Return a target with the numbers of its symbols, which stand for extents of the data."""
+    numbers = {symbol: number for symbol, number in zip(e, shape, strict=True) if isinstance(symbol, str)}
+    return [numbers[each] if isinstance(each, str) else each for each in n]
+
+
+def constant_target(n: Sequence[int | str], e: Sequence[int | str]) -> list[int]:
+    """Return the constant target that the code finds for data with the extents `e`."""
+    data = parse(f"graph @main(%x: f32[{','.join(map(str, e))}]) {{ return(%x) }}").graph.inputs[0]
+    return _constant_target(list(n), data, allowzero=False)[1]
+
+
+def is_reshape(n: Sequence[int | str], shape: Sequence[int], e: Sequence[int | str]) -> bool:
+    """Return whether data of the shape can be given the extents of a target."""
+    try:
+        target(shape, extents(n, shape, e))
+    except Undefined:
+        return False
+    return True
+
+
+def has_constant_target(n: Sequence[int | str], e: Sequence[int | str]) -> bool:
+    """Return whether the code finds a constant target."""
+    try:
+        constant_target(n, e)
+    except Declined:
+        return False
+    return True
+
+
 PREDICATES: dict[str, Any] = {
     **{
         each.__name__: each
@@ -175,6 +206,8 @@ PREDICATES: dict[str, Any] = {
                 all_below,
                 adds_no_window,
                 sizes,
+                extents,
+                constant_target,
             ),
             *(repeats_nothing, selected, order, inverse, target, prod),
         )

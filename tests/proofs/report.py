@@ -32,6 +32,9 @@ Beside `rectified_channels`, the rule of Relu, LeakyRelu, PRelu and Abs, stands
   irc the left side with these numbers as a model, and sees that the rule leaves it alone.
 - *Elements*: reals; floats are IEEE 754 of 16 bits with NaN, infinities and rounding, where 0 and -0 are equal;
   integers have 8 bits and wrap; labels stand for elements of any type that are only moved.
+- Casts: what a cast makes of a number depends on the number alone. So the cast of a widened number is taken of the
+  narrow one: an integer of b bits is exact in b significant bits, and a float in a format with as many significant bits
+  and exponents. The rest, rounding, truncation and wrapping, is z3's.
 - A line is proved for the ranks and extents that its row names, and for all numbers. Lines on single elements hold for
   elements of tensors of any rank.
 

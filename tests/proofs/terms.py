@@ -216,14 +216,15 @@ class Typed(Reals):
         else:
             bits, signed = self.bits, self.signed
         if field.kind == "bool":
-            return z3.Not(z3.fpIsZero(element)) if not self.exact else element != 0
-        if not self.exact and not field.exact:
-            return z3.fpToFP(z3.RNE(), element, field.sort)
+            value, _ = _unwidened(element, signed=signed)
+            return z3.Not(z3.fpIsZero(value)) if z3.is_fp(value) else value != 0
+        if not field.exact:
+            value, signed = _unwidened(element, signed=signed)
+            if z3.is_fp(value):
+                return value if value.sort() == field.sort else z3.fpToFP(z3.RNE(), value, field.sort)
+            return (z3.fpSignedToFP if signed else z3.fpUnsignedToFP)(z3.RNE(), value, field.sort)
         if not self.exact:
             return _to_integer(element, field)
-        if not field.exact:
-            to = z3.fpSignedToFP if signed else z3.fpUnsignedToFP
-            return to(z3.RNE(), element, field.sort)
         if field.bits <= bits:
             return z3.Extract(field.bits - 1, 0, element)
         return (z3.SignExt if signed else z3.ZeroExt)(field.bits - bits, element)
@@ -242,12 +243,49 @@ class Typed(Reals):
         return found.as_signed_long() if self.signed else found.as_long()
 
 
+WIDENING = {
+    z3.Z3_OP_SIGN_EXT: True,
+    z3.Z3_OP_ZERO_EXT: False,
+    z3.Z3_OP_FPA_TO_FP: True,
+    z3.Z3_OP_FPA_TO_FP_UNSIGNED: False,
+}
+"""Operators that may have widened an element, and whether they read a signed one."""
+
+
+def _unwidened(element: Any, *, signed: bool) -> tuple[Any, bool]:
+    """Return the element of which another is the same number in a wider type, and whether it is signed.
+
+    An integer is the same number in a float type with as many significant bits, and a float in one with as many
+    significant bits and as many of the exponent. What a cast makes of a number depends on the number alone, so that it
+    is taken of the narrow one.
+    """
+    kind = element.decl().kind()
+    if kind not in WIDENING or (z3.is_bv(element) and WIDENING[kind] and not signed):
+        return element, signed
+    inner = element.arg(element.num_args() - 1)
+    if z3.is_fp(element) and z3.is_bv(inner):
+        exact = inner.size() <= element.sbits()
+    elif z3.is_fp(element):
+        exact = z3.is_fp(inner) and inner.sbits() <= element.sbits() and inner.ebits() <= element.ebits()
+    else:
+        exact = True
+    return _unwidened(inner, signed=WIDENING[kind]) if exact else (element, signed)
+
+
 def _to_integer(element: Any, field: Typed) -> Any:
     """Return a float rounded towards 0, and a function of its value where that is out of range."""
     wide = z3.fpToFP(z3.RNE(), element, z3.Float64())
-    low = -(2.0 ** (field.bits - 1)) if field.signed else 0.0
-    high = 2.0 ** (field.bits - field.signed)
-    inside = z3.And(wide > low - 1 if field.bits < 53 else wide >= low, wide < high)
     beyond = z3.Function(f"beyond_{field.kind}", z3.Float64(), field.sort)
+    whole, signed = _unwidened(element, signed=True)
+    if z3.is_bv(whole):
+        value = (z3.SignExt if signed else z3.ZeroExt)(WIDEST - whole.size(), whole)
+        low, high = -(2 ** (field.bits - 1)) if field.signed else 0, 2 ** (field.bits - field.signed)
+        return z3.If(z3.And(value >= low, value < high), z3.Extract(field.bits - 1, 0, value), beyond(wide))
+    low, high = -(2.0 ** (field.bits - 1)) if field.signed else 0.0, 2.0 ** (field.bits - field.signed)
+    inside = z3.And(wide > low - 1 if field.bits < 53 else wide >= low, wide < high)
     convert = z3.fpToSBV if field.signed else z3.fpToUBV
-    return z3.If(inside, convert(z3.RTZ(), element, field.sort), beyond(wide))
+    return z3.If(inside, convert(z3.RTZ(), wide, field.sort), beyond(wide))
+
+
+WIDEST = 66
+"""Bits in which the bounds of every integer type are signed integers."""
