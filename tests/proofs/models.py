@@ -73,7 +73,9 @@ def agree(a: Tensor | None, b: Tensor | None) -> bool:
 def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool = True) -> dict[str, Any]:
     """Return small numbers for the free tensors of an instance, zeros and ones among them."""
     choices = {"reals": [-2, -1, -0.5, 0, 0.5, 1, 2, 3], "floats": [-2, -1, -0.5, 0, 0.5, 1, 2, 3, np.inf, np.nan],
-               "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0], "types": [0, 1, 100, 0.3]}[kind]  # fmt: skip
+               "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0], "types": [0, 1, 100]}[kind]  # fmt: skip
+    if kind == "types" and "f" in instance["source"]:
+        choices.append(0.3)
     found: dict[str, Any] = {}
     start = 1
     for name, free in frees(instance):
