@@ -36,6 +36,11 @@ def _compiled() -> Any:
     return onnx_part("onnx_cpp2py_export")
 
 
+def load_schemas() -> None:
+    """Load the compiled part of onnx and all its schemas, which takes 10 ms, so that forked processes have them."""
+    has_schema("Identity", 1)
+
+
 def infer_shapes(model: bytes) -> bytes:
     """Return a serialized model with the types that onnx infers. Raises an error of onnx where it is invalid."""
     inferred: bytes = _compiled().shape_inference.infer_shapes(model, False, False, False)

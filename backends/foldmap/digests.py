@@ -14,7 +14,7 @@ from pathlib import Path
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
+from ...codec.streaming import contains_placeholder, materialize_in_place
 from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
 from ...codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
@@ -88,7 +88,7 @@ def graph_digest(
 
 def _with_digests(message: SparseTensorProto | NodeProto | FunctionProto, base_dir: Path) -> bytes:
     """Return a message, serialized, in which digests replace the elements of tensors."""
-    if isinstance(message, NodeProto) and has_one_tensor(message) and not placeholders_exist():
+    if isinstance(message, NodeProto) and has_one_tensor(message):
         node = NodeProto()
         node.CopyFrom(message)
         _put_digest(node.attribute[0].t, base_dir)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...codec.onnx_parts import infer_shapes
+from ...codec.onnx_parts import infer_shapes, load_schemas
 from ...codec.protos import ModelProto
 from ...support.isolation import run_in_fork
 
@@ -13,5 +13,6 @@ SECONDS, SECONDS_PER_BYTE = 3, 1e-5
 def infer_shapes_in_child(model: ModelProto) -> ModelProto | None:
     """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time or memory."""
     content = model.SerializeToString()
+    load_schemas()  # once, and not in each of the children
     result = run_in_fork(infer_shapes, content, SECONDS + int(len(content) * SECONDS_PER_BYTE))
     return None if result is None else ModelProto.FromString(result)
