@@ -8,6 +8,10 @@ from __future__ import annotations
 import copy
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import harness
@@ -15,6 +19,7 @@ import irc
 import numpy as np
 import onnx
 import pytest
+import zoo
 from graphs import BF16, F16, F32, F64, Graph, conv_bn
 from irc.backends.foldmap import FoldMap, check, graph_digest, unfold
 from irc.support.errors import FoldMapError
@@ -41,6 +46,67 @@ def through_files(path: Path, folder: Path, store: str = "npz") -> ModelProto:
     irc.compile(path).save(folder / "o.onnx", fold_map=folder / "o.json", fold_map_store=store)
     folded = onnx.load(folder / "o.onnx", load_external_data=False)
     return unfold(folded, FoldMap.load(folder / "o.json"), folder)
+
+
+UNFOLD = """
+import os, sys
+from pathlib import Path
+from irc.cli import main
+differ = []
+for folder in map(Path, sys.argv[1:]):
+    child = os.fork()  # unfolding one model must not prepare the process for the next
+    if not child:
+        status = main(["unfold", *[str(folder / name) for name in ("o.onnx", "o.json")], "-o", str(folder / "u.onnx")])
+        os._exit(status or (folder / "u.onnx").read_bytes() != (folder / "source.onnx").read_bytes())
+    if os.waitpid(child, 0)[1]:
+        differ.append(folder.name)
+print(*differ)
+"""
+
+
+def differing_elsewhere(models: Iterable[tuple[str, ModelProto]], folder: Path) -> list[str]:
+    """Compile the models in this process, unfold each in one that has read no other, and name those that differ."""
+    places = []
+    for name, model in models:
+        place = folder / name.replace("/", "-")
+        place.mkdir()
+        (place / "source.onnx").write_bytes(model.SerializeToString())
+        try:
+            irc.compile(place / "source.onnx").save(place / "o.onnx", fold_map=place / "o.json")
+        except irc.ModelError:
+            continue
+        places.append(place)
+    command = [sys.executable, "-c", UNFOLD, *map(str, places)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert places
+    return done.stdout.split()
+
+
+def with_constant_nodes() -> ModelProto:
+    """Conv and BatchNormalization before a Reshape by a Constant, and Constants of listed numbers and of text."""
+    graph, *_ = conv_bn(channels=256)  # a weight that is written piece by piece
+    tensors = {
+        "raw": numpy_helper.from_array(np.array([0, -1], np.int64)),
+        "listed": onnx.helper.make_tensor("", TensorProto.FLOAT, [2], [0.5, 2.0]),
+        "text": onnx.helper.make_tensor("", TensorProto.STRING, [1], [b"text"]),
+    }
+    for name, tensor in tensors.items():
+        graph.nodes.append(onnx.helper.make_node("Constant", [], [name], value=tensor))
+    graph.output(graph.node("Reshape", ["y", "raw"], "z"), [None, None])
+    graph.output("listed", [2])
+    graph.outputs.append(onnx.helper.make_tensor_value_info("text", TensorProto.STRING, [1]))
+    return graph.model()
+
+
+def test_models_with_constant_nodes_come_back_in_another_process(tmp_path: Path) -> None:
+    assert differing_elsewhere([("constants", with_constant_nodes())], tmp_path) == []
+
+
+@pytest.mark.slow
+def test_models_come_back_in_another_process(tmp_path: Path) -> None:
+    shared = [path for path in harness.shared_models() if path.stat().st_size < 4 << 20]
+    models = [*islice(zoo.models(), 0, None, 8), *((path.stem, onnx.load(path)) for path in shared)]
+    assert differing_elsewhere(models, tmp_path) == []
 
 
 def narrowed(model: ModelProto, dtype: np.dtype) -> ModelProto:
