@@ -105,9 +105,23 @@ class Result:
         return f"<Result: {self.operators} operators, affines: {statuses(self.count())}>"
 
     def _repr_html_(self) -> str:
-        """Return where each affine went for a notebook."""
+        """Return where each affine went, and the graphs before and after, for a notebook."""
         warned = table(("warning",), [(warning,) for warning in self.warnings])
-        return frame(repr(self), warned, affine_table(self.fold_map))
+        return frame(repr(self), warned, affine_table(self.fold_map), self.drawing())
+
+    def drawing(self) -> str:
+        """Return the main graph of the source and of the result as SVG, with the place that each affine went to.
+
+        A module that came from no ONNX model has no source, and the result is drawn alone.
+        """
+        from ..support.drawing import draw
+        from .foldmap.fold_drawing import fold_drawing
+        from .onnx.graph_boxes import graph_boxes
+
+        source = self.module.source
+        if not isinstance(source, ModelProto):
+            return draw(("", graph_boxes(self._model.graph)))
+        return fold_drawing(source, self._model, self.fold_map)
 
     @property
     def operators(self) -> int:

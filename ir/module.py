@@ -128,7 +128,10 @@ class Module:
         return Counter(node.op for node in self.walk() if node.op not in ("constant", "variable", "return"))
 
     def _repr_html_(self) -> str:
-        """Return the inputs, outputs, operators and IR text for a notebook."""
+        """Return the inputs, outputs, operators, IR text and graph for a notebook."""
+        from ..support.drawing import draw
+        from .node_boxes import node_boxes
+
         ends = [
             (kind, value.name, value.type)
             for kind, values in (("input", self.graph.inputs), ("output", self.graph.outputs))
@@ -143,6 +146,7 @@ class Module:
             table(("", "name", "type"), ends),
             table(("operator", "count"), counts),
             folded_text(title, text),
+            draw(("", node_boxes(self.graph))),
         )
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from .errors import visible
@@ -17,6 +18,8 @@ _STYLE = (
 
 _ROW, _MAX_HEIGHT = 24, 480
 """Pixels of a row, and of the frame at most."""
+
+_HEIGHT = re.compile(r'<svg [^>]*? height="(\d+)')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -38,7 +41,8 @@ def frame(title: str, *parts: str) -> str:
     """Return a frame with a title and parts of HTML. Nothing in it may run, load, or reach the page around it."""
     page = f"<!DOCTYPE html><meta charset=utf-8><style>{_STYLE}</style><b>{_text(title)}</b>{''.join(parts)}"
     rows = 2 + sum(part.count("<tr>") + part.count("<details>") for part in parts)
-    height = min(_MAX_HEIGHT, _ROW * rows + 16)
+    drawn = sum(int(height) for part in parts for height in _HEIGHT.findall(part))
+    height = min(_MAX_HEIGHT, _ROW * rows + 16 + drawn)
     return f'<iframe sandbox="" srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0"></iframe>'
 
 

@@ -111,12 +111,16 @@ class Comparison:
         return f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of inputs>"
 
     def _repr_html_(self) -> str:
-        """Return the sets of inputs for a notebook."""
+        """Return the sets of inputs and the graph of the source for a notebook."""
+        from ..backends.onnx.graph_boxes import graph_boxes
+        from ..support.drawing import draw
+
         rows = (
             (stimulus.name, ", ".join(f"{name} {list(array.shape)}" for name, array in stimulus.feeds.items()))
             for stimulus in self.inputs
         )
-        return frame(repr(self), table(("inputs", "shapes"), rows))
+        drawing = draw(("", graph_boxes(self.source.model.graph)))
+        return frame(repr(self), table(("inputs", "shapes"), rows), drawing)
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
         """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""

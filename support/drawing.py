@@ -1,0 +1,140 @@
+"""Drawings of graphs as SVG, legible on light and dark pages, without scripts and without references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import visible
+from .layered_layout import lay_out
+from .notebook import escape
+
+MAX_BOXES = 120
+"""Most boxes that a drawing of a graph has."""
+
+MAX_LABEL = 34
+"""Characters of a line in a box; of a longer text its end is shown, which tells more than its beginning."""
+
+FILLS = {
+    "end": ("#e8eaf6", "#5c6bc0"),
+    "same": ("#f5f5f5", "#8d8d8d"),
+    "removed": ("#fff3e0", "#ef6c00"),
+    "changed": ("#e0f2f1", "#00897b"),
+    "kept": ("#ffebee", "#d32f2f"),
+    "more": ("#fafafa", "#8d8d8d"),
+}
+"""Fill and border of a box by its kind. The text is dark on all of them."""
+
+LINE, CHARACTER, MARGIN, GAP, ROW_GAP = 14, 6.4, 8, 14, 18
+"""Pixels: height of a line of text, width of a character, space in a box, between boxes, and between rows."""
+
+EDGE, TEXT = "#7b8794", "#1f2933"
+"""Colours of edges, which have contrast with white and with black, and of the text in boxes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One operator, input or output: lines of text, a kind of FILLS, and the positions of the boxes that it reads."""
+
+    lines: tuple[str, ...]
+    reads: tuple[int, ...] = ()
+    kind: str = "same"
+
+    def texts(self) -> list[str]:
+        """Return the lines as they are drawn."""
+        return [_cut(visible(line)) for line in self.lines if line]
+
+
+def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
+    """Return graphs with their titles side by side as one SVG; `boxes` of a graph come in topological order."""
+    parts: list[str] = []
+    left, bottom = 0.0, 0.0
+    for title, boxes in graphs:
+        graph, width, height = _graph(_limited(boxes))
+        width = max(width, CHARACTER * len(title) + 2 * MARGIN)
+        heading = _text([title], width / 2, LINE, "bold", fill="#1f2933") if title else ""
+        plate = f'<rect x="0" y="0" width="{_n(width)}" height="{LINE + 6}" rx="4" fill="#cfd8dc"/>' if title else ""
+        parts.append(f'<g transform="translate({_n(left)} 0)">{plate}{heading}')
+        parts.append(f'<g transform="translate(0 {2 * LINE if title else 0})">{graph}</g></g>')
+        left += width + 3 * GAP
+        bottom = max(bottom, height + (2 * LINE if title else 0))
+    width = max(left - 3 * GAP, 0)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width + 2)}" height="{_n(bottom + 2)}" '
+        f'viewBox="-1 -1 {_n(width + 2)} {_n(bottom + 2)}" font-family="sans-serif" font-size="11">'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def _limited(boxes: Sequence[Box]) -> Sequence[Box]:
+    """Return the first MAX_BOXES boxes, and one that stands for the others."""
+    if len(boxes) <= MAX_BOXES:
+        return boxes
+    shown = boxes[:MAX_BOXES]
+    read = {source for box in boxes[MAX_BOXES:] for source in box.reads if source < MAX_BOXES}
+    ends = tuple(sorted(read)) or (MAX_BOXES - 1,)
+    return [*shown, Box((f"{len(boxes) - MAX_BOXES} more", "irc report shows all"), ends, "more")]
+
+
+def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
+    """Return the edges and boxes of a graph, its width and its height."""
+    texts = [box.texts() for box in boxes]
+    widths = [2 * MARGIN + CHARACTER * max(map(len, lines), default=1) for lines in texts]
+    layout = lay_out(widths, [box.reads for box in boxes], GAP)
+    heights = [LINE * max(len(lines), 1) + 6.0 for lines in texts]
+    tall = [0.0] * layout.height
+    for row, height in zip(layout.rows, heights, strict=True):
+        tall[row] = max(tall[row], height)
+    tops = [sum(tall[:row]) + ROW_GAP * row for row in range(layout.height)]
+    parts = []
+    for source, target, centres in layout.edges:
+        row = layout.rows[source]
+        points = [(centres[0], tops[row] + heights[source])]
+        for step, x in enumerate(centres[1:-1], 1):
+            points += [(x, tops[row + step]), (x, tops[row + step] + tall[row + step])]
+        points.append((centres[-1], tops[layout.rows[target]]))
+        parts.append(f'<path d="{_curve(points)}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>')
+    for box, lines, x, row, width, height in zip(
+        boxes, texts, layout.centres, layout.rows, widths, heights, strict=True
+    ):
+        fill, border = FILLS[box.kind]
+        dashes = ' stroke-dasharray="5 3"' if box.kind in ("removed", "more") else ""
+        parts.append(
+            f'<rect x="{_n(x - width / 2)}" y="{_n(tops[row])}" width="{_n(width)}" height="{_n(height)}" '
+            f'rx="{9 if box.kind == "end" else 3}" fill="{fill}" stroke="{border}"{dashes}/>'
+        )
+        parts.append(_text(lines, x, tops[row] + LINE, "bold" if box.kind != "end" else "normal"))
+    bottom = tops[-1] + tall[-1] if tops else 0.0
+    return "".join(parts), layout.width, bottom
+
+
+def _text(lines: Sequence[str], x: float, y: float, weight: str, fill: str = TEXT) -> str:
+    """Return lines of text around `x`, the first on the base line `y` and in `weight`."""
+    weights = [f' font-weight="{weight}"', *[""] * len(lines)]
+    spans = "".join(
+        f'<tspan x="{_n(x)}" y="{_n(y + LINE * i)}"{weights[i]}>{escape(line)}</tspan>' for i, line in enumerate(lines)
+    )
+    return f'<text text-anchor="middle" fill="{fill}">{spans}</text>'
+
+
+def _curve(points: Sequence[tuple[float, float]]) -> str:
+    """Return a path through points that leaves and enters each of them downwards."""
+    x, y = points[0]
+    found = [f"M{_n(x)} {_n(y)}"]
+    for to_x, to_y in points[1:]:
+        if to_x == x:
+            found.append(f"V{_n(to_y)}")
+        else:
+            middle = _n((y + to_y) / 2)
+            found.append(f"C{_n(x)} {middle} {_n(to_x)} {middle} {_n(to_x)} {_n(to_y)}")
+        x, y = to_x, to_y
+    return "".join(found)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_LABEL else f"…{text[-MAX_LABEL + 1 :]}"
+
+
+def _n(number: float) -> str:
+    """Return a coordinate, rounded to a tenth of a pixel."""
+    return f"{number:.1f}".removesuffix(".0")
