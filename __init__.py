@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from .frontends import load
     from .frontends.text import parse
     from .ir.module import Module
-    from .quantization.static import Quantized, quantize
+    from .quantization.quantized_model import Quantized
+    from .quantization.static import quantize
     from .support.errors import (
         EmitError,
         FoldMapError,
@@ -75,7 +76,8 @@ __getattr__, __dir__ = lazy_exports(
         "frontends": ("load",),
         "frontends.text": ("parse",),
         "ir.module": ("Module",),
-        "quantization.static": ("Quantized", "quantize"),
+        "quantization.quantized_model": ("Quantized",),
+        "quantization.static": ("quantize",),
         "support.errors": (
             "EmitError",
             "FoldMapError",

@@ -16,9 +16,11 @@ from ..passes.affine.fold_records import fold_records
 from ..passes.infra import Pass, PassContext, Sequential
 from ..passes.keeping import keep_nodes
 from ..passes.registry import pipeline_of
+from ..passes.watching import counting_passes
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import is_text
+from ..support.progress import shown_progress
 from .result import Result
 
 
@@ -35,6 +37,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     certificate: bool = False,
     input_shapes: InputShapes | None = None,
     context: PassContext | None = None,
+    progress: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
     """Run `passes` on a model and return the ONNX model with its fold map.
@@ -44,8 +47,9 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
     `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
     `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
-    `irc.load`. With `certificate`, the rewrites are listed for `Result.certificate`. `limits` hold for reading a model.
-    Raises ModelError, PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
+    `irc.load`. With `certificate`, the rewrites are listed for `Result.certificate`. With `progress`, the
+    passes that are done are shown on standard error, if that is a terminal or a notebook. `limits` hold for reading a
+    model. Raises ModelError, PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
     """
     module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     if certificate:
@@ -61,7 +65,8 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
 
         FreezeInitializers()(module, ctx)
     pipeline = pipeline_of(passes)
-    pipeline(module, ctx)
+    with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
+        pipeline(module, ctx)
     held = held_back(module, pipeline)
     if held:
         folds = "1 fold is" if held == 1 else f"{held} folds are"

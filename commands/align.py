@@ -66,6 +66,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
     command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
+    command.add_argument("--svg", metavar="OUT.svg", help="draw the graph of A with the difference of every result")
     command.add_argument(
         "--dump",
         metavar="DIR",
@@ -84,21 +85,22 @@ def run(options: argparse.Namespace) -> int:
     from ..backends.compiler import read_onnx
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external_output import external_files
-    from ..report import collect_alignment, writing_report
+    from ..report import collect_alignment, writing_page, writing_report
     from ..support.errors import UsageError
     from ..support.files import FileTransaction
     from ..support.output_paths import check_apart
     from ..support.terminal import progress
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
+    from ..verify.alignment_drawing import alignment_drawing
     from ..verify.branch_outputs import expose_branch_tensors
     from ..verify.comparison import Comparison
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
     from .align_quantized import align_layers, judges_layers
 
-    if options.html == "-":
-        raise UsageError("--html needs a file, not standard output")
+    if "-" in (options.html, options.svg):
+        raise UsageError("--html and --svg need a file, not standard output")
     check_once(options.first, options.second)
     limits = limits_of(options)
     shapes = input_shapes_of(options)
@@ -107,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     reads = [options.first, options.second, *map_files(options.map), *options.inputs]
     reads += [data_file(options.first), data_file(options.second)]
     external = external_files(first, base_dir) | external_files(second, other_dir)
-    check_apart([options.json, options.html], [*reads, *external])
+    check_apart([options.json, options.html, options.svg], [*reads, *external])
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     if not options.inputs:
         _check_extents(first, second)
@@ -133,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
             found = align(comparison, inside[1], other_dir, fold_map)
     warnings = comparison.warnings(found.differences, first)
     warn(warnings)
-    with FileTransaction(options.json, options.html) as files:
+    with FileTransaction(options.json, options.html, options.svg) as files:
         if options.json:
             files.enter_context(
                 writing_json(
@@ -145,6 +147,8 @@ def run(options: argparse.Namespace) -> int:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, first, second, found.report_rows())
             files.enter_context(writing_report(options.html, page))
+        if options.svg:
+            files.enter_context(writing_page(options.svg, alignment_drawing(first, found)))
         if options.dump:
             dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
     if not options.quiet and options.json != "-":

@@ -98,18 +98,22 @@ def compile_many(
     freeze_initializers: bool = False,
     fold_maps: str | Path | None = None,
     jobs: int | None = None,
+    progress: bool | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[Outcome]:
     """Compile `models` into the folder `outputs`, or beside them, and return the outcomes in the same order.
 
     With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the number of models that are
-    compiled at once: -1 is the number of cores; None is the value of `joblib.parallel_config`, or 1. `limits` hold for
-    every model. A model that fails, or crashes its process, does not disturb the others.
+    compiled at once: -1 is the number of cores; None is the value of `joblib.parallel_config`, or 1. With `progress`
+    the models that are done are shown on standard error, if that is a terminal or a notebook; None shows them in a
+    notebook only. `limits` hold for every model. A model that fails, or crashes its process, does not disturb the
+    others.
 
     Raises UsageError where two models would be written to one file, PassError for an unknown pass, and EmitError where
     a folder cannot be made.
     """
-    from ..support.terminal import in_notebook, progress
+    from ..support.terminal import in_notebook
+    from ..support.terminal import progress as show_progress
 
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
@@ -120,7 +124,8 @@ def compile_many(
     found = _jobs(options, assign_output_paths([str(model) for model in models], *folders))
     make_folders(found)
     outcomes: dict[int, Outcome] = {}
-    with progress("compiling", len(found), quiet=not in_notebook()) as advance:
+    wanted = in_notebook() if progress is None else progress
+    with show_progress("compiling", len(found), quiet=not wanted) as advance:
         for result in run_jobs(found, jobs):
             outcome = outcomes[result.index] = found[result.index].outcome(result)
             advance(outcome.model)

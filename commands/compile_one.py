@@ -27,6 +27,7 @@ from ..support.output_paths import (
     arrays_path,
     beside,
     check_apart,
+    is_drawing,
     is_text,
     path_to_text,
     within,
@@ -65,7 +66,8 @@ def _compile(
     check_kept(module, output or "-", *others)
     summary.is_free = True
     timing = _timing() if options.time_passes else None
-    recorder = _recorder(module) if options.report is not None else None
+    has_page = options.report is not None and not is_drawing(options.report)
+    recorder = _recorder(module) if has_page else None
     verify = summary.verify = _verification(options, module, output)
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
@@ -86,7 +88,7 @@ def _compile(
             result.warnings.append(SEEMS_FOLDED)
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
-            if recorder is not None:
+            if options.report is not None:
                 reports.enter_context(_reporting(options, recorder, result, perf_counter() - start, measures))
 
         def check(model: ModelProto, folder: Path) -> None:
@@ -156,14 +158,18 @@ def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
 @contextmanager
 def _reporting(
     options: argparse.Namespace,
-    recorder: Recorder,
+    recorder: Recorder | None,
     result: Result,
     seconds: float,
     alignment: Sequence[Mapping[str, Any]] | None,
 ) -> Iterator[None]:
-    """Write the report when the block ends well."""
-    from ..report import collect, writing_report
+    """Write the report, a page or a drawing, when the block ends well."""
+    from ..report import collect, writing_page, writing_report
 
+    if recorder is None:
+        with writing_page(options.report, result.drawing()):
+            yield
+        return
     durations = not options.no_durations
     data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
     with writing_report(options.report, data):

@@ -369,7 +369,11 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add(
         "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"
     )
-    add("--report", metavar="REPORT.html", help="write a page that shows the changes of the passes")
+    add(
+        "--report",
+        metavar="REPORT.html",
+        help="write a page that shows the changes of the passes, or (REPORT.svg) a drawing of both graphs",
+    )
     add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
     add("-q", "--quiet", action="store_true", help="do not print a summary")

@@ -7,7 +7,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .options import ONNX, Subparsers, add_limits, add_ranges, document_head, limits_of, ranges_of, warn, writing_json
+from .options import (
+    COMPARED,
+    Subparsers,
+    add_keep,
+    add_limits,
+    add_ranges,
+    data_file,
+    document_head,
+    limits_of,
+    ranges_of,
+    warn,
+    writing_json,
+)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -18,7 +30,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         description="Fold and equalize MODEL, and quantize it by onnxruntime: weights int8, activations uint8. Without "
         "--data, ranges of activations come from the statistics of BatchNormalization.",
     )
-    command.add_argument("model", metavar="MODEL", help=ONNX)
+    command.add_argument("model", metavar="MODEL", help=COMPARED)
     command.add_argument("-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model")
     samples = "a folder or an .npz file with samples along the first axis of each input"
     command.add_argument("--data", metavar="FOLDER|NPZ", help=f"calibrate with samples: {samples}")
@@ -34,31 +46,35 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="the passes before (default: the default pipeline, CrossLayerEqualization, HighBiasAbsorption, "
         "BiasCorrection)",
     )
+    add_keep(command)
     command.add_argument("--float", metavar="FLOAT.onnx", help="write the folded and equalized float model, too")
     command.add_argument("--json", metavar="OUT.json", help="write the report as JSON; - is standard output")
+    command.add_argument("--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float")
     command.add_argument("-q", "--quiet", action="store_true", help="do not print the report")
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Quantize the model, write the files and print the report."""
-    from contextlib import nullcontext
+    from contextlib import ExitStack
 
+    from ..backends.compiler import read_onnx
     from ..backends.onnx.external_output import external_files
-    from ..frontends.onnx import read_model
+    from ..report import writing_page
     from ..support.errors import UsageError, visible
     from ..support.extras import needing
     from ..support.output_paths import check_apart
 
     with needing("quantize"):
         from ..quantization.static import check_engine, quantize
-    if "-" in (options.output, options.float):
-        raise UsageError("a quantized model needs a file, not standard output")
+    if "-" in (options.output, options.float, options.svg):
+        raise UsageError("a quantized model and a drawing need a file, not standard output")
     check_engine()
     inputs, ranges = ranges_of(options)
-    check_apart([options.output, options.float, options.json], [options.model, options.data, options.test_data])
-    model, base_dir = read_model(options.model)
-    check_apart([options.output, options.float, options.json], external_files(model, base_dir))
+    outputs = [options.output, options.float, options.json, options.svg]
+    check_apart(outputs, [options.model, data_file(options.model), options.data, options.test_data])
+    model, base_dir = read_onnx(options.model, limits_of(options))
+    check_apart(outputs, external_files(model, base_dir))
     with _naming(options.model):
         found = quantize(
             model,
@@ -70,11 +86,16 @@ def run(options: argparse.Namespace) -> int:
             sigmas=options.sigmas,
             per_channel=options.per_channel,
             exclude=options.exclude,
+            keep=options.keep,
             passes=options.passes,
             limits=limits_of(options),
         )
     document = document_head("quantize") | found.to_json()
-    with nullcontext() if options.json is None else writing_json(options.json, document):
+    with ExitStack() as files:
+        if options.json is not None:
+            files.enter_context(writing_json(options.json, document))
+        if options.svg is not None:
+            files.enter_context(writing_page(options.svg, found.drawing()))
         found.save(options.output, prepared=options.float)
     warn(found.warnings)
     if not options.quiet:

@@ -21,12 +21,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "report",
-        help="write a page that shows the changes of the passes",
-        description="Run passes on MODEL and write a page that shows their changes. The model is not written.",
+        help="write a page, or a drawing, that shows the changes of the passes",
+        description="Run passes on MODEL and write a page that shows their changes, or a drawing of both "
+        "graphs. The model is not written.",
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
-    command.add_argument("-o", "--output", dest="report", metavar="REPORT.html", required=True, help="the page")
+    command.add_argument(
+        "-o", "--output", dest="report", metavar="REPORT.html", required=True, help="the page, or a drawing: REPORT.svg"
+    )
     add_data(command)
     add_module_options(command)
     command.add_argument("--no-durations", action="store_true", help=NO_DURATIONS)

@@ -10,16 +10,16 @@ from .graph import Graph, Node, Value
 
 def node_boxes(graph: Graph) -> list[Box]:
     """Return the inputs, the operators without constants, and the results of a graph. O(nodes)."""
-    boxes = [Box((value.name,), (), "end") for value in graph.inputs]
+    boxes = [Box(value.name, kind="end") for value in graph.inputs]
     made = {id(value): i for i, value in enumerate(graph.inputs)}
     for node in graph.nodes():
         if node.op in ("constant", "variable", "return"):
             continue
         sources = dict.fromkeys(made[id(value)] for value in _reads(node) if id(value) in made)
         made.update((id(value), len(boxes)) for value in node.outputs)
-        boxes.append(Box((node.op.removeprefix("::"), node.name), tuple(sources)))
+        boxes.append(Box(node.op.removeprefix("::"), node.name, reads=tuple(sources)))
     ends = zip(graph.output_names, graph.outputs, strict=True)
-    boxes.extend(Box((name,), (made[id(value)],), "end") for name, value in ends if id(value) in made)
+    boxes.extend(Box(name, reads=(made[id(value)],), kind="end") for name, value in ends if id(value) in made)
     return boxes
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,27 @@ from onnx import ModelProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from ..backends.compiler import compile as compile_model
+from ..backends.compiler import read_onnx
 from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
 from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ..backends.result import copied
-from ..frontends.onnx import from_model, read_model
+from ..frontends.onnx import from_model
 from ..ir.tensor import Array
-from ..passes.data_free.value_ranges import Origin
 from ..passes.infra import PassContext
+from ..passes.watching import counting_passes
 from ..support.errors import EmitError, SourceError, UsageError, nearest
 from ..support.extras import needing
-from ..support.files import FileTransaction, replacing, writing
 from ..support.limits import DEFAULT_LIMITS, Limits
-from ..verify.difference import json_value
+from ..support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
 from ..verify.onnx_graph import reads
 from ..verify.runner import Runner, first_line
-from .coverage import NO_RANGE, Coverage, Reason, coverage
+from .coverage import NO_RANGE, Reason, coverage
 from .fidelity import Fidelity, measure
 from .float_results import keep_results_float
 from .integer_limits import limit_integers
 from .quantized_layers import FUSED
+from .quantized_model import Quantized, listed
 from .samples import count_samples, generate_samples, read_samples
 
 PASSES = (
@@ -52,84 +53,8 @@ MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
 VERSION = (1, 27)
 """The oldest onnxruntime whose quantizer takes ranges without data."""
-LISTED = 8
-"""Most names that the report lists in one place."""
 HINT = "pre-processing"
 """The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Quantized:
-    """A quantized model in QDQ form, and all that is known about it."""
-
-    model: ModelProto
-    prepared: ModelProto
-    """The float model that was quantized: folded and equalized, with the names of `model`."""
-    coverage: tuple[Coverage, ...]
-    """One for every operator of `prepared` with a floating-point result."""
-    ranges: Mapping[str, str]
-    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty with data."""
-    fidelity: tuple[Fidelity, ...]
-    measured_on: str
-    """The samples behind `fidelity`, in words."""
-    warnings: tuple[str, ...]
-
-    def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
-        """Write the model, and to `prepared` the float model, together or not at all. Raises EmitError."""
-        with FileTransaction(path, prepared) as files:
-            for target, model in ((prepared, self.prepared), (path, self.model)):
-                if target is not None:
-                    temporary = files.enter_context(replacing(Path(target)))
-                    with writing(target):
-                        temporary.write_bytes(model.SerializeToString(deterministic=True))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of `irc quantize --json`."""
-        return {
-            "operators": [
-                {"node": one.node, "op_type": one.op_type, "quantized": one.quantized, "reason": str(one.reason or "")}
-                for one in self.coverage
-            ],
-            "ranges": dict(self.ranges),
-            "fidelity": [{key: json_value(value) for key, value in asdict(one).items()} for one in self.fidelity],
-            "measured_on": self.measured_on,
-            "warnings": list(self.warnings),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Yield the report as lines of text."""
-        layers = [one for one in self.coverage if one.is_layer]
-        others = [one for one in self.coverage if not one.is_layer]
-        done = [sum(one.quantized for one in group) for group in (layers, others)]
-        yield f"quantized: {done[0]} of {len(layers)} layers, {done[1]} of {len(others)} other operators"
-        left = [one for one in layers if not one.quantized]
-        for one in left[:LISTED]:
-            yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
-        if len(left) > LISTED:
-            yield f"left float: {len(left) - LISTED} more layers (--json has all)"
-        for text, count in Counter(one.reason.text for one in others if one.reason is not None).items():
-            yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
-        lacking = {one.reason.tensor: None for one in self.coverage if one.reason and one.reason.text == NO_RANGE}
-        if lacking:
-            yield f"give ranges to quantize more: {_listed(f'--range {name}=LOW:HIGH' for name in lacking)}"
-        if self.ranges:
-            counts = Counter(self.ranges.values())
-            yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
-            guesses = [name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value]
-            if guesses:
-                yield f"guesses among them (--range sets one): {_listed(map(repr, guesses))}"
-        for result in self.fidelity:
-            agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
-            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
-        if not self.fidelity:
-            yield f"not compared with the float model: {self.measured_on}"
-
-
-def _listed(texts: Iterable[str]) -> str:
-    """Return the first LISTED texts in a row, and the number of others."""
-    found = list(texts)
-    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    return ", ".join(found[:LISTED]) + more
 
 
 def quantize(
@@ -142,7 +67,9 @@ def quantize(
     sigmas: float = SIGMAS,
     per_channel: bool = False,
     exclude: Collection[str] = (),
+    keep: Iterable[str] = (),
     passes: str | None = None,
+    progress: bool = False,
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Quantized:
@@ -156,7 +83,9 @@ def quantize(
       axis. Both models are compared on `test_data`, else on `data`, else on generated inputs.
     - `per_channel`: one scale for each output channel of a weight.
     - `exclude`: names of operators, or of their results, that stay float.
+    - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
     - `passes`: the passes that prepare the model, by default PASSES.
+    - `progress`: show the steps that are done on standard error, if that is a terminal or a notebook.
     - `base_dir`: the folder of the external data of a ModelProto.
 
     An operator for which a range is missing stays float, and so do the results of the model, where no operator reads
@@ -166,34 +95,40 @@ def quantize(
     ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data do not fit or the model does not run.
     """
     check_engine()
-    source, folder = (model, Path(base_dir)) if isinstance(model, ModelProto) else read_model(model)
+    source, folder = (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
     ctx = PassContext()
     text = PASSES.format(str(per_channel).lower()) if passes is None else passes
-    result = compile_model(from_model(source, folder, limits), text, freeze_initializers=True, context=ctx)
-    folded = copied(result.model)
-    load_external_data_for_model(folded, str(folder))
-    prepared = _named(folded)
-    if prepared.ByteSize() > MAX_BYTES:
-        raise EmitError("the model is too large to be quantized: onnxruntime's quantizer takes less than 2 GiB")
-    _check_names(source, folded, ranges or {})
-    known = activations(folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
-    calibration = None if data is None else read_samples(data, prepared)
-    tests = None if test_data is None else read_samples(test_data, prepared)
-    reasons = {**_clipping_results(prepared), **_excluded(prepared, exclude)}
-    if calibration is None:
-        _check_inputs(prepared, known)
-        reasons = {**_without_range(prepared, known), **reasons}
-    given = {**(input_ranges or {}), **(ranges or {})}
-    quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
-    keep_results_float(quantized, prepared, ranges or {})
-    limited = limit_integers(quantized)
-    found = coverage(prepared, quantized, frozenset(known.shapes), quantizable_types(), reasons)
-    covered = [replace(one, reason=None) if one.node in limited else one for one in found]
-    fidelity, measured_on = _compare(source, folder, quantized, tests, calibration, known)
+    with shown_progress("quantizing", wanted=progress) as advance:
+        with counting_passes(ctx, advance):
+            module = from_model(source, folder, limits)
+            result = compile_model(module, text, freeze_initializers=True, keep=keep, context=ctx)
+        folded = copied(result.model)
+        load_external_data_for_model(folded, str(folder))
+        prepared = _named(folded)
+        if prepared.ByteSize() > MAX_BYTES:
+            raise EmitError("the model is too large to be quantized: onnxruntime's quantizer takes less than 2 GiB")
+        _check_names(source, folded, ranges or {})
+        known = activations(folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
+        advance("ranges")
+        calibration = None if data is None else read_samples(data, prepared)
+        tests = None if test_data is None else read_samples(test_data, prepared)
+        reasons = {**_clipping_results(prepared), **_excluded(prepared, exclude)}
+        if calibration is None:
+            _check_inputs(prepared, known)
+            reasons = {**_without_range(prepared, known), **reasons}
+        given = {**(input_ranges or {}), **(ranges or {})}
+        quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
+        advance("weights and scales")
+        keep_results_float(quantized, prepared, ranges or {})
+        limited = limit_integers(quantized)
+        found = coverage(prepared, quantized, frozenset(known.shapes), quantizable_types(), reasons)
+        covered = [replace(one, reason=None) if one.node in limited else one for one in found]
+        fidelity, measured_on = _compare(source, folder, quantized, tests, calibration, known)
+        advance("comparison")
     warnings = [*ctx.warnings, *_beyond(tests, known), *warnings]
     names = [info.name for info in overridable_inputs(source)]
     if names:
-        warnings.append(f"callers can no longer override the initializers {_listed(map(repr, names))}")
+        warnings.append(f"callers can no longer override the initializers {listed(map(repr, names))}")
     origins = {name: found.origin for name, found in known.known.items() if calibration is None}
     return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
 

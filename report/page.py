@@ -29,9 +29,15 @@ def write_report(path: str | Path, data: ReportData) -> None:
 @contextmanager
 def writing_report(path: str | Path, data: ReportData) -> Iterator[None]:
     """Write the page like `write_report`, but put it in place only if the block ends without an error."""
-    page = render(data).encode()
+    with writing_page(path, render(data)):
+        yield
+
+
+@contextmanager
+def writing_page(path: str | Path, text: str) -> Iterator[None]:
+    """Write a page or a drawing, but put it in place only if the block ends without an error."""
     with replacing(Path(path)) as target:
-        target.write_bytes(page)
+        target.write_text(text, encoding="utf-8")
         yield
 
 

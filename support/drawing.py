@@ -25,8 +25,11 @@ FILLS = {
 }
 """Fill and border of a box by its kind. The text is dark on all of them."""
 
-LINE, CHARACTER, MARGIN, GAP, ROW_GAP = 14, 6.4, 8, 14, 18
-"""Pixels: height of a line of text, width of a character, space in a box, between boxes, and between rows."""
+LINE, MARGIN, GAP, ROW_GAP = 14, 8, 14, 14
+"""Pixels: height of a line of text, space in a box, between boxes, and between rows."""
+
+CHARACTER, BOLD = 6.2, 7.2
+"""Pixels across of a character, and of a bold one. Fonts differ: most texts are narrower."""
 
 EDGE, TEXT = "#7b8794", "#1f2933"
 """Colours of edges, which have contrast with white and with black, and of the text in boxes."""
@@ -34,15 +37,30 @@ EDGE, TEXT = "#7b8794", "#1f2933"
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One operator, input or output: lines of text, a kind of FILLS, and the positions of the boxes that it reads."""
+    """One operator, input or output: its operator, name and note, each of which may be empty.
 
-    lines: tuple[str, ...]
+    `reads` are the positions of the boxes that it has an edge from, `kind` is a key of FILLS.
+    """
+
+    operator: str
+    name: str = ""
+    note: str = ""
     reads: tuple[int, ...] = ()
     kind: str = "same"
 
-    def texts(self) -> list[str]:
-        """Return the lines as they are drawn."""
-        return [_cut(visible(line)) for line in self.lines if line]
+    def lines(self) -> list[list[str]]:
+        """Return the lines as they are drawn, each in one or two parts."""
+        head = [_cut(text) for text in (self.operator, self.name) if text]
+        return [line for line in (head, [_cut(self.note)] if self.note else []) if line] or [[""]]
+
+    @property
+    def width(self) -> float:
+        """Pixels across."""
+        bold = BOLD * len(_cut(self.operator)) if self.operator else 0.0
+        return 2 * MARGIN + max(
+            bold + CHARACTER * (len(_cut(self.name)) + bool(self.operator and self.name)),
+            CHARACTER * len(_cut(self.note)),
+        )
 
 
 def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
@@ -52,7 +70,7 @@ def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
     for title, boxes in graphs:
         graph, width, height = _graph(_limited(boxes))
         width = max(width, CHARACTER * len(title) + 2 * MARGIN)
-        heading = _text([title], width / 2, LINE, "bold", fill="#1f2933") if title else ""
+        heading = _text([[visible(title)]], width / 2, LINE, "bold") if title else ""
         plate = f'<rect x="0" y="0" width="{_n(width)}" height="{LINE + 6}" rx="4" fill="#cfd8dc"/>' if title else ""
         parts.append(f'<g transform="translate({_n(left)} 0)">{plate}{heading}')
         parts.append(f'<g transform="translate(0 {2 * LINE if title else 0})">{graph}</g></g>')
@@ -73,15 +91,15 @@ def _limited(boxes: Sequence[Box]) -> Sequence[Box]:
     shown = boxes[:MAX_BOXES]
     read = {source for box in boxes[MAX_BOXES:] for source in box.reads if source < MAX_BOXES}
     ends = tuple(sorted(read)) or (MAX_BOXES - 1,)
-    return [*shown, Box((f"{len(boxes) - MAX_BOXES} more", "irc report shows all"), ends, "more")]
+    return [*shown, Box(f"{len(boxes) - MAX_BOXES} more", "", "irc report shows all", ends, "more")]
 
 
 def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
     """Return the edges and boxes of a graph, its width and its height."""
-    texts = [box.texts() for box in boxes]
-    widths = [2 * MARGIN + CHARACTER * max(map(len, lines), default=1) for lines in texts]
+    texts = [box.lines() for box in boxes]
+    widths = [box.width for box in boxes]
     layout = lay_out(widths, [box.reads for box in boxes], GAP)
-    heights = [LINE * max(len(lines), 1) + 6.0 for lines in texts]
+    heights = [LINE * len(lines) + 6.0 for lines in texts]
     tall = [0.0] * layout.height
     for row, height in zip(layout.rows, heights, strict=True):
         tall[row] = max(tall[row], height)
@@ -108,13 +126,15 @@ def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
     return "".join(parts), layout.width, bottom
 
 
-def _text(lines: Sequence[str], x: float, y: float, weight: str, fill: str = TEXT) -> str:
-    """Return lines of text around `x`, the first on the base line `y` and in `weight`."""
-    weights = [f' font-weight="{weight}"', *[""] * len(lines)]
-    spans = "".join(
-        f'<tspan x="{_n(x)}" y="{_n(y + LINE * i)}"{weights[i]}>{escape(line)}</tspan>' for i, line in enumerate(lines)
-    )
-    return f'<text text-anchor="middle" fill="{fill}">{spans}</text>'
+def _text(lines: Sequence[Sequence[str]], x: float, y: float, weight: str) -> str:
+    """Return lines of text around `x`, the first on the base line `y` and its first part in `weight`."""
+    found = []
+    for i, (first, *rest) in enumerate(lines):
+        bold = f' font-weight="{weight}"' if i == 0 and weight != "normal" else ""
+        parts = "".join(f'<tspan dx="5">{escape(part)}</tspan>' for part in rest)
+        found.append(f'<text x="{_n(x)}" y="{_n(y + LINE * i)}" text-anchor="middle" fill="{TEXT}">')
+        found.append(f"<tspan{bold}>{escape(first)}</tspan>{parts}</text>")
+    return "".join(found)
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> str:
@@ -132,6 +152,7 @@ def _curve(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _cut(text: str) -> str:
+    text = visible(text)
     return text if len(text) <= MAX_LABEL else f"…{text[-MAX_LABEL + 1 :]}"
 
 

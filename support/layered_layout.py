@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 SWEEPS = 6
 """Times that each row is ordered by the row above it, and by the row below it."""
@@ -79,7 +80,7 @@ def _route(source: int, target: int, places: list[Place]) -> list[int]:
         places.append(Place(BEND_WIDTH, row))
         route.append(len(places) - 1)
     route.append(target)
-    for upper, lower in zip(route, route[1:], strict=False):
+    for upper, lower in pairwise(route):
         places[upper].below += (lower,)
         places[lower].above += (upper,)
     return route
@@ -120,7 +121,7 @@ def _align(places: Sequence[Place], order: Sequence[Sequence[int]], gap: float) 
             _move(places, row, [_mean(places, i, places[i].above) for i in row], gap)
         for row in reversed(order):
             _move(places, row, [_mean(places, i, places[i].below) for i in row], gap)
-    for row in order:  # a long edge is straight where the row has room
+    for row in (*order, *reversed(order)) * SWEEPS:  # an edge is straight where its rows have room
         _move(places, row, [_mean(places, i, places[i].above + places[i].below) for i in row], gap)
 
 
@@ -131,7 +132,7 @@ def _mean(places: Sequence[Place], i: int, near: Sequence[int]) -> float:
 def _move(places: Sequence[Place], row: Sequence[int], wanted: Sequence[float], gap: float) -> None:
     """Put the places of a row as near to `wanted` as they fit: least squares, by merging blocks that overlap."""
     offsets, blocks = [0.0], list[list[float]]()
-    for left, right in zip(row, row[1:], strict=False):
+    for left, right in pairwise(row):
         offsets.append(offsets[-1] + (places[left].width + places[right].width) / 2 + gap)
     for offset, x in zip(offsets, wanted, strict=False):
         blocks.append([x - offset, 1])

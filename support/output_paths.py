@@ -57,6 +57,11 @@ def is_text(path: str | Path) -> bool:
     return str(path).endswith(DUMP)
 
 
+def is_drawing(path: str | Path) -> bool:
+    """Return whether the name of a file says that it is a drawing."""
+    return str(path).endswith(".svg")
+
+
 def entry_path(path: str | Path) -> str:
     """Return the absolute path that a write to `path` replaces: a link itself, not its target."""
     folder, name = os.path.split(os.path.abspath(path))

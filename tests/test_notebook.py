@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import harness
 import irc
@@ -23,6 +25,7 @@ from irc.support.notebook import MAX_ROWS, frame, table
 from irc.verify import Comparison, VerifyNumerics
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
+DRAWN = {"svg", "g", "rect", "path", "text", "tspan"}
 ODD = "<script>alert(1)</script>\"'&</iframe>"
 
 
@@ -47,12 +50,17 @@ class Frame(HTMLParser):
             self.cells[-1] += data
 
 
+def drawn(svg: str) -> list[str]:
+    """The texts of a drawing."""
+    return [text for text in ElementTree.fromstring(svg).itertext() if text.strip()]
+
+
 def shown(item: object) -> Frame:
     outer = Frame(item._repr_html_())  # type: ignore[attr-defined]
     assert outer.tags == ["iframe"]
     assert outer.attributes["sandbox"] == ""
     page = Frame(str(outer.attributes["srcdoc"]))
-    assert set(page.tags) <= {"meta", "style", "b", "table", "tr", "th", "td", "details", "summary", "pre"}
+    assert set(page.tags) <= {"meta", "style", "b", "table", "tr", "th", "td", "details", "summary", "pre"} | DRAWN
     return page
 
 
@@ -92,6 +100,59 @@ def test_names_of_a_model_are_text() -> None:
     model.graph.node[1].name = ODD
     assert ODD in shown(irc.compile(model).module).cells
     assert ODD in shown(irc.compile(model)).cells
+
+
+def test_a_result_shows_the_graphs_before_and_after() -> None:
+    result = irc.compile(EXAMPLE)
+    texts = drawn(result.drawing())
+    assert texts[:2] == ["before", "image"] and "folded into stem/conv" in texts
+    after = texts[texts.index("after") :]
+    assert "took stem/bn" in after and "BatchNormalization" not in after
+    assert result.drawing() in str(Frame(result._repr_html_()).attributes["srcdoc"])
+    kept = drawn(irc.compile(EXAMPLE, keep=["head/bn"]).drawing())
+    assert "kept: kept_by_user" in kept[: kept.index("after")]
+    assert "BatchNormalization" in kept[kept.index("after") :]
+
+
+def test_a_quantized_model_shows_its_report_and_graph() -> None:
+    quantized = irc.quantize(EXAMPLE, input_ranges={"image": (0, 1)}, exclude=["head/fc2"])
+    assert repr(quantized) == "<Quantized: 8 of 9 layers, 10 of 10 other operators>"
+    assert "quantized: 8 of 9 layers, 10 of 10 other operators" in shown(quantized).cells
+    texts = drawn(quantized.drawing())
+    assert texts[texts.index("head/fc2") + 1] == "float: --exclude"
+    assert texts.count("int8") == 18
+
+
+@pytest.mark.parametrize("call", ["compile", "quantize"])
+def test_progress_is_shown_to_those_who_ask(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords: dict[str, Any] = {"input_ranges": {"image": (0, 1)}} if call == "quantize" else {}
+    with redirect_stderr(io.StringIO()) as said:
+        getattr(irc, call)(EXAMPLE, progress=True, **keywords)
+    assert said.getvalue() == ""  # neither a terminal nor a notebook
+    in_notebook(monkeypatch)
+    with redirect_stderr(io.StringIO()) as said:
+        getattr(irc, call)(EXAMPLE, **keywords)
+    assert said.getvalue() == ""
+    context = irc.passes.PassContext()
+    keywords |= {"context": context} if call == "compile" else {}
+    with redirect_stderr(io.StringIO()) as said:
+        getattr(irc, call)(EXAMPLE, progress=True, **keywords)
+    steps = [line.split() for line in said.getvalue().split("\r") if line.strip()]
+    title = "compiling" if call == "compile" else "quantizing"
+    assert steps[0][:2] == [title, "1"] and steps[0][2] in irc.passes.__all__
+    assert [title, str(len(steps))] == steps[-1][:2] and (call == "compile" or steps[-1][2] == "comparison")
+    assert not context.instruments
+
+
+def test_progress_on_a_terminal() -> None:
+    done = run_on_a_terminal("import irc; irc.compile({model!r}, progress=True)")
+    assert "compiling" in done
+    assert run_on_a_terminal("import irc; irc.compile({model!r})") == ""
+
+
+def test_without_progress_rich_is_not_imported() -> None:
+    code = f"import irc, sys; irc.compile({str(EXAMPLE)!r}); sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_long_tables_end_with_the_number_of_other_rows() -> None:
@@ -188,9 +249,27 @@ def test_the_report_is_a_frame_that_reaches_nothing_outside(monkeypatch: pytest.
     assert Frame(page._repr_html_()).tags == ["p"]
 
 
-def test_a_progress_line_is_written_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def in_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be the kernel of a notebook."""
     shell = type("Shell", (), {"kernel": None})()
     monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
+
+
+def run_on_a_terminal(code: str) -> str:
+    """Return what a program writes to standard error where that is a terminal."""
+    terminal, end = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code.format(model=str(EXAMPLE))], stderr=end)
+    os.close(end)
+    parts = []
+    with os.fdopen(terminal, "rb", buffering=0) as stream, suppress(OSError):  # its end is an error
+        while part := stream.read(4096):
+            parts.append(part)
+    assert process.wait() == 0
+    return b"".join(parts).decode()
+
+
+def test_a_progress_line_is_written_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    in_notebook(monkeypatch)
     with redirect_stderr(io.StringIO()) as said:
         irc.compile_many([EXAMPLE], tmp_path / "out", jobs=1)
     assert f"\rcompiling |{'#' * 20}| 1 of 1 " in said.getvalue()

@@ -39,11 +39,7 @@ class Column:
 
 
 def print_alignment(alignment: Alignment, console: Console) -> None:
-    """Print a table with the worst difference of every tensor, and below it tensors that were not compared."""
-    if alignment.differences:
-        worst = alignment.worst
-        styles = ["bold red" if difference.deviates else "" for difference in worst]
-        print_columns(console, make_columns(alignment, worst), styles)
+    """Print the tensors that were not compared, a table with the worst differences of the others, and the verdict."""
     for name, note in alignment.alone:
         print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
     undecided = undecided_tensors(alignment.differences)
@@ -51,6 +47,10 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
         print_line(
             console, f"{name}: undecided, since it is not finite or its rounding bound is as large as its values"
         )
+    if alignment.differences:
+        worst = alignment.worst
+        styles = ["bold red" if difference.deviates else "" for difference in worst]
+        print_columns(console, make_columns(alignment, worst), styles)
     first, tolerance = alignment.first_divergence, alignment.tolerance
     if first is None:
         share = undecided_share(alignment.differences)

@@ -22,8 +22,8 @@ def graph_boxes(graph: GraphProto, mark: Mark = plain) -> list[Box]:
     """Return the inputs, the operators without constants, and the results of a graph. O(nodes)."""
     constants = {tensor.name for tensor in graph.initializer}
     constants.update(tensor.values.name for tensor in graph.sparse_initializer)
-    boxes = [Box((info.name,), (), "end") for info in graph.input if info.name not in constants]
-    made = {box.lines[0]: i for i, box in enumerate(boxes)}
+    boxes = [Box(info.name, kind="end") for info in graph.input if info.name not in constants]
+    made = {box.operator: i for i, box in enumerate(boxes)}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS:
             continue
@@ -31,6 +31,6 @@ def graph_boxes(graph: GraphProto, mark: Mark = plain) -> list[Box]:
         operator = node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
         made_before = dict.fromkeys(made[name] for name in reads(node) if name in made)
         made.update((name, len(boxes)) for name in node.output if name)
-        boxes.append(Box((operator, node.name, note), tuple(made_before), kind))
-    boxes.extend(Box((info.name,), (made[info.name],), "end") for info in graph.output if info.name in made)
+        boxes.append(Box(operator, node.name, note, tuple(made_before), kind))
+    boxes.extend(Box(info.name, reads=(made[info.name],), kind="end") for info in graph.output if info.name in made)
     return boxes

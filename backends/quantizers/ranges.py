@@ -16,7 +16,7 @@ from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments, propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...passes.inline_functions import InlineFunctions
-from ...support.errors import UsageError
+from ...support.errors import UsageError, nearest
 from ..foldmap import FoldMap
 from .folded import check_belongs
 
@@ -25,6 +25,9 @@ Range = tuple[float, float]
 
 SIGMAS = 6.0
 """Standard deviations on each side of the mean that a range covers."""
+
+LISTED = 5
+"""Most names that a message lists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +137,10 @@ def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], kind: s
     found: dict[str, Range] = {}
     for name, (low, high) in (ranges or {}).items():
         if name not in names:
-            raise UsageError(f"{name!r} is not a {kind} of the model's main graph")
+            near = nearest(name, names, cutoff=0.6)
+            first = ", ".join(map(repr, sorted(names)[:LISTED])) + (", ..." if len(names) > LISTED else "")
+            hint = f"did you mean {near!r}?" if near is not None else f"it has {first or 'none'}"
+            raise UsageError(f"{name!r} is not a {kind} of the model's main graph ({hint})")
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
             raise UsageError(f"({low}, {high}) is not a valid range for {name!r}")
         found[name] = (float(low), float(high))

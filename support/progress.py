@@ -1,0 +1,21 @@
+"""Progress of calls from Python, for those who ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def shown_progress(title: str, *, wanted: bool) -> Iterator[Callable[[str], None]]:
+    """Show on standard error the steps that are done, if that is `wanted`; otherwise import nothing.
+
+    The block calls the function that it gets with the name of each step. Shows nothing in a file or pipe.
+    """
+    if not wanted:
+        yield lambda step: None
+        return
+    from .terminal import progress
+
+    with progress(title) as advance:
+        yield advance
