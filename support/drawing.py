@@ -158,4 +158,4 @@ def _cut(text: str) -> str:
 
 def _n(number: float) -> str:
     """Return a coordinate, rounded to a tenth of a pixel."""
-    return f"{number:.1f}".removesuffix(".0")
+    return f"{round(number, 1) + 0.0:.1f}".removesuffix(".0")

@@ -235,6 +235,7 @@ def test_a_notebook_runs_in_a_kernel(name: str, examples: Path) -> None:
     if name == "from_torch_to_int8":
         said = "".join(output["text"] for output in shown if output.get("name") == "stderr")
         assert "compiling |####################| 1 of 1 digits_cnn.onnx" in said
+        assert "\rcompiling 1 " in said and "\rquantizing 1 " in said
 
 
 def test_the_report_is_a_frame_that_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:

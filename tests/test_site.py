@@ -5,6 +5,7 @@ A block that cannot run here says why in a comment above it: `<!-- not run: need
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +60,27 @@ def test_code_of_a_page_runs_as_the_page_says(page: Path, tmp_path: Path, monkey
     for block in blocks[page]:
         if block.language in RUN and is_run(block):
             session.run(block)
+    for picture in tmp_path.glob("*.svg"):
+        assert without_shares(picture) == without_shares(DOCS / picture.name), f"{title(page)}: make it again"
+
+
+def without_shares(picture: Path) -> str:
+    """Return a drawing without the shares of bounds, which depend on the processor."""
+    return re.sub(r"\d\.\d{3} of the bound", "of the bound", picture.read_text(encoding="utf-8"))
+
+
+PLOTS = {"speed.svg", "quantized_models.svg"}
+"""Pictures that benchmarks draw."""
+
+
+def test_pictures_are_made_by_commands_of_pages_and_shown() -> None:
+    pictures = {path.name for path in DOCS.glob("*.svg")} - PLOTS
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name in pictures:
+        assert (DOCS / name).stat().st_size < 32_000
+        assert any(f" {name}\n" in block.text for page in PAGES for block in blocks[page])
+        assert any(f"]({name})" in text for text in texts.values())
+    assert len(pictures) == 4
 
 
 def is_run(block: Snippet) -> bool:

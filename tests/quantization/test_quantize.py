@@ -240,6 +240,37 @@ def test_an_excluded_layer_stays_float(layer: str, name: str, path: Path, capsys
     assert f"left float: Conv '{layer}': --exclude\n" in text
 
 
+def test_a_kept_node_is_not_folded(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, prepared = path.with_name("int8.onnx"), path.with_name("float.onnx")
+    words = ["quantize", str(path), "-o", str(output), "--float", str(prepared), *RANGE]
+    assert main([*words, "--keep", "b.bn.out"]) == 0
+    assert harness.batch_norms(onnx.load(prepared)) == 1
+    assert main(words) == 0
+    assert harness.batch_norms(onnx.load(prepared)) == 0
+    assert main([*words, "--keep", "b.bn.ou"]) == 2
+    assert "b.bn.out" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_text_is_quantized_as_the_model_that_it_stands_for(path: Path) -> None:
+    text, outputs = path.with_suffix(".irc"), [path.with_name(f"{name}.onnx") for name in ("one", "other")]
+    assert main(["dump", str(path), "-o", str(text)]) == 0
+    for model, output in zip((path, text), outputs, strict=True):
+        assert main(["quantize", str(model), "-o", str(output), *RANGE, "-q"]) == 0
+    one, other = (onnx.load(output) for output in outputs)
+    wires = [[(node.op_type, node.input, node.output) for node in model.graph.node] for model in (one, other)]
+    assert wires[0] == wires[1]
+    assert all(np.array_equal(array, constants(other)[name]) for name, array in constants(one).items())
+    quantized = irc.quantize(text, input_ranges={"x": (-4, 4)}, keep=["b.bn.out"])
+    assert harness.batch_norms(quantized.prepared) == 1
+
+
+def test_a_drawing_says_which_operators_are_float(path: Path) -> None:
+    drawing = path.with_suffix(".svg")
+    assert main(["quantize", str(path), "-o", str(path.with_name("o.onnx")), "--svg", str(drawing), *RANGE, "-q"]) == 0
+    assert drawing.read_text().count(">int8<") == 6  # three Convs and their Relus
+    assert main(["quantize", str(path), "-o", str(path.with_name("o.onnx")), "--svg", "-", *RANGE]) == 2
+
+
 def unknown_range() -> ModelProto:
     """x -> Conv, BatchNormalization -> Det (of which nothing is known) times the result -> y."""
     graph = Graph()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import harness
 import irc
@@ -273,7 +274,8 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(command) == 0
     text = capsys.readouterr().out
     assert "19 tensors agree within their rounding bounds" in text
-    assert "stem/conv:0: only in the first model (inside stem/conv, whose result is stem/bn:0)" in text
+    note = "stem/conv:0: only in the first model (inside stem/conv, whose result is stem/bn:0)"
+    assert text.index(note) < text.index("tensor") < text.index("19 tensors agree")  # the verdict is below the table
     rows = json.loads(Path(table).read_text())
     assert rows["first_divergence"] is None
     assert len(rows["rows"]) == 19 * 14
@@ -284,8 +286,12 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
     bias = next(tensor for tensor in other.graph.initializer if tensor.name == "down/conv.bias")
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.01), bias.name))
     onnx.save(other, tmp_path / "other.onnx")
-    assert main(["align", str(EXAMPLE), str(tmp_path / "other.onnx")]) == 1
+    drawing = tmp_path / "drawing.svg"
+    assert main(["align", str(EXAMPLE), str(tmp_path / "other.onnx"), "--svg", str(drawing)]) == 1
     assert "the first to diverge is 'down/bn:0': 0.01" in capsys.readouterr().out
+    texts = list(ElementTree.parse(drawing).getroot().itertext())
+    assert texts[texts.index("down/bn") + 1].startswith("first to diverge: ")
+    assert texts[texts.index("stem/conv") + 1] == "only in the first"
 
 
 def test_align_writes_a_page(tmp_path: Path) -> None:
