@@ -12,8 +12,8 @@ from .notebook import escape
 MAX_BOXES = 120
 """Most boxes that a drawing of a graph has."""
 
-MAX_LABEL = 34
-"""Characters of a line in a box; of a longer text its end is shown, which tells more than its beginning."""
+MAX_LABEL, MAX_NOTE = 34, 48
+"""Characters of a name and of a note; of a longer name the end is shown, which tells more than the beginning."""
 
 FILLS = {
     "end": ("#e8eaf6", "#5c6bc0"),
@@ -59,7 +59,7 @@ class Box:
         bold = BOLD * len(_cut(self.operator)) if self.operator else 0.0
         return 2 * MARGIN + max(
             bold + CHARACTER * (len(_cut(self.name)) + bool(self.operator and self.name)),
-            CHARACTER * len(_cut(self.note)),
+            CHARACTER * len(_begun(self.note)),
         )
 
 
@@ -154,6 +154,11 @@ def _curve(points: Sequence[tuple[float, float]]) -> str:
 def _cut(text: str) -> str:
     text = visible(text)
     return text if len(text) <= MAX_LABEL else f"…{text[-MAX_LABEL + 1 :]}"
+
+
+def _begun(text: str) -> str:
+    text = visible(text)
+    return text if len(text) <= MAX_NOTE else f"{text[: MAX_NOTE - 1]}…"
 
 
 def _n(number: float) -> str:
