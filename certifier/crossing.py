@@ -210,74 +210,6 @@ def _ranked(operation: Operation, lines: Lines) -> list[Line]:
     return [line.map(lambda array: array.reshape((1,) * (rank - array.ndim) + array.shape)) for line in lines.values()]
 
 
-def same_line(operation: Operation, lines: Lines) -> list[Line]:
-    """Hand the line on: every element stays what it is."""
-    return [_only(operation, lines)]
-
-
-def transpose(operation: Operation, lines: Lines) -> list[Line]:
-    """Permute the axes of the line."""
-    line = _only(operation, lines)
-    perm = operation.attributes.get("perm", tuple(reversed(range(line.rank))))
-    return [line.map(lambda array: array.transpose(perm))]
-
-
-def unsqueeze(operation: Operation, lines: Lines) -> list[Line]:
-    """Insert axes of one element."""
-    line = _only(operation, lines)
-    axes = operation.integers("axes", 1)
-    if axes is None:
-        raise Unproved("the axes are not constant")
-    return [line.map(lambda array: np.expand_dims(array, tuple(axes)))]
-
-
-def reshape(operation: Operation, lines: Lines) -> list[Line]:
-    """Reshape the line: elements keep their order; the first axis may be unknown if it stays what it is."""
-    line = _only(operation, lines)
-    data, result = operation.inputs[0], operation.outputs[0]
-    assert data is not None
-    if data.extents is None or result.extents is None:
-        raise Unproved("the extents are unknown")
-    before, after = list(data.extents), list(result.extents)
-    if line.scale.size == 1 and line.shift.size == 1:
-        return [line.map(lambda array: array.reshape((1,) * len(after)))]
-    keeps = _keeps_first(operation, before, after)
-    inner, outer = static(tuple(before[keeps:])), static(tuple(after[keeps:]))
-    if inner is None or outer is None:
-        raise Unproved("the extents are unknown")
-    if product(inner) != product(outer):
-        raise Unproved("the extents do not belong together")
-
-    def change(array: Array) -> Array:
-        lead = array.shape[:keeps]
-        if lead not in ((), (1,)):
-            raise Unproved("the line varies along the first axis")
-        return compressed(np.broadcast_to(array, lead + inner).reshape(lead + outer))
-
-    return [line.map(change)]
-
-
-def _keeps_first(operation: Operation, before: list[int | str | None], after: list[int | str | None]) -> int:
-    """Return 1 where the first axis is handed on as it is, else 0."""
-    if not before or not after:
-        return 0
-    if isinstance(before[0], int) and isinstance(after[0], int) and None not in after:
-        return int(before[0] == after[0])
-    if before[0] is not None and before[0] == after[0]:
-        return 1
-    if operation.kind == "Flatten":
-        return int(operation.attributes.get("axis", 1) == 1)
-    if operation.kind == "Squeeze":
-        return int(0 not in [axis % len(before) for axis in operation.integers("axes", 1) or [0]])
-    shape = operation.constant(1) if operation.version >= 5 else np.array(operation.attributes.get("shape", ()))
-    if shape is None or not shape.size:
-        return 0
-    inner, rest = static(tuple(before[1:])), [int(each) for each in shape.reshape(-1)[1:]]
-    if int(shape.reshape(-1)[0]) == 0 and not operation.attributes.get("allowzero", 0):
-        return 1
-    return int(inner is not None and min(rest, default=1) > 0 and product(rest) == product(inner))
-
-
 def concatenate(operation: Operation, lines: Lines) -> list[Line]:
     """Join the lines of the operands: they stand one behind the other along the axis."""
     if len(lines) != len(operation.inputs):
@@ -523,10 +455,6 @@ CROSSINGS: dict[str, Crossing] = {
     **dict.fromkeys(("Mul", "Div"), multiplication),
     **dict.fromkeys(("Max", "Min"), extremum),
     "Where": selection,
-    "Identity": same_line,
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze"), reshape),
     "Concat": concatenate,
     "Split": split,
     "Slice": slice_,

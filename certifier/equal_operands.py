@@ -16,10 +16,6 @@ Condition = Callable[[Operation], int]
 """Returns the index of the operand that is equal to the result. Raises Unproved."""
 
 
-def _first(operation: Operation) -> int:
-    return 0
-
-
 def _refuse_unless(condition: bool, reason: str) -> int:
     if not condition:
         raise Unproved(reason)
@@ -71,27 +67,6 @@ def _same_extents(operation: Operation) -> int:
     data, result = operation.operand(0), operation.outputs[0]
     known = None if data is None else static(data.extents)
     return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
-
-
-def _reshape(operation: Operation) -> int:
-    data = operation.operand(0)
-    extents = None if data is None else data.extents
-    shape = operation.constant(1) if operation.version >= 5 else np.array(operation.attributes.get("shape", ()))
-    if extents is not None and shape is not None and len(shape) == len(extents):
-        given = [int(each) for each in shape]
-        zero = not operation.attributes.get("allowzero", 0)
-        kept = [(zero and g == 0) or (g > 0 and g == e) for g, e in zip(given, extents, strict=True)]
-        if all(kept) or (kept.count(False) == 1 and given[kept.index(False)] == -1 and 0 not in extents):
-            return 0
-    return _same_extents(operation)
-
-
-def _transpose(operation: Operation) -> int:
-    data = operation.operand(0)
-    perm = operation.attributes.get("perm")
-    if perm is None:
-        return _refuse_unless(data is not None and data.rank is not None and data.rank < 2, "the axes are reversed")
-    return _refuse_unless(list(perm) == list(range(len(perm))), "axes are exchanged")
 
 
 def _slice(operation: Operation) -> int:
@@ -146,22 +121,6 @@ def _gather(operation: Operation) -> int:
         raise Unproved("it takes another number of positions, or an unknown one")
     places = np.where(indices < 0, indices + extent, indices)
     return _refuse_unless(np.array_equal(places, np.arange(extent)), "it takes other positions")
-
-
-def _squeeze(operation: Operation) -> int:
-    axes = operation.integers("axes", 1)
-    return _refuse_unless(axes is not None and not axes, "axes are removed")
-
-
-def _reduction(operation: Operation) -> int:
-    """Allow a reduction of axes of one element that keeps them."""
-    data = operation.operand(0)
-    axes = operation.integers("axes", 1)
-    if axes is None or data is None or data.extents is None or not operation.attributes.get("keepdims", 1):
-        raise Unproved("the axes or extents are unknown, or are removed")
-    if not axes:
-        raise Unproved("the axes are empty")
-    return _refuse_unless(all(data.extents[axis] == 1 for axis in axes), "an axis has several elements")
 
 
 def _resize(operation: Operation) -> int:
@@ -266,24 +225,17 @@ def _origin(data: Datum | None) -> Datum | None:
 
 
 EQUAL_OPERANDS: dict[str, Condition] = {
-    "Identity": _first,
     "Dropout": _dropout,
     "Cast": _cast,
-    "Reshape": _reshape,
-    "Flatten": _same_extents,
     "Expand": _expand,
     "Slice": _slice,
     "Split": _split,
     "Where": _where,
-    "Transpose": _transpose,
     "Pad": _pad,
     "Tile": _tile,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"), _reduction),
     **dict.fromkeys(("Relu", "Clip"), _clamp),
     "Gather": _gather,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _squeeze,
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
     "Add": _neutral(0.0, first=True),
     "Sub": _neutral(0.0, first=False),

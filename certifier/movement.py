@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from .parts import rejoined
 from .program import Array, Datum, Operation, Unproved, product, static
 from .recomputation import EVALUATORS
-from .targets import extents_of, target_of
 
 MOVES = frozenset(
     (
@@ -100,20 +100,13 @@ def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
 
 
 def _reshaped(operation: Operation, data: Array) -> Array:
-    """Return the data of one element of the first axis with the extents of a Reshape.
-
-    The extents behind the first hold as many elements as before, so the first is handed on.
-    """
-    target = target_of(operation)
-    inner = [each for each in target[1:] if isinstance(each, int)]
-    if not target or len(inner) != len(target) - 1 or 0 in inner:
+    """Return the data of one element of the first axis with the extents of a Reshape that hands this axis on."""
+    given, result = operation.operand(0), operation.outputs[0]
+    inner = None if result.extents is None else static(result.extents[1:])
+    if given is None or not given.extents or not result.extents or inner is None:
         raise Unproved("an extent behind the first is unknown")
-    if -1 in inner and isinstance(target[0], int):
+    if given.extents[0] != result.extents[0] or given.extents[0] is None:
         raise Unproved("the first axis may change")
-    if -1 in inner and not isinstance(target[0], int):
-        own = operation.inputs[0]
-        if own is None or own.extents is None or extents_of(own)[0] != target[0]:
-            raise Unproved("the first axis may change")
     return data.reshape((1, *inner))
 
 
@@ -154,23 +147,6 @@ def is_move(operation: Operation) -> bool:
     return operation.kind in MOVES
 
 
-def _permutation(value: Datum, leaf: int) -> list[int] | None:
-    """Return the axes of a leaf in the order in which `value` has them, where only Transposes are between."""
-    perm = None if value.rank is None else list(range(value.rank))
-    for _ in range(MAX_OPERATIONS):
-        operation = value.producer
-        if value.term == leaf or perm is None:
-            return perm
-        data = None if operation is None else operation.operand(0)
-        if operation is None or data is None or operation.domain or operation.kind not in ("Transpose", "Identity"):
-            return None
-        if operation.kind == "Transpose":
-            own = operation.attributes.get("perm", tuple(reversed(range(len(perm)))))
-            perm = [own[axis] for axis in perm]
-        value = data
-    return None
-
-
 def _is_batch(leaves: Sequence[Datum]) -> bool:
     """Return whether the first axis of a leaf is unknown."""
     return any(bool(leaf.extents) and not isinstance((leaf.extents or (0,))[0], int) for leaf in leaves)
@@ -178,9 +154,6 @@ def _is_batch(leaves: Sequence[Datum]) -> bool:
 
 def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     """Prove that both values hold the same elements of the leaves in the same order. Raises Unproved."""
-    perms = [_permutation(each, leaves[0].term) for each in (first, second)] if len(leaves) == 1 else [None]
-    if None not in perms and perms[0] == perms[-1]:
-        return
     numbers: dict[int, int] = {}
     count, batch = 0, _is_batch(leaves)
     for leaf in leaves:
@@ -192,17 +165,29 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
         raise Unproved("the regions put elements in different places")
 
 
-def moved_places(result: Datum, result_leaf: Datum, source: Datum, source_leaf: Datum) -> tuple[Array, tuple[int, ...]]:
-    """Return the places of the leaf's elements in both values, which are the same, and the extents of the leaf.
+def joined(value: Datum, axis: int) -> list[int]:
+    """Return the classes of the values that nested Concats join along `axis`, counted from the left."""
+    return [each.term for each in rejoined(_joined(value, axis), axis)]
 
-    Raises Unproved.
-    """
-    batch = _is_batch([source_leaf])
-    known = leaf_extents(source_leaf, batch=batch)
-    if known != leaf_extents(result_leaf, batch=batch):
-        raise Unproved("the extents differ")
-    one = index_map(result, {result_leaf.term: 0}, batch=batch)
-    other = index_map(source, {source_leaf.term: 0}, batch=batch)
-    if one.shape != other.shape or not np.array_equal(one, other):
-        raise Unproved("the regions put elements in different places")
-    return one, known
+
+def _joined(value: Datum, axis: int, depth: int = 0) -> list[Datum]:
+    operation = value.producer
+    if operation is None or operation.domain or operation.kind != "Concat" or depth > MAX_OPERATIONS:
+        return [value]
+    if value.rank is None:
+        return [value]
+    own = int(operation.attributes.get("axis", 0))
+    if (own + value.rank if own < 0 else own) != axis:
+        return [value]
+    return [part for each in operation.inputs if each is not None for part in _joined(each, axis, depth + 1)]
+
+
+def same_join(source: Datum, result: Datum) -> None:
+    """Prove that nested Concats along one axis join the same values. Raises Unproved."""
+    operation, rank = source.producer, source.rank
+    if operation is None or rank is None or rank != result.rank:
+        raise Unproved("the ranks are unknown, or differ")
+    axis = int(operation.attributes.get("axis", 0))
+    axis += rank if axis < 0 else 0
+    if joined(source, axis) != joined(result, axis):
+        raise Unproved("the Concats join different values")

@@ -23,7 +23,13 @@ from onnx import (
 )
 
 Array = np.ndarray[Any, Any]
-Extents = tuple[int | str | None, ...] | None
+Extents = tuple["int | str | Unknown | None", ...] | None
+
+MADE_UP = "unk__"
+"""How the names begin that onnx's inference gives to extents it does not know."""
+
+STATED = "#extent "
+"""How the names begin that stand for an extent of a value, behind which come its label and the axis."""
 
 SMALL = 64
 """Most elements of a constant that shape inference may read."""
@@ -86,6 +92,14 @@ class Stored:
 _PACKED = frozenset(
     value for name, value in TensorProto.DataType.items() if name in ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An extent that no one states: that of a value along an axis. Values that onnx infers to have the same have it."""
+
+    value: Datum
+    axis: int
 
 
 @dataclass(eq=False, slots=True)
@@ -266,9 +280,13 @@ def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
     """Return `graph` without large constants and without the types that it declares for values."""
     bare = GraphProto(name=graph.name)
     bare.input.extend(graph.input)
-    for given in () if is_main else bare.input:
+    for given in bare.input:
         if given.type.HasField("tensor_type"):
-            given.type.tensor_type.ClearField("shape")
+            for dim in given.type.tensor_type.shape.dim:
+                if dim.dim_param == "?":  # exporters write it for any extent that they do not know
+                    dim.ClearField("dim_param")
+            if not is_main:
+                given.type.tensor_type.ClearField("shape")
     bare.initializer.extend(_bare(tensor) for tensor in graph.initializer)
     bare.sparse_initializer.extend(graph.sparse_initializer)
     for output in graph.output:
@@ -363,6 +381,32 @@ def note_types(program: Program, typed: GraphProto) -> None:
     for each in (*typed.value_info, *typed.output, *stated):
         if each.name in program.data:
             _note_type(program.data[each.name], each.type)
+    _settle(program)
+
+
+def _settle(program: Program) -> None:
+    """Replace the names that onnx's inference made up for extents by the first values that have them.
+
+    A made-up name means one extent in the main graph, and as much as none in the bodies of nodes.
+    """
+    named: dict[str, Unknown] = {}
+    main = [*program.body.inputs, *(each for operation in program.body.operations for each in operation.outputs)]
+    inside = {each.label for each in main}
+    for value in (*main, *(each for each in program.data.values() if each.label not in inside)):
+        if value.extents is None or value.stored is not None:
+            continue
+        extents: list[int | str | Unknown | None] = []
+        for axis, extent in enumerate(value.extents):
+            if isinstance(extent, str) and extent.startswith(STATED):
+                label, _, place = extent[len(STATED) :].rpartition(" ")
+                extents.append(Unknown(program.data[label], int(place)))
+            elif extent is None or (isinstance(extent, str) and extent.startswith(MADE_UP)):
+                own = Unknown(value, axis)
+                is_named = extent is not None and value.label in inside
+                extents.append(named.setdefault(str(extent), own) if is_named else own)
+            else:
+                extents.append(extent)
+        value.extents = tuple(extents)
 
 
 class _Reader:
@@ -378,8 +422,10 @@ class _Reader:
         initialized = {tensor.name: tensor for tensor in graph.initializer}
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
+        if any(dim.dim_param.startswith(STATED) for each in free for dim in each.type.tensor_type.shape.dim):
+            raise Unproved(f"the name of an extent begins with {STATED!r}")
         body = self.graph(graph, infer_types(self.model, {}), {}, "")
-        return Program(
+        program = Program(
             self.model,
             body,
             [(each.name, _interface_type(each.type)) for each in free],
@@ -389,6 +435,8 @@ class _Reader:
             self.data,
             self.operations,
         )
+        _settle(program)
+        return program
 
     def datum(self, name: str, path: str) -> Datum:
         label = path + name
@@ -499,7 +547,7 @@ def _note_type(datum: Datum, type_: TypeProto) -> None:
 def _extent(dim: Any) -> int | str | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return str(dim.dim_param) if dim.dim_param else None
+    return str(dim.dim_param) if dim.dim_param not in ("", "?") else None
 
 
 def _attribute(item: AttributeProto) -> Any:

@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from .affine_operators import compressed, own_line
+from .affine_operators import own_line
 from .clamps import check_same_bounds, clamps
 from .crossing import CROSSINGS, concatenate
 from .equal_operands import equal_operand, normal_operands
+from .integers import INTEGERS, Expression, Extent, Integers
 from .lines import Line, along, is_rounding
-from .movement import moved_places, same_moves
+from .movement import same_join, same_moves
 from .parts import parts_of, rejoined
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Array, Block, Datum, Operation, Program, Unproved, fault_of
+from .program import Array, Block, Datum, Operation, Program, Stored, Unknown, Unproved, fault_of
 from .recomputation import recomputed
-from .targets import ORDERED, same_join, same_target
+from .views import Groups, composed, extents_of, moved, viewed, whole
 from .weighted_layers import (
     DENSE,
     SLOPES,
@@ -78,6 +79,10 @@ class Proof:
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.cuts: dict[tuple[int, ...], int] = {}
+        self.views: dict[int, tuple[int, Groups]] = {}
+        self.shapes: dict[int, tuple[Extent, ...]] = {}
+        self.made_up: dict[int, Datum] = {}
+        self.integers = Integers(self.shape)
         self.unproven: list[Operation] = []
         self.side = SOURCE
         self._greatest: float | None = None
@@ -183,7 +188,111 @@ class Proof:
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation."""
-        self.enter(operation, self.key(operation))
+        key = self.key(operation)
+        if not self.bind(operation, key):
+            self.enter(operation, key)
+
+    def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Give the result of an operation its class if it is integers that are known, or a view of another value."""
+        integers, data = self._integers(operation), operation.operand(0)
+        if operation.kind == "Identity" and not operation.domain and data is not None:
+            operation.outputs[0].stored = data.stored
+            self.give(operation.outputs[0], self.term_of(data))
+            return True
+        if (*key, 0) in self.terms:
+            self.enter(operation, key)
+            return True
+        term = self._view(operation) if integers is None else integers
+        if term is None:
+            return False
+        self.terms[(*key, 0)] = term
+        self.give(operation.outputs[0], term)
+        return True
+
+    def _integers(self, operation: Operation) -> int | None:
+        """Return the class of a small tensor of integers whose elements are known as expressions of extents."""
+        numbers, result = self.integers.enter(operation), operation.outputs[0]
+        if numbers is None or not result.kind:
+            return None
+        dtype = INTEGERS.get(result.kind)
+        if dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
+            return self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
+        result.stored = Stored(None, numbers.astype(dtype))
+        return self.term(result.stored.key)
+
+    # views
+
+    def shape(self, value: Datum) -> tuple[Extent, ...] | None:
+        """Return the extents of a value as expressions, the same for all values of its class."""
+        term = self.term_of(value)
+        if term not in self.shapes:
+            if value.extents is None:
+                return None
+            self.shapes[term] = tuple(self._extent(value, term, axis) for axis in range(len(value.extents)))
+        return self.shapes[term]
+
+    def _extent(self, value: Datum, term: int, axis: int) -> Extent:
+        extent = (value.extents or ())[axis]
+        if isinstance(extent, int):
+            return extent
+        if isinstance(extent, str):
+            return Expression("symbol", (extent,))
+        if isinstance(extent, Unknown) and extent.value is not value and extent.value.term >= 0:
+            shape = self.shape(extent.value)
+            if shape is not None and extent.axis < len(shape):
+                return shape[extent.axis]
+        return Expression("extent", (term, axis))
+
+    def view(self, value: Datum) -> tuple[int, Groups] | None:
+        """Return the value that another is a view of, by its class, and the view."""
+        found = self.views.get(self.term_of(value))
+        if found is not None:
+            return found
+        shape = self.shape(value)
+        return None if shape is None else (value.term, whole(shape))
+
+    def view_term(self, core: int, groups: Groups) -> int:
+        """Return the class of a view."""
+        if groups == whole(self.shapes[core]):
+            return core
+        term = self.term(("view", core, groups))
+        self.views[term] = core, groups
+        self.shapes.setdefault(term, extents_of(groups))
+        return term
+
+    def _view(self, operation: Operation) -> int | None:
+        """Return the class of the result of an operation that only puts elements in another order."""
+        data = operation.operand(0)
+        found = None if data is None or data.stored is not None or operation.domain else self.view(data)
+        if found is None:
+            return None
+        core, groups = found
+        try:
+            made = viewed(operation, groups, lambda: self._target(operation, extents_of(groups)))
+        except (Unproved, IndexError, ValueError, TypeError):
+            return None
+        return None if made is None else self.view_term(core, made)
+
+    def _target(self, operation: Operation, shape: tuple[Extent, ...]) -> list[Extent]:
+        numbers = self.integers.of(operation.operand(1))
+        if operation.version < 5:
+            numbers = np.array(operation.attributes.get("shape", ()), object)
+        if numbers is None or numbers.ndim != 1:
+            raise Unproved("the target is not known")
+        copies = not operation.attributes.get("allowzero", 0)
+        return [shape[i] if copies and each == 0 else each for i, each in enumerate(numbers)]
+
+    def view_of(self, value: Datum, groups: Groups) -> Datum:
+        """Return the view of a value: one of the source, or one that is made up. Raises Unproved."""
+        core, inner = self.view(value) or (-1, ())
+        if core < 0:
+            raise Unproved("the rank is unknown")
+        term = self.view_term(core, composed(groups, inner))
+        known = self.known.get(term)
+        if known is None and term not in self.made_up:
+            extents = [each if isinstance(each, int) else None for each in self.shapes[term]]
+            self.made_up[term] = Datum(f"a view of {value.label}", None, 0, value.kind, tuple(extents), None, term)
+        return known or self.made_up[term]
 
     def is_known(self, operation: Operation, key: tuple[Any, ...]) -> bool:
         """Return whether the source has the results of an operation with this key."""
@@ -225,7 +334,7 @@ class Proof:
             if own is None or len(chain) > 10_000:
                 if value.rank is None:
                     return None
-                found = self._permuted(value) or self._rejoined(value)
+                found = self._viewed(value) or self._rejoined(value)
                 self.families[value] = found or (value, Line.identity(value.rank))
                 break
             chain.append((value, own[1]))
@@ -238,29 +347,17 @@ class Proof:
             self.families[each] = (root, line)
         return root, line
 
-    def _permuted(self, value: Datum) -> tuple[Datum, Line] | None:
-        """Return the family of a Transpose of an affine: it is the affine of a Transpose that stands elsewhere."""
-        operation = value.producer
-        if operation is None or operation.kind != "Transpose" or operation.domain or operation.operand(0) is None:
+    def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the family of a view of an affine: it is the moved affine of the same view of its root."""
+        core, groups = self.views.get(self.term_of(value), (-1, ()))
+        found = self._related(core)
+        return None if found is None or found[0].term == core else self._along(found, groups)
+
+    def _along(self, found: tuple[Datum, Line, str], groups: Groups) -> tuple[Datum, Line] | None:
+        try:
+            return self.view_of(found[0], groups), found[1].map(lambda array: moved(array, groups))
+        except Unproved:
             return None
-        data = operation.inputs[0]
-        assert data is not None
-        found = self.family(data)
-        if found is None or value.rank != found[1].rank:
-            return None
-        root, line = found
-        perm = list(operation.attributes.get("perm", reversed(range(line.rank))))
-        target, before = None, root.producer
-        if before is not None and before.kind == "Transpose" and not before.domain and before.inputs[0] is not None:
-            inner = list(before.attributes.get("perm", reversed(range(line.rank))))
-            target = self._transposed(before.inputs[0], [inner[axis] for axis in perm], operation.version)
-        target = target or self._transposed(root, perm, operation.version)
-        if target is None or target is value or target.rank is None:
-            return None
-        further = self.family(target)
-        if further is None:
-            return None
-        return further[0], line.map(lambda array: array.transpose(perm)).after(further[1])
 
     def _rejoined(self, value: Datum) -> tuple[Datum, Line] | None:
         """Return the family of a Concat of affines of all results of a Split: it is an affine of the Split's data."""
@@ -279,20 +376,23 @@ class Proof:
             return None
         return further[0], line.after(further[1])
 
-    def _transposed(self, value: Datum, perm: list[int], version: int) -> Datum | None:
-        """Return a value of the source that holds `value` with its axes permuted."""
-        if perm == list(range(len(perm))):
-            return value
-        head = ("operation", "", "Transpose", version, (("perm", tuple(perm)),), 1, (self.term_of(value),), (), 0)
-        return self.known.get(self.terms.get(head, -1))
-
-    def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
-        """Return the relation of a value of the result to the root of a family of the source."""
-        term = self.term_of(value)
+    def _related(self, term: int) -> tuple[Datum, Line, str] | None:
+        """Return the relation of a class to the root of a family of the source."""
         if term in self.known:
             found = self.family(self.known[term])
             return None if found is None else (*found, DOWN)
-        return self.anchors.get(term)
+        if term in self.anchors:
+            return self.anchors[term]
+        core, groups = self.views.get(term, (-1, ()))
+        inner = None if core < 0 else self._related(core)
+        if inner is None:
+            return None
+        made = self._along(inner, groups)
+        return None if made is None else (*made, inner[2])
+
+    def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
+        """Return the relation of a value of the result to the root of a family of the source."""
+        return self._related(self.term_of(value))
 
     def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
         """Return the lines between a value of the result and one of the source, by their direction."""
@@ -344,7 +444,9 @@ class Proof:
                 raise Unproved("a scale of the source is zero")
             line = back.after(line)
         result.term = self.term(("related", result.label))
-        result.twin = source
+        shape = self.shape(source)
+        if shape is not None:
+            self.shapes[result.term] = shape
         self.anchors[result.term] = (root, line, direction)
 
     # steps
@@ -488,6 +590,10 @@ def _taken_branch(proof: Proof, step: Step, operation: Operation) -> None:
     for result, inner in zip(operation.outputs, branch.outputs, strict=True):
         proof.give(result, proof.term_of(inner))
         result.stored = inner.stored
+def _view(proof: Proof, step: Step, operation: Operation) -> None:
+    """Prove that the operation puts the elements of an affine in another order: the result is a moved affine."""
+    if not proof.bind(operation, proof.key(operation)):
+        raise Unproved(f"{operation.kind} is no view of its data")
 
 
 def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
@@ -498,31 +604,6 @@ def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
     same_moves(result, target, leaves)
     proof.give(result, proof.term_of(target))
     result.twin = target
-
-
-def _moved_affine(proof: Proof, step: Step, operation: Operation) -> None:
-    """Prove that the operation moves an affine of a value as the source moves the value."""
-    target, leaf = proof.value_of_source(step.get("source")), proof.value_of_source(*step.get("from", ()))
-    related = proof.result.data.get(step.get("related", ""))
-    line = None if related is None or related.term < 0 else proof.relations(related, leaf).get(DOWN)
-    if related is None or line is None:
-        raise Unproved("the value has no relation to the source's")
-    places, extents = moved_places(operation.outputs[0], related, target, leaf)
-    proof.anchor(
-        operation.outputs[0],
-        target,
-        line.map(lambda array: compressed(np.broadcast_to(array, extents).reshape(-1)[places])),
-        DOWN,
-    )
-
-
-def _same_target(proof: Proof, step: Step, operation: Operation) -> None:
-    """Prove that the operation gives the same elements, in their order, the same extents as one of the source."""
-    source = proof.operation_of_source(step.get("source"))
-    if not {source.kind, operation.kind} <= ORDERED or source.domain or operation.domain:
-        raise Unproved("an operator may change the order of elements")
-    same_target(source, operation)
-    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
 
 
 def _same_join(proof: Proof, step: Step, operation: Operation) -> None:
@@ -797,9 +878,8 @@ IDENTITIES: dict[str, Callable[[Proof, Step, Operation], None]] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "taken branch": _taken_branch,
+    "view": _view,
     "same elements": _same_moves,
-    "moved affine": _moved_affine,
-    "same target": _same_target,
     "same join": _same_join,
     "same windows": _same_windows,
     "product and sum": _product_and_sum,

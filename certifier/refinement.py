@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from .program import SMALL, Datum, Operation, Program, Stored, Unproved, infer_types, load, note_types, product
+from .integers import INTEGERS, Expression, Extent, Integers, is_natural
+from .program import (
+    SMALL,
+    STATED,
+    Array,
+    Datum,
+    Operation,
+    Program,
+    Stored,
+    Unknown,
+    Unproved,
+    infer_types,
+    load,
+    note_types,
+)
 from .recomputation import recomputed
-from .targets import target_of
+from .views import extents_of, regrouped, whole
 
 ROUNDS = 6
 """Most times that types are inferred; each time may make more extents, and so more constants, known."""
@@ -17,13 +33,9 @@ def load_typed(model: ModelProto) -> Program:
     program = load(model)
     known = 0
     for _ in range(ROUNDS):
-        if all(value.extents is not None for value in program.data.values()):
+        if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
             break
-        constants, stated = _constants(program), []
-        for operation in program.body.operations:
-            info = _stated(operation)
-            stated += [] if info is None else [info]
-        _forget(program)
+        constants, stated = _looked_at(program)
         if len(constants) + len(stated) <= known:
             break
         known = len(constants) + len(stated)
@@ -31,65 +43,101 @@ def load_typed(model: ModelProto) -> Program:
     return program
 
 
-def _constants(program: Program) -> dict[str, TensorProto]:
-    """Return the small integer tensors of the main graph that can be computed, by name."""
-    made: dict[str, TensorProto] = {}
-    for operation in program.body.operations:
-        if operation.outputs[0].stored is not None or operation.bodies:
-            continue
-        try:
-            found: list[Stored] = recomputed(operation)
-        except Unproved:
-            continue
-        for value, stored in zip(operation.outputs, found, strict=False):
-            if stored.array.dtype.kind in "iub" and stored.array.size <= SMALL:
-                value.stored = stored
-                made[value.label] = numpy_helper.from_array(stored.array, value.label)
+def _unknown(value: Datum) -> bool:
+    return any(extent is None or isinstance(extent, Unknown) for extent in value.extents or ())
+
+
+def _shape(value: Datum) -> list[Extent] | None:
+    """Return the extents of a value as expressions."""
+    if value.extents is None:
+        return None
+    made: list[Extent] = []
+    for axis, extent in enumerate(value.extents):
+        if isinstance(extent, int):
+            made.append(extent)
+        elif isinstance(extent, str):
+            made.append(Expression("symbol", (extent,)))
+        else:
+            origin = Unknown(value, axis) if extent is None else extent
+            made.append(Expression("extent", (origin.value.label, origin.axis)))
     return made
 
 
-def _forget(program: Program) -> None:
-    """Take the constants back: they are constants of a proof only by its steps."""
+def _looked_at(program: Program) -> tuple[dict[str, TensorProto], list[ValueInfoProto]]:
+    """Return the small integer tensors of the main graph that can be computed, and types that onnx does not infer."""
+    made: dict[str, TensorProto] = {}
+    stated: list[ValueInfoProto] = []
+    integers = Integers(_shape)
     for operation in program.body.operations:
+        if operation.outputs[0].stored is not None or operation.bodies:
+            continue
+        for value, array in _constants(operation, integers):
+            value.stored = Stored(None, array)
+            made[value.label] = numpy_helper.from_array(array, value.label)
+        data, result = operation.operand(0), operation.outputs[0]
+        extents = None if operation.domain or data is None or not data.kind else _stated(operation, integers)
+        if data is not None and extents is not None and result.stored is None:
+            stated.append(helper.make_tensor_value_info(result.label, data.kind, [_named(each) for each in extents]))
+    for operation in program.body.operations:  # they are constants of a proof only by its steps
         for value in operation.outputs:
             value.stored = None
+    return made, stated
 
 
-def _stated(operation: Operation) -> ValueInfoProto | None:
-    """Return a type that onnx does not infer: of a Reshape to a target that is known but for symbols, for one."""
-    if operation.domain or operation.kind not in ("Reshape", "GroupNormalization"):
-        return None
+def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Array]]:
+    """Return the results of an operation that are small constants of integers or truth values."""
+    numbers = integers.enter(operation)
+    dtype = INTEGERS.get(operation.outputs[0].kind)
+    if numbers is not None and dtype is not None and not any(isinstance(each, Expression) for each in numbers.flat):
+        return [(operation.outputs[0], numbers.astype(dtype))]
+    try:
+        found = recomputed(operation)
+    except Unproved:
+        return []
+    pairs = zip(operation.outputs, found, strict=False)
+    return [(v, s.array) for v, s in pairs if s.array.dtype.kind in "iub" and s.array.size <= SMALL]
+
+
+def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
+    """Return extents of the result of an operation that follow from its data, where onnx knows less."""
     data, result = operation.operand(0), operation.outputs[0]
-    if data is None or not data.kind:
+    shape = None if data is None else _shape(data)
+    if shape is None or (result.extents is not None and not _unknown(result)):
         return None
     if operation.kind == "GroupNormalization":
-        return None if data.extents is None else helper.make_tensor_value_info(result.label, data.kind, data.extents)
+        return shape if result.extents is None else None
+    if operation.kind not in ("Reshape", "Expand") or operation.version < 5:
+        return None
+    numbers = integers.of(operation.operand(1))
+    if numbers is None or numbers.ndim != 1:
+        return None
+    target = list(numbers)
+    if operation.kind == "Expand":
+        wide = [1] * (len(target) - len(shape)) + shape
+        target = [1] * (len(wide) - len(target)) + target
+        return [_broadcast(*pair) for pair in zip(wide, target, strict=True)]
+    if not operation.attributes.get("allowzero", 0):
+        target = [shape[i] if each == 0 and i < len(shape) else each for i, each in enumerate(target)]
     try:
-        target = target_of(operation)
+        return extents_of(regrouped(whole(shape), target))
     except Unproved:
-        return None
-    extents: list[int | str | None] = [each if isinstance(each, int | str) else None for each in target]
-    if -1 in extents:
-        extents[extents.index(-1)] = _rest(data, extents)
-    if -1 in extents:
-        return None
-    return helper.make_tensor_value_info(result.label, data.kind, extents)
+        return [each if is_natural(each) else None for each in target]
 
 
-def _rest(data: Datum, extents: list[int | str | None]) -> int | None:
-    """Return the extent that -1 stands for, None where it is unknown.
+def _broadcast(extent: Extent, target: Extent) -> Extent | None:
+    """Return the extent that both are broadcast to, None where it may be either."""
+    for one, other in ((extent, target), (target, extent)):
+        if one == other or one == 1:
+            return other if is_natural(other) else None
+        if isinstance(one, int) and one > 1:
+            return one
+    return None
 
-    Symbols that both sides have go out: with N on both, [N, 4, 6] to [N, -1] leaves 24.
-    """
-    if data.extents is None:
-        return None
-    left, right = list(data.extents), [each for each in extents if each != -1]
-    for symbol in [each for each in right if isinstance(each, str)]:
-        if symbol in left:
-            left.remove(symbol)
-            right.remove(symbol)
-    known = [each for each in left if isinstance(each, int)]
-    others = [each for each in right if isinstance(each, int)]
-    if len(known) != len(left) or len(others) != len(right) or not product(others):
-        return None
-    return product(known) // product(others)
+
+def _named(extent: Extent | None) -> int | str | None:
+    """Return an extent as onnx writes it, None where it has no name."""
+    if not isinstance(extent, Expression):
+        return None if extent is None else int(extent)
+    if extent.head == "extent":
+        return f"{STATED}{extent.parts[0]} {extent.parts[1]}"
+    return str(extent.parts[0]) if extent.head == "symbol" else None

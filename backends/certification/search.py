@@ -14,7 +14,7 @@ from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
 from ...certifier.proof import SOURCE, Proof
-from ...certifier.targets import ORDERED, ordered_from
+from ...certifier.views import VIEWS
 from ...certifier.weighted_layers import DENSE, weights_of
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
@@ -31,8 +31,8 @@ WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
 MAX_AHEAD = 12
 """Most operators between a value and an affine that moved up to it."""
 
-ONE_CHANNEL = frozenset(("Conv", "ConvTranspose"))
-"""Operators that an affine crosses if they have one channel in each group."""
+CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
+"""Operators that an affine may cross; convolutions have one channel in each group then."""
 
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
@@ -82,17 +82,23 @@ class Search(Proof):
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation; try identities where it is gone from the result, or new there."""
+        key = self.key(operation)
+        is_bound = self.bind(operation, key)
         if self.side == SOURCE:
-            key = self.key(operation)
-            is_open = (*key, 0) not in self.terms and self._is_gone(operation)
-            if not is_open or not self._first(operation, FIRST):
+            is_open = not is_bound and self._is_gone(operation)
+            if not is_bound and not (is_open and self._first(operation, FIRST)):
                 self.enter(operation, key)
             return
-        key = self.key(operation)
-        is_known = self.is_known(operation, key)
-        if is_known or not self._prove(operation):
-            if not is_known:
-                self.gaps.append(operation)
+        base = self.base(operation.outputs[0]) if is_bound else None
+        if base is not None:
+            if operation.outputs[0].term not in self.known:
+                targets = sorted(self.members(base[0]), key=lambda each: each.label != operation.outputs[0].label)
+                any(self._try(operation, {"identity": "view", "equals": each.label}) for each in targets[:MAX_TRIED])
+            return
+        if not is_bound and self.is_known(operation, key):
+            self.enter(operation, key)
+        elif not self._prove(operation) and not is_bound:
+            self.gaps.append(operation)
             self.enter(operation, key)
 
     def _is_gone(self, operation: Operation) -> bool:
@@ -123,9 +129,7 @@ class Search(Proof):
         if not operation.domain:
             if self._relate(operation):
                 return True
-        if is_move(operation) and self._moves(operation):
-            return True
-        return not operation.domain and operation.kind in ORDERED and self._orders(operation)
+        return is_move(operation) and self._moves(operation)
 
     def _relate(self, operation: Operation) -> bool:
         """Try the steps that may relate an operation to the source, until one makes it a value of the same name.
@@ -149,15 +153,6 @@ class Search(Proof):
         self._equate(operation)
         self._remember(operation, first)
         return True
-
-    def _orders(self, operation: Operation) -> bool:
-        """Try to prove that an operator gives elements in their order the extents of a value of the source."""
-        terms = set(ordered_from(operation.outputs[0])[1:])
-        sources = [each for each in self.source.operations.values() if each.kind in ORDERED and not each.domain]
-        near = [each for each in sources if each.outputs[0].term >= 0 and terms & set(ordered_from(each.outputs[0]))]
-        near.sort(key=lambda each: each.label != operation.label)
-        steps = ({"identity": "same target", "source": each.label} for each in near[:MAX_TRIED])
-        return any(self._try(operation, step) for step in steps)
 
     def _remember(self, operation: Operation, step: dict[str, Any]) -> None:
         """Remember the affines that a layer applies, for the sum behind it that takes their shifts."""
@@ -213,7 +208,7 @@ class Search(Proof):
                     for rest in self._ahead(reader.outputs[0], depth + 1):
                         yield [part, *rest]
                         yield rest
-                elif reader.kind in CROSSINGS or reader.kind in CLAMPS or reader.kind in ONE_CHANNEL:
+                elif reader.kind in CROSSED:
                     for result in reader.outputs:
                         yield from self._ahead(result, depth + 1)
 
@@ -347,12 +342,6 @@ class Search(Proof):
 
     def _moves(self, operation: Operation) -> bool:
         """Try to prove that a result of moves holds the elements of a value of the source."""
-        for leaf, related in self._related_leaf(operation):
-            for target in self._moved(leaf):
-                where = {"source": target.label, "from": [leaf.label], "related": related.label}
-                if self._try(operation, {"identity": "moved affine", **where}):
-                    self._equate(operation)
-                    return True
         for nearest in (True, False):
             leaves = self._leaves(operation, nearest=nearest) or ()
             names = [leaf.label for leaf in leaves]
@@ -360,19 +349,6 @@ class Search(Proof):
                 if self._try(operation, {"identity": "same elements", "source": target.label, "from": names}):
                     return True
         return False
-
-    def _related_leaf(self, operation: Operation) -> Iterator[tuple[Datum, Datum]]:
-        """Yield the value that an operation of the result moves, if it is an affine, with the source's value."""
-        value = operation.operand(0)
-        for _ in range(MAX_TRIED):
-            if value is None or operation.kind == "Concat":
-                return
-            if value.term in self.anchors:
-                yield self.anchors[value.term][0], value
-                return
-            if value.producer is None or not is_move(value.producer) or value.producer.kind == "Concat":
-                return
-            value = value.producer.operand(0)
 
     def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
         """Return the values of the source from which moves lead to `operation`, None if one is unknown."""

@@ -187,6 +187,27 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
                     numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(2.0**-126), tensor.name)
                 )
             yield "scales below the normal numbers", node.output[0], *pair
+        perm = next((list(each.ints) for each in node.attribute if each.name == "perm"), [])
+        axes = [axis for axis in range(len(perm) - 1) if perm[axis] != perm[axis + 1]]
+        for axis in axes:
+            forged = copy.deepcopy(source)
+            other = [*perm[:axis], perm[axis + 1], perm[axis], *perm[axis + 2 :]]
+            next(each for each in forged.graph.node[i].attribute if each.name == "perm").ints[:] = other
+            yield "another order of axes", node.output[0], forged, result
+    hidden = {node.input[0] for node in source.graph.node if node.op_type == "Reshape"}  # by the target of the next
+    reshapes = {n.input[1] for n in source.graph.node if n.op_type == "Reshape" and n.output[0] not in hidden}
+    parts = {name for node in source.graph.node if node.op_type in ("Concat", "Mul", "Slice") for name in node.input}
+    for i, tensor in enumerate(source.graph.initializer):
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.int64 and tensor.name in reshapes | parts and (array > 1).any():
+            for changed in (array[::-1], np.where(array > 1, array * 2, array)):
+                forged = copy.deepcopy(source)
+                forged.graph.initializer[i].CopyFrom(
+                    numpy_helper.from_array(np.ascontiguousarray(changed), tensor.name)
+                )
+                if (changed != array).any():
+                    yield "another target", tensor.name, forged, result
+    for i, node in enumerate(source.graph.node):
         if node.op_type == "BatchNormalization" and any(a.name == "training_mode" for a in node.attribute) is False:
             forged = copy.deepcopy(source)
             forged.graph.node[i].attribute.add(name="epsilon", type=1, f=0.01)
