@@ -101,6 +101,9 @@ class Unknown:
     value: Datum
     axis: int
 
+    def __repr__(self) -> str:
+        return f"extent {self.axis} of {self.value.label!r}"
+
 
 @dataclass(eq=False, slots=True)
 class Datum:
@@ -318,10 +321,10 @@ def _ranks(graph: GraphProto) -> Iterator[ValueInfoProto]:
 
     onnx's inference needs the rank of the data, which bodies do not state.
     """
-    tensors = [*graph.initializer, *(item.t for node in graph.node for item in node.attribute if item.HasField("t"))]
-    names = [tensor.name for tensor in graph.initializer]
-    names += [node.output[0] for node in graph.node for item in node.attribute if item.HasField("t")]
-    weights = dict(zip(names, tensors, strict=True))
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and not node.domain:
+            weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
     for node in graph.node:
         weight = weights.get(node.input[1]) if node.op_type in ("Conv", "ConvTranspose") and not node.domain else None
         if weight is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 from irc.certifier.certificate import digest_of_model, digest_of_steps
 from onnx import ModelProto, numpy_helper
 
@@ -178,6 +179,9 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
             changed.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
             if (numpy_helper.to_array(tensor) != array).any():
                 yield "other indices", node.output[0], forged, result
+    known = onnx.shape_inference.infer_shapes(source, data_prop=True).graph
+    types = [(each.name, each.type.tensor_type.shape.dim) for each in (*known.input, *known.value_info)]
+    shapes = {name: [each.dim_value or 2 for each in dims] for name, dims in types}
     for i, node in enumerate(source.graph.node):
         if node.op_type == "DequantizeLinear":
             pair = copy.deepcopy(source), copy.deepcopy(result)
@@ -188,8 +192,10 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
                 )
             yield "scales below the normal numbers", node.output[0], *pair
         perm = next((list(each.ints) for each in node.attribute if each.name == "perm"), [])
-        axes = [axis for axis in range(len(perm) - 1) if perm[axis] != perm[axis + 1]]
-        for axis in axes:
+        extents = shapes.get(node.input[0], []) if perm else []
+        for axis in (
+            axis for axis in range(len(extents) - 1) if 1 not in (extents[perm[axis]], extents[perm[axis + 1]])
+        ):
             forged = copy.deepcopy(source)
             other = [*perm[:axis], perm[axis + 1], perm[axis], *perm[axis + 2 :]]
             next(each for each in forged.graph.node[i].attribute if each.name == "perm").ints[:] = other
