@@ -27,7 +27,7 @@ from .parts import parts_of, rejoined
 from .pools import check_padded_average, check_same_windows, zero_padding
 from .program import Array, Block, Datum, Operation, Program, Stored, Unknown, Unproved, fault_of
 from .recomputation import recomputed
-from .views import Groups, composed, extents_of, moved, viewed, whole
+from .reordering import Groups, composed, extents_of, moved, viewed, whole
 from .weighted_layers import (
     DENSE,
     SLOPES,

@@ -22,7 +22,7 @@ from .program import (
     note_types,
 )
 from .recomputation import recomputed
-from .views import extents_of, regrouped, whole
+from .reordering import extents_of, regrouped, whole
 
 ROUNDS = 6
 """Most times that types are inferred; each time may make more extents, and so more constants, known."""

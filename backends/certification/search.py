@@ -14,7 +14,7 @@ from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
 from ...certifier.proof import SOURCE, Proof
-from ...certifier.views import VIEWS
+from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, weights_of
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
