@@ -23,7 +23,7 @@ from onnx import (
 )
 
 Array = np.ndarray[Any, Any]
-Extents = tuple["int | str | Unknown | None", ...] | None
+Extents = tuple["int | str | FreeExtent | None", ...] | None
 
 MADE_UP = "unk__"
 """How the names begin that onnx's inference gives to extents it does not know."""
@@ -95,7 +95,7 @@ _PACKED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class FreeExtent:
     """An extent that no one states: that of a value along an axis. Values that onnx infers to have the same have it."""
 
     value: Datum
@@ -392,19 +392,19 @@ def _settle(program: Program) -> None:
 
     A made-up name means one extent in the main graph, and as much as none in the bodies of nodes.
     """
-    named: dict[str, Unknown] = {}
+    named: dict[str, FreeExtent] = {}
     main = [*program.body.inputs, *(each for operation in program.body.operations for each in operation.outputs)]
     inside = {each.label for each in main}
     for value in (*main, *(each for each in program.data.values() if each.label not in inside)):
         if value.extents is None or value.stored is not None:
             continue
-        extents: list[int | str | Unknown | None] = []
+        extents: list[int | str | FreeExtent | None] = []
         for axis, extent in enumerate(value.extents):
             if isinstance(extent, str) and extent.startswith(STATED):
                 label, _, place = extent[len(STATED) :].rpartition(" ")
-                extents.append(Unknown(program.data[label], int(place)))
+                extents.append(FreeExtent(program.data[label], int(place)))
             elif extent is None or (isinstance(extent, str) and extent.startswith(MADE_UP)):
-                own = Unknown(value, axis)
+                own = FreeExtent(value, axis)
                 is_named = extent is not None and value.label in inside
                 extents.append(named.setdefault(str(extent), own) if is_named else own)
             else:

@@ -25,7 +25,7 @@ from .lines import Line, along, is_rounding
 from .movement import same_join, same_moves
 from .parts import parts_of, rejoined
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Array, Block, Datum, Operation, Program, Stored, Unknown, Unproved, fault_of
+from .program import Array, Block, Datum, Operation, Program, Stored, FreeExtent, Unproved, fault_of
 from .recomputation import recomputed
 from .reordering import Groups, composed, extents_of, moved, viewed, whole
 from .weighted_layers import (
@@ -237,7 +237,7 @@ class Proof:
             return extent
         if isinstance(extent, str):
             return Expression("symbol", (extent,))
-        if isinstance(extent, Unknown) and extent.value is not value and extent.value.term >= 0:
+        if isinstance(extent, FreeExtent) and extent.value is not value and extent.value.term >= 0:
             shape = self.shape(extent.value)
             if shape is not None and extent.axis < len(shape):
                 return shape[extent.axis]

@@ -15,7 +15,7 @@ from .program import (
     Operation,
     Program,
     Stored,
-    Unknown,
+    FreeExtent,
     Unproved,
     infer_types,
     load,
@@ -44,7 +44,7 @@ def load_typed(model: ModelProto) -> Program:
 
 
 def _unknown(value: Datum) -> bool:
-    return any(extent is None or isinstance(extent, Unknown) for extent in value.extents or ())
+    return any(extent is None or isinstance(extent, FreeExtent) for extent in value.extents or ())
 
 
 def _shape(value: Datum) -> list[Extent] | None:
@@ -58,7 +58,7 @@ def _shape(value: Datum) -> list[Extent] | None:
         elif isinstance(extent, str):
             made.append(Expression("symbol", (extent,)))
         else:
-            origin = Unknown(value, axis) if extent is None else extent
+            origin = FreeExtent(value, axis) if extent is None else extent
             made.append(Expression("extent", (origin.value.label, origin.axis)))
     return made
 
