@@ -25,7 +25,7 @@ from .lines import Line, along, is_rounding
 from .movement import same_join, same_moves
 from .parts import parts_of, rejoined
 from .pools import check_padded_average, check_same_windows, zero_padding
-from .program import Array, Block, Datum, Operation, Program, Stored, FreeExtent, Unproved, fault_of
+from .program import Array, Block, Datum, FreeExtent, Operation, Program, Stored, Unproved, fault_of
 from .recomputation import recomputed
 from .reordering import Groups, composed, extents_of, moved, viewed, whole
 from .weighted_layers import (
@@ -590,6 +590,8 @@ def _taken_branch(proof: Proof, step: Step, operation: Operation) -> None:
     for result, inner in zip(operation.outputs, branch.outputs, strict=True):
         proof.give(result, proof.term_of(inner))
         result.stored = inner.stored
+
+
 def _view(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation puts the elements of an affine in another order: the result is a moved affine."""
     if not proof.bind(operation, proof.key(operation)):
