@@ -12,7 +12,8 @@
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
-# make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv)
+# make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv):
+#                      minutes; with PYTHONS=quick, as in .ci/run, the wheel without extras on the others than that of the tests
 # make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
@@ -39,6 +40,7 @@ INT8 := $(VENV)-int8
 DOCS := $(VENV)-docs
 PROOFS := $(VENV)-proofs
 TARGET := all
+PYTHONS := all
 EXECUTIONS := 200000
 MINUTES := 1
 SEED := 0
@@ -118,8 +120,8 @@ test-notebooks: $(NOTEBOOKS)/.ready
 	$(NOTEBOOKS)/bin/python -m pytest -q tests/test_notebook.py
 
 test-pythons: $(READY)
-	$(call say,installing wheel and sdist on every Python from 3.11 on: several minutes)
-	IRC_PYTHONS=1 $(BIN)/python -m pytest -q tests/pythons
+	$(call say,installing irc on every Python from 3.11 on that is here)
+	IRC_PYTHONS=$(PYTHONS) $(BIN)/python -m pytest -q tests/pythons
 
 proofs: $(PROOFS)/.ready
 	$(call say,proving the identities of all rules)

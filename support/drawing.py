@@ -51,7 +51,7 @@ class Box:
     def lines(self) -> list[list[str]]:
         """Return the lines as they are drawn, each in one or two parts."""
         head = [_cut(text) for text in (self.operator, self.name) if text]
-        return [line for line in (head, [_cut(self.note)] if self.note else []) if line] or [[""]]
+        return [line for line in (head, [_begun(self.note)] if self.note else []) if line] or [[""]]
 
     @property
     def width(self) -> float:
