@@ -204,6 +204,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "quantizers.md": quantizers,
     "report.md": nets("net.onnx"),
     "testing.md": testing,
+    "glossary.md": digits,
     "tutorial.md": digits,
     "verification.md": verification,
 }

@@ -9,10 +9,12 @@ import re
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import harness
 import pytest
+from irc.backends.foldmap.entries import StatusName
+from irc.passes.data_free.value_ranges import Origin
 from site_models import SETUP
 from snippets import RUN, SHOWN, Session, Snippet, indented, snippets
 
@@ -67,6 +69,13 @@ def test_code_of_a_page_runs_as_the_page_says(page: Path, tmp_path: Path, monkey
 def without_shares(picture: Path) -> str:
     """Return a drawing without the shares of bounds, which depend on the processor."""
     return re.sub(r"\d\.\d{3} of the bound", "of the bound", picture.read_text(encoding="utf-8"))
+
+
+def test_the_words_of_reports_are_explained() -> None:
+    rows = [line.split("|") for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if "|" in line]
+    words = {word.strip() for row in rows for word in row[1].split(",")}
+    assert {*get_args(StatusName), *(origin.value for origin in Origin)} <= words
+    assert all(len(cell) < 150 for row in rows for cell in row)
 
 
 PLOTS = {"speed.svg", "quantized_models.svg"}
