@@ -84,7 +84,7 @@ def main() -> None:
         faults += found
     done = {(row.suite, row.name) for row in rows}
     left = [case for case in cases if (case.suite, case.name) not in done]
-    text = page(rows, faults, study.versions, options, left)
+    text = page(rows, faults, study.versions, options, left, study.own_reasons(rows, cases))
     if options.page is None:
         print(text)
     else:

@@ -9,13 +9,15 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
 import study_judge
+import tools
 from study_cases import SUITES, StudyCase
-from study_run import METADATA, Fault, Record, Row
+from study_run import METADATA, Fault, Record, Row, missed
 
 FAILURES = ("error", "crash", "timeout", "memory")
 COLUMNS = (*FAILURES, "invalid", "wrong", "imprecise", "undecided", "interface", "metadata", "missed")
@@ -39,8 +41,9 @@ def page(
     versions: Mapping[str, str],
     options: Any,
     left: Sequence[StudyCase] = (),
+    reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> str:
-    """Return the page in Markdown."""
+    """Return the page in Markdown; `reasons` are those that irc gives for the affines that it leaves, by model."""
     names = list(versions)
     misses = {id(row): missed(row) for row in rows}
     parts = [
@@ -88,6 +91,7 @@ def page(
             "shape.",
         ),
         folds(rows, names, misses),
+        own_misses(rows, misses, reasons),
         script() if faults else "",
     ]
     return "\n\n".join(wrapped(part.strip()) for part in parts if part) + "\n"
@@ -361,26 +365,6 @@ def case_text(number: int, faults: Sequence[Fault]) -> list[str]:
 # missed folds
 
 
-def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
-    """Return by tool the affine operators that it leaves and a right result lacks, and the tool of that result."""
-    right = [
-        (record.verdict.affines, record.verdict.size, tool)
-        for tool, record in row.records.items()
-        if tool != "onnxruntime extended" and record.is_right
-    ]
-    found = {}
-    for tool, record in row.records.items():
-        own = record.verdict
-        if record.failure or own.invalid or not own.operators:
-            continue
-        better = [item for item in right if item[0] < own.affines and item[1] <= own.size]
-        if better:
-            best = min(better)[2]
-            more = Counter(own.operators) - Counter(row.records[best].verdict.operators)
-            found[tool] = (Counter({kind: n for kind, n in more.items() if kind in study_judge.AFFINES}), best)
-    return found
-
-
 def folds(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]) -> str:
     """Return the section of missed folds."""
     left = {tool: Counter[str]() for tool in names}
@@ -405,3 +389,27 @@ def folds(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mappin
         ),
     ]
     return "\n\n".join(parts)
+
+
+def own_misses(
+    rows: Sequence[Row], misses: Mapping[int, Mapping[str, Any]], reasons: Mapping[tuple[str, str], str]
+) -> str:
+    """Return the section of the folds that irc misses, each group with the reasons that its fold map gives."""
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if tools.OWN in misses[id(row)]:
+            kinds, best = misses[id(row)][tools.OWN]
+            left = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+            groups[best, left, reasons.get((row.suite, row.name), "")].append(row.name)
+    if not groups:
+        return ""
+    lines = [
+        (len(names), left, reason or "it names no affine", best, "; ".join(names))
+        for (best, left, reason), names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+    return (
+        "### What irc leaves\n\n"
+        "The reasons are those of its fold map: [the codes](reasons.md). Where it names no affine, the operators that "
+        "are left are no scale and shift of a layer, or another tool writes several operators as one.\n\n"
+        + table(("models", "operators", "reasons", "the better result is of", "all models"), lines, numbers=("models",))
+    )

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -91,6 +91,26 @@ class Row:
     name: str
     source: dict[str, Any]
     records: dict[str, Record]
+
+
+def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
+    """Return by tool the affine operators that it leaves and a right result lacks, and the tool of that result."""
+    right = [
+        (record.verdict.affines, record.verdict.size, tool)
+        for tool, record in row.records.items()
+        if tool != "onnxruntime extended" and record.is_right
+    ]
+    found = {}
+    for tool, record in row.records.items():
+        own = record.verdict
+        if record.failure or own.invalid or not own.operators:
+            continue
+        better = [item for item in right if item[0] < own.affines and item[1] <= own.size]
+        if better:
+            best = min(better)[2]
+            more = Counter(own.operators) - Counter(row.records[best].verdict.operators)
+            found[tool] = (Counter({kind: n for kind, n in more.items() if kind in study_judge.AFFINES}), best)
+    return found
 
 
 class Cache:
@@ -229,6 +249,15 @@ class Study:
             for fact, record in zip(facts, records, strict=True)
         ]
 
+    def own_reasons(self, rows: Sequence[Row], cases: Sequence[StudyCase]) -> dict[tuple[str, str], str]:
+        """Return the reasons that irc gives for affines that it leaves, by model, where another tool is better."""
+        data = {(case.suite, case.name): case.data for case in cases}
+        chosen = [(row.suite, row.name) for row in rows if tools.OWN in missed(row)]
+        found = self.child.each(own_reasons, [(data[name],) for name in chosen])
+        return {
+            name: reasons for name, reasons in zip(chosen, found, strict=True) if not isinstance(reasons, tools.Failure)
+        }
+
     def fault(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
         """Return the smallest model found for which a tool is wrong; from the cache, if it is known."""
         key = f"fault {self.key(tool, hashlib.sha256(data).hexdigest())}"
@@ -245,6 +274,14 @@ class Study:
                 return Fault(tool, row.suite, row.name, *found)
         verdict = row.records[tool].verdict
         return Fault(tool, row.suite, row.name, detail=verdict.detail, stimulus=verdict.stimulus)
+
+
+def own_reasons(data: bytes) -> str:
+    """Return the reasons that the fold map of irc gives for the affines that it leaves."""
+    import irc
+
+    sources = irc.compile(onnx.load_from_string(data)).fold_map.sources
+    return ", ".join(sorted({f"{entry['node']['op_type']} {entry['reason']}" for entry in sources if entry["reason"]}))
 
 
 def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str, list[str], str, str, str]:

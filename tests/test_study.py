@@ -187,6 +187,13 @@ def test_the_reducer_keeps_the_fault(study: Any, model: ModelProto, tmp_path: Pa
     assert judged(study, fake_tools.is_off_by_a_hundredth, reduced, tmp_path).numbers == "wrong"
 
 
+def test_the_reasons_of_irc_are_those_of_its_fold_map(study: Any) -> None:
+    left = case("", "", op("Relu"), mul(3, 1, 1), op("Sigmoid")).model(F32).SerializeToString()
+    assert study.own_reasons(left) == "Mul no_foldable_neighbour"
+    folded = case("", "", conv(4, 3, 3, 3), mul(4, 1, 1)).model(F32).SerializeToString()
+    assert study.own_reasons(folded) == ""
+
+
 def test_a_second_run_asks_no_tool(study: Any, model: ModelProto, tmp_path: Path) -> None:
     first = record(study, fake_tools.is_off_by_a_hundredth, model, tmp_path)
     with (tmp_path / "records.jsonl").open("a") as file:
