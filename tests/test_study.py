@@ -189,7 +189,7 @@ def test_the_reducer_keeps_the_fault(study: Any, model: ModelProto, tmp_path: Pa
 
 def test_the_reasons_of_irc_are_those_of_its_fold_map(study: Any) -> None:
     left = case("", "", op("Relu"), mul(3, 1, 1), op("Sigmoid")).model(F32).SerializeToString()
-    assert study.own_reasons(left) == "Mul no_foldable_neighbour"
+    assert study.own_reasons(left) == "Mul negative_scale"
     folded = case("", "", conv(4, 3, 3, 3), mul(4, 1, 1)).model(F32).SerializeToString()
     assert study.own_reasons(folded) == ""
 
