@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="the real models (see cleanup.py --collect)")
     parser.add_argument("--limit", type=int, default=32, metavar="MIB", help="largest real model (default: 32)")
     parser.add_argument("--cache", type=Path, default=home / "irc-study", metavar="FOLDER", help="known records")
+    parser.add_argument("--retry", action="store_true", help="forget known timeouts and failures for want of memory")
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds of a tool (default: 120)")
     parser.add_argument("--memory", type=int, default=8192, metavar="MIB", help="data of a tool (default: 8192)")
     parser.add_argument("--patience", type=float, default=60, metavar="S", help="seconds to evaluate a source")
@@ -73,7 +74,7 @@ def main() -> None:
     study = Study(
         {tool: tools.TOOLS[tool][1] for tool in chosen},
         {tool: tools.version(tool) for tool in chosen},
-        Cache(options.cache),
+        Cache(options.cache, ("timeout", "memory") if options.retry else ()),
         timeout=options.timeout,
         memory=options.memory * MIB,
         patience=options.patience,

@@ -114,9 +114,12 @@ def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
 
 
 class Cache:
-    """Records in a file of JSON lines, by key; a later line replaces an earlier one. Without a folder, in memory."""
+    """Records in a file of JSON lines, by key; a later line replaces an earlier one. Without a folder, in memory.
 
-    def __init__(self, folder: Path | None) -> None:
+    Records of a failure in `forgotten` are left out, and so is what stands for a source that could not be evaluated.
+    """
+
+    def __init__(self, folder: Path | None, forgotten: Sequence[str] = ()) -> None:
         self.known: dict[str, Any] = {}
         self.lock = threading.Lock()
         self.file = folder and folder / "records.jsonl"
@@ -129,6 +132,9 @@ class Cache:
                 except ValueError:  # the end of an interrupted run
                     continue
                 self.known[key] = data
+        for key, data in list(self.known.items()):
+            if data.get("failure") in forgotten or str(data.get("excluded")).partition(":")[0] in forgotten:
+                del self.known[key]
 
     def write(self, key: str, data: Any) -> None:
         """Add a record."""
