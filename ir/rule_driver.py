@@ -108,18 +108,22 @@ class RuleDriver(Generic[C]):
         self._rules = rules
         self._any = rules.get(ANY, ())
         self._erase_dead = erase_dead
-        self._visits_all = bool(self._any) or erase_dead or before_node is not None
         self._before_node = before_node
         self._before_round = before_round
         self._counter = rewriter.debug_counter
 
     def visit(self, node: Node) -> bool:
         """Apply the first rule for `node` that does not decline, and return whether there was one."""
+        rules = self._rules_for(node)
+        return bool(rules) and self._apply(rules, node)
+
+    def _rules_for(self, node: Node) -> Sequence[Rule[C]]:
         rules = self._rules.get(node.op, self._any)
-        if self._erase_dead and not node.is_read:
-            rules = (erase_unread, *rules)
+        return (erase_unread, *rules) if self._erase_dead and not node.is_read else rules
+
+    def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
         rewriter, context, counter = self.rewriter, self.context, self._counter
-        if not rules or (counter.limit is not None and counter.exhausted):
+        if counter.limit is not None and counter.exhausted:
             return False
         outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
         trace = counter.trace
@@ -152,12 +156,13 @@ class RuleDriver(Generic[C]):
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
         changed, rewriter, before_node = False, self.rewriter, self._before_node
-        rules, visits_all, visit = self._rules, self._visits_all, self.visit
+        rules_for, apply = self._rules_for, self._apply
         for node in nodes:
-            if (visits_all or rules.get(node.op)) and node.graph is not None:
+            if node.graph is not None:
                 if before_node is not None and rewriter.changed:
                     before_node(node)
-                changed |= visit(node)
+                if rules := rules_for(node):
+                    changed |= apply(rules, node)
         return changed
 
     def to_fixpoint(self, graph: Graph) -> None:

@@ -48,7 +48,8 @@ def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
     """Return whether inference may learn more about `node` than from the operands that it had `before`."""
     if before is None:  # a pass has made it, and the op table inferred what it can
         return not all(is_known(value.type) for value in node.outputs if value.name)
-    return any(a != b for a, b in zip(before, after, strict=False))  # one more is a bias
+    changed = [a is not b and a != b for a, b in zip(before, after, strict=False)]  # one more is a bias
+    return any(changed)
 
 
 def complete_types(module: Module) -> bool:
@@ -101,7 +102,8 @@ def _open_nodes(module: Module) -> Iterator[Node]:
     """Yield the operators of ONNX of whose results inference may learn more: not all extents are numbers."""
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
-            shape = value.type.shape if isinstance(value.type, TensorType) else None
+            type_ = value.type
+            shape = type_.shape if isinstance(type_, TensorType) else None
             if value.name and (shape is None or not _NUMBERS.issuperset(map(type, shape))):
                 if op_info(node.op) is not None or node.op.partition("::")[0] in DEFAULT_DOMAINS:
                     yield node
