@@ -136,6 +136,11 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
             raise Rejected(f"the certificate is about another {name}")
     if document.get("seal") != digest_of_steps(document):
         raise Rejected("the rewrites or steps of the certificate were changed")
+    for rewrite in document.get("rewrites", ()):
+        if not isinstance(rewrite, list) or len(rewrite) != 3 or not isinstance(rewrite[2], list):
+            raise Rejected("a rewrite is no list of a rule, an operator and steps")
+        if any(not isinstance(number, int) or not 1 <= number <= len(steps) for number in rewrite[2]):
+            raise Rejected(f"the rewrite {rewrite[0]!r} of {rewrite[1]} names a step that does not exist")
     for number, step in enumerate(steps, 1):
         if step.get("step") != number:
             raise Rejected(f"step {number} has the number {step.get('step')!r}")

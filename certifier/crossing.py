@@ -123,9 +123,13 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
     """
     line = _only(operation, lines)
     axes = operation.integers("axes", 1)
-    if axes is None:
-        if operation.operand(1) is not None or operation.attributes.get("noop_with_empty_axes"):
-            raise Unproved("the reduced axes are not constant")
+    if axes is None and operation.operand(1) is not None:
+        raise Unproved("the reduced axes are not constant")
+    if not axes:
+        if operation.attributes.get("noop_with_empty_axes"):
+            if operation.kind in ("ReduceL1", "ReduceL2"):
+                raise Unproved("the axes are empty")
+            return [line]
         axes = list(range(line.rank))
     axes = [axis + line.rank if axis < 0 else axis for axis in axes]
     _uniform(line, axes)

@@ -30,6 +30,7 @@ from .recomputation import recomputed
 from .reordering import Groups, composed, extents_of, moved, viewed, whole
 from .weighted_layers import (
     DENSE,
+    LAST_AXIS,
     SLOPES,
     SLOPES_OF,
     check_bias,
@@ -807,7 +808,7 @@ def _layer(proof: Proof, step: Step, operation: Operation) -> None:
     if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
         raise Unproved("the ranks are unknown")
     weights = weights_of(source)
-    axis = result.rank - 1 if operation.kind == "LayerNormalization" else 1 if weights is None else weights.axis
+    axis = result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
     if weights is not None and weights.data:
         first, second = source.operand(weights.data), operation.operand(weights.data)
     if first is None or second is None:

@@ -7,7 +7,7 @@ both constants in float64 and proves that the stored ones are their roundings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto
@@ -15,13 +15,14 @@ from onnx import TensorProto
 from .affine_operators import batch_norm_numbers, compressed, fitted
 from .layer_constants import Numbers, numbers_of
 from .lines import FORMATS, Line, along, is_rounding, vanishes
-from .program import Array, Operation, Unproved
+from .program import Array, Datum, Operation, Unproved
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
     """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias` is [outputs], or
-    more axes before. `data` is the index of the operand that is no constant.
+    more axes before. `data` is the index of the operand that is no constant, `addend` a bias that
+    is none.
 
     `factor` and `bias_factor` multiply them when the layer runs.
     """
@@ -34,6 +35,7 @@ class Weights:
     axis: int = 1
     data_axis: int = 1
     data: int = 0
+    addend: Datum | None = None
 
     @property
     def matrix(self) -> Array:
@@ -50,9 +52,8 @@ def weights_of(operation: Operation) -> Weights | None:
     if weight is None and operation.kind in DENSE:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
         weight, index = numbers_of(operation.operand(0)), 1
     bias = numbers_of(operation.operand(2))
-    if weight is None or (bias is None and operation.operand(2) is not None):
-        return None
-    return read(operation, weight, bias, index)
+    found = None if weight is None else read(operation, weight, bias, index)
+    return found if found is None or bias is not None else replace(found, addend=operation.operand(2))
 
 
 def _vector_of(bias: Numbers | None, outputs: int) -> Numbers | None:
@@ -95,17 +96,13 @@ def _gemm(operation: Operation, weight: Numbers, bias: Numbers | None, index: in
 
 
 def _matmul(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
-    data = operation.operand(index)
-    if weight.exact.ndim != 2 or data is None or not data.rank or (index and data.rank != 2):
+    """Return the weights of a product, the batch axes of which stand behind outputs and inputs."""
+    data, result = operation.operand(index), operation.outputs[0]
+    if weight.exact.ndim < 2 or data is None or not data.rank or not result.rank or (index and data.rank < 2):
         return None
-    last = data.rank - 1
-    return Weights(
-        weight if index else weight.map(np.transpose),
-        None,
-        axis=0 if index else last,
-        data_axis=0 if index else last,
-        data=index,
-    )
+    places = (-2, -1) if index else (-1, -2)
+    turned = weight.map(lambda array: np.moveaxis(array, places, (0, 1)))
+    return Weights(turned, None, axis=result.rank - 1 - index, data_axis=data.rank - 1 - index, data=index)
 
 
 _READERS = {"Conv": _conv, "ConvTranspose": _conv, "Gemm": _gemm, "MatMul": _matmul}
@@ -113,6 +110,11 @@ _READERS = {"Conv": _conv, "ConvTranspose": _conv, "Gemm": _gemm, "MatMul": _mat
 
 FACTORS = frozenset(("alpha", "beta", "transA", "transB"))
 """Attributes of a layer that are part of its weights."""
+
+LAST_AXIS = frozenset(("LayerNormalization", "RMSNormalization"))
+"""Normalizations whose parameters belong to the last axes."""
+
+NORMALIZATIONS = LAST_AXIS | {"InstanceNormalization", "GroupNormalization"}
 
 DENSE = {"Gemm", "MatMul"}
 """Two operators of one layer."""
@@ -136,6 +138,10 @@ def check_layer(
         raise Unproved("the layers read their data along different axes")
     if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
         raise Unproved("the layers have different attributes")
+    if given.addend is not None or made.addend is not None:
+        addends = [None if each.addend is None else (each.addend.term, each.bias_factor) for each in (given, made)]
+        if addends[0] != addends[1] or not claim.is_identity or data.has_shift:
+            raise Unproved("a bias is not constant, and would have to change")
     rank = claim.rank
     scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
     inputs = made.matrix.shape[1] * made.groups
@@ -150,7 +156,9 @@ def check_layer(
         along_inputs = tuple(range(1, weight.ndim))
         terms = given.factor * _by_input(given.matrix, offset, given.groups)
         scaled = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
-        if scaled.any() and (source.kind == "ConvTranspose" or _has_padding(source)):
+        if source.kind == "MatMul" and weight.ndim > 2:
+            raise Unproved("a shift of the data is another one for each matrix of the batch")
+        if scaled.any() and _has_padding(source):
             raise Unproved("the padding of the layer has no shift")
         total = total + terms.sum(along_inputs)
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
@@ -224,6 +232,12 @@ def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, 
 
 
 def _has_padding(operation: Operation) -> bool:
+    """Return whether windows may reach beyond the data, or results be made of fewer elements than the window has."""
+    if operation.kind == "ConvTranspose":
+        weight, plain = operation.operand(1), {"strides": {1}, "pads": {0}, "output_padding": {0}}
+        known = weight is not None and weight.extents is not None and set(weight.extents[2:]) == {1}
+        stated = any({*operation.attributes.get(name, ())} - numbers for name, numbers in plain.items())
+        return not known or stated or not {"auto_pad", "output_shape"}.isdisjoint(operation.attributes)
     if operation.attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
         return any(operation.attributes.get("pads", ()))
     weight = operation.operand(1)  # a window of one element covers n // s or less positions of n without padding
@@ -232,7 +246,7 @@ def _has_padding(operation: Operation) -> bool:
 
 def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
     """Prove that a normalization with other parameters computes `claim` of the source's. Raises Unproved."""
-    if source.kind not in ("InstanceNormalization", "LayerNormalization", "GroupNormalization"):
+    if source.kind not in NORMALIZATIONS:
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
         raise Unproved("the layers have different attributes")
@@ -255,7 +269,7 @@ def _parameters(operation: Operation, rank: int) -> list[Array]:
         beta = np.zeros_like(gamma)
     if gamma is None or beta is None or gamma.shape != beta.shape or gamma.ndim < 1:
         raise Unproved("scale and bias are no constants of the same extents")
-    if operation.kind == "LayerNormalization":
+    if operation.kind in LAST_AXIS:
         return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
     return [along(each, 1, rank) for each in (gamma, beta)]
 

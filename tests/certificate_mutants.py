@@ -178,7 +178,7 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
     """The models that tests compile, which are named by file and test."""
     use(package)
     os.chdir(ROOT)
-    files = sorted({str(TESTS / name.partition("::")[0]) for name in chosen})
+    files = sorted({str(path) for name in chosen if (path := TESTS / name.partition("::")[0]).is_file()})
     listener = Listener(chosen)
     listener.listen()
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files], plugins=[listener])

@@ -15,7 +15,7 @@ from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
 from ...certifier.proof import SOURCE, Proof
 from ...certifier.reordering import VIEWS
-from ...certifier.weighted_layers import DENSE, weights_of
+from ...certifier.weighted_layers import DENSE, LAST_AXIS, NORMALIZATIONS, weights_of
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -40,7 +40,7 @@ MAX_PARTS = 8
 LAYERS = frozenset(
     (
         *("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear"),
-        *("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+        *NORMALIZATIONS,
     )
 )
 
@@ -159,7 +159,7 @@ class Search(Proof):
         result = operation.outputs[0]
         if step["identity"] == "layer" and result.rank is not None:
             weights = weights_of(operation)
-            axis = result.rank - 1 if operation.kind == "LayerNormalization" else 1 if weights is None else weights.axis
+            axis = result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
             self.parts[result] = axis, step.get("applies", [])
 
     def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:

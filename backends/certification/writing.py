@@ -17,6 +17,7 @@ from ...codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...passes.affine.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from .links import linked
 from .search import Search
 
 
@@ -29,6 +30,7 @@ def certificate_of(
     """
     log = module.debug_counter.log or []
     steps: list[dict[str, Any]] = []
+    search = None
     warnings: list[str] = []
     try:
         search = _searched(load_typed(source), load_typed(result), module, layers)
@@ -45,7 +47,7 @@ def certificate_of(
         "version": VERSION,
         SOURCE: digest_of_model(source),
         RESULT: digest_of_model(result),
-        "rewrites": [list(each) for each in log],
+        "rewrites": [[*each, []] for each in log] if search is None else linked(log, steps, search, (source, result)),
         "steps": steps,
     }
     document["seal"] = digest_of_steps(document)

@@ -214,6 +214,30 @@ def bordered(graph: Graph) -> str:
     return graph.node("Add", [x, graph.initializer(np.array(-0.3, np.float32))])
 
 
+def batched(graph: Graph) -> str:
+    x = graph.node("MatMul", [graph.input("x", [2, 5, 3]), graph.initializer(graph.random(2, 3, 4))])
+    return graph.node("Mul", [x, graph.initializer(graph.random(4))])
+
+
+def addend(graph: Graph) -> str:
+    x = graph.node("Mul", [graph.input("x", [1, 3, 4, 4]), graph.initializer(np.abs(graph.random(3, 1, 1)))])
+    bias = graph.node("Exp", [graph.input("b", [4])])
+    return graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3)), bias])
+
+
+def single(graph: Graph) -> str:
+    x = graph.node("Add", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 1, 1))])
+    return graph.node("ConvTranspose", [x, graph.initializer(graph.random(3, 4, 1, 1))])
+
+
+def divided(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    names = [graph.fresh("part") for _ in range(2)]
+    graph.node("Split", [x], names, axis=1, num_outputs=2)
+    parts = [graph.batch_norm(names[0], batch_norm(2)), names[1]]
+    return graph.node("Relu", [graph.node("Concat", parts, axis=1)])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -243,6 +267,10 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         dequantized,
         sloped,
         bordered,
+        batched,
+        addend,
+        single,
+        divided,
     )
 }
 
@@ -293,6 +321,20 @@ def test_every_forgery_is_refused(built: dict[str, Built]) -> None:
             accepted.append((name, forgery.kind, forgery.where))
     assert not accepted, accepted
     assert counted.total() >= 200 and len(counted) >= 10, counted
+
+
+def test_rewrites_name_the_steps_that_explain_them(built: dict[str, Built]) -> None:
+    source, result, document = built["conv_relu_mul"]
+    steps = {step["step"]: step["identity"] for step in document["steps"]}
+    named = {rule: {steps[number] for number in numbers} for rule, _, numbers in document["rewrites"]}
+    assert named["fold backward"] == {"same bounds"} and named["round_parameter"] == {"layer", "same bounds"}
+    for _, _, each in built.values():
+        numbers = {number for _, _, steps_ in each["rewrites"] for number in steps_}
+        assert numbers == {step["step"] for step in each["steps"]}
+    forged = json.loads(json.dumps(document))
+    forged["rewrites"][0][2] = [len(steps) + 1]
+    with pytest.raises(Rejected, match="names a step that does not exist"):
+        certify(source, result, sealed(forged, source, result))
 
 
 def test_a_certificate_that_was_edited_is_refused(built: dict[str, Built]) -> None:
@@ -472,7 +514,7 @@ def test_the_commands_write_and_check(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["compile", str(EXAMPLE), "-o", str(plain), "-q"]) == 0
     assert output.read_bytes() == plain.read_bytes()
     document = json.loads(certificate.read_text())
-    assert document["rewrites"] and all(len(entry) == 2 for entry in document["rewrites"])
+    assert document["rewrites"] and all(len(entry) == 3 for entry in document["rewrites"])
     assert main(["certify", str(EXAMPLE), str(output), str(certificate)]) == 0
     assert "proved in" in capsys.readouterr().out
     model = onnx.load(output)
