@@ -330,7 +330,7 @@ def test_rewrites_name_the_steps_that_explain_them(built: dict[str, Built]) -> N
     assert named["fold backward"] == {"same bounds"} and named["round_parameter"] == {"layer", "same bounds"}
     for _, _, each in built.values():
         numbers = {number for _, _, steps_ in each["rewrites"] for number in steps_}
-        assert numbers >= {step["step"] for step in each["steps"] if step["identity"] != "constant"}
+        assert numbers >= {step["step"] for step in each["steps"] if step["at"] == "result"}
     forged = json.loads(json.dumps(document))
     forged["rewrites"][0][2] = [len(steps) + 1]
     with pytest.raises(Rejected, match="names a step that does not exist"):
