@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from ..report import collect_alignment, writing_page, writing_report
     from ..support.errors import UsageError
     from ..support.files import FileTransaction
-    from ..support.output_paths import check_apart
+    from ..support.output_paths import check_apart, check_drawing
     from ..support.terminal import progress
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
@@ -101,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
 
     if "-" in (options.html, options.svg):
         raise UsageError("--html and --svg need a file, not standard output")
+    if options.svg is not None:
+        check_drawing("--svg", options.svg)
     check_once(options.first, options.second)
     limits = limits_of(options)
     shapes = input_shapes_of(options)

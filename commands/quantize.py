@@ -63,12 +63,14 @@ def run(options: argparse.Namespace) -> int:
     from ..report import writing_page
     from ..support.errors import UsageError, visible
     from ..support.extras import needing
-    from ..support.output_paths import check_apart
+    from ..support.output_paths import check_apart, check_drawing
 
     with needing("quantize"):
         from ..quantization.static import check_engine, quantize
     if "-" in (options.output, options.float, options.svg):
         raise UsageError("a quantized model and a drawing need a file, not standard output")
+    if options.svg is not None:
+        check_drawing("--svg", options.svg)
     check_engine()
     inputs, ranges = ranges_of(options)
     outputs = [options.output, options.float, options.json, options.svg]

@@ -19,10 +19,10 @@ from .folding_calls import call_key
 def keep_nodes(module: Module, names: Iterable[str]) -> None:
     """Let passes leave alone the nodes of these names, and those that compute the values of these names.
 
-    A name may be that of a node or value of any graph or function body, and of several. Inputs of graphs stay in any
-    case. Raises UsageError for a name that the module does not have, with the nearest one.
+    A text is one name. A name may be that of a node or value of any graph or function body, and of several. Inputs of
+    graphs stay in any case. Raises UsageError for a name that the module does not have, with the nearest one.
     """
-    wanted = dict.fromkeys(names)
+    wanted = dict.fromkeys((names,) if isinstance(names, str) else names)
     if not wanted:
         return
     by_name = _nodes_by_name(module)

@@ -179,12 +179,13 @@ def _named(model: ModelProto) -> ModelProto:
 def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
     """Return the reason of the nodes that the user excludes. Raises UsageError for a name that no node has."""
     owners = {name: node.name for node in model.graph.node for name in (*node.output, node.name) if name}
-    for name in exclude:
+    names = (exclude,) if isinstance(exclude, str) else exclude
+    for name in names:
         if name not in owners:
             near = nearest(name, owners, cutoff=0.6)
             hint = "" if near is None else f"; the nearest is {near!r}"
             raise UsageError(f"no operator of the folded model has the name or the result {name!r}{hint}")
-    return {owners[name]: Reason("--exclude") for name in exclude}
+    return {owners[name]: Reason("--exclude") for name in names}
 
 
 def _clipping_results(model: ModelProto) -> dict[str, Reason]:
@@ -215,7 +216,8 @@ def _check_inputs(model: ModelProto, known: Activations) -> None:
     if needed:
         listed = ", ".join(repr(name) for name in inputs if name in needed)
         raise UsageError(
-            f"nothing is known of the range of {listed}: give --input-range NAME=LOW:HIGH, or --data with samples"
+            f"nothing is known of the range of {listed}: give --input-range NAME=LOW:HIGH (input_ranges= in "
+            "Python), or --data with samples"
         )
 
 

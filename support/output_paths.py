@@ -62,6 +62,12 @@ def is_drawing(path: str | Path) -> bool:
     return str(path).endswith(".svg")
 
 
+def check_drawing(option: str, path: str) -> None:
+    """Raise UsageError unless the name of a file says that it is a drawing."""
+    if not is_drawing(path):
+        raise UsageError(f"{path}: {option} writes a drawing: give it a name that ends with .svg")
+
+
 def entry_path(path: str | Path) -> str:
     """Return the absolute path that a write to `path` replaces: a link itself, not its target."""
     folder, name = os.path.split(os.path.abspath(path))

@@ -192,3 +192,24 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
             line = line.replace("out.onnx", "new.onnx")
             (folder / "new.onnx").unlink(missing_ok=True)
         assert main(shlex.split(line)[1:]) == 0, (line, capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["compile", "net.onnx", "-o", "net.svg"], "net.svg: this is the name of a drawing or a page, which --report"),
+        (
+            ["compile", "net.onnx", "-o", "net.html"],
+            "net.html: this is the name of a drawing or a page, which --report",
+        ),
+        (
+            ["align", "net.onnx", "net.onnx", "--svg", "a.html"],
+            "a.html: --svg writes a drawing: give it a name that ends",
+        ),
+        (["quantize", "net.onnx", "-o", "q.onnx", "--svg", "-"], "a quantized model and a drawing need a file"),
+    ],
+)
+def test_names_of_drawings(words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"irc: {expected}")
+    assert names(folder) == ["net.onnx"]

@@ -144,6 +144,12 @@ def test_progress_is_shown_to_those_who_ask(call: str, monkeypatch: pytest.Monke
     assert not context.instruments
 
 
+def test_one_name_is_a_name() -> None:
+    assert irc.compile(EXAMPLE, keep="head/bn").count() == {"folded": 7, "kept: kept_by_user": 1}
+    quantized = irc.quantize(EXAMPLE, input_ranges={"image": (0, 1)}, exclude="head/fc2")
+    assert repr(quantized) == "<Quantized: 8 of 9 layers, 10 of 10 other operators>"
+
+
 def test_progress_on_a_terminal() -> None:
     done = run_on_a_terminal("import irc; irc.compile({model!r}, progress=True)")
     assert "compiling" in done

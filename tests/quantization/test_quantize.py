@@ -351,7 +351,11 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        ([], 2, "{model}: nothing is known of the range of 'x': give --input-range NAME=LOW:HIGH, or --data"),
+        (
+            [],
+            2,
+            "{model}: nothing is known of the range of 'x': give --input-range NAME=LOW:HIGH",
+        ),
         ([*RANGE, "--exclude", "bb"], 2, "no operator of the folded model has the name or the result 'bb'"),
         ([*RANGE, "--range", "nowhere=0:1"], 2, "'nowhere' is not a floating-point value"),
         ([*RANGE, "--range", "a.relu.out=0:1"], 2, "the passes replaced 'a.relu.out' by a value of another range"),
