@@ -9,7 +9,7 @@ before the result's.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -28,6 +28,7 @@ from .pools import check_padded_average, check_same_windows, zero_padding
 from .program import Array, Block, Datum, FreeExtent, Operation, Program, Stored, Unproved, fault_of
 from .recomputation import recomputed
 from .reordering import Groups, composed, extents_of, moved, viewed, whole
+from .transposition import in_order, transposed
 from .weighted_layers import (
     DENSE,
     LAST_AXIS,
@@ -302,6 +303,13 @@ class Proof:
         parts = self._parts(operation)
         return bool(parts) and all(each in self.cuts for each in parts)
 
+    def permuted(self, value: Datum, perm: Sequence[int]) -> Datum:
+        """Return the view of a value with its axes permuted. Raises Unproved."""
+        groups = whole(self.shape(value) or ())
+        if len(groups) != len(perm):
+            raise Unproved("the rank is unknown, or another")
+        return self.view_of(value, tuple(groups[axis] for axis in perm))
+
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
         """Give the results of an operation the classes of its key, or those of the same parts of a tensor."""
         parts, is_new = self._parts(operation), (*key, 0) not in self.terms
@@ -478,6 +486,14 @@ class Proof:
         if found is None or any(each.term < 0 for each in found.outputs):
             raise Unproved(f"the source has no operation {label!r}")
         return found
+
+    def are_equal(self, result: Datum, source: Datum) -> bool:
+        """Return whether two values are in one class, or one affine of one value."""
+        if self.term_of(result) == self.term_of(source):
+            return True
+        if result.kind != source.kind:
+            return False
+        return any(line.is_identity for line in self.relations(result, source).values())
 
     def equate(self, result: Datum, source: Datum) -> None:
         """Prove that the line between two values is y = x, and put them into one class."""
@@ -681,9 +697,19 @@ def _affine(proof: Proof, step: Step, operation: Operation) -> None:
         proof.anchor(operation.outputs[0], root, line.after(back), UP)
 
 
+def _permuted(proof: Proof, step: Step, operation: Operation) -> Operation:
+    """Return an operation of the source, or the same on data whose axes are permuted."""
+    perm = step.get("perm")
+    if perm is None:
+        return operation
+    if not isinstance(perm, list) or not all(isinstance(axis, int) for axis in perm):
+        raise Unproved("the permutation is damaged")
+    return transposed(operation, perm, proof.permuted)
+
+
 def _counterpart(proof: Proof, step: Step, operation: Operation) -> Operation:
     """Return the operation of the source that does the same with other operands."""
-    source = proof.operation_of_source(step.get("source"))
+    source = _permuted(proof, step, proof.operation_of_source(step.get("source")))
     if (source.domain, source.version) != (operation.domain, operation.version) or (
         source.kind != operation.kind and {source.kind, operation.kind} != DENSE
     ):
@@ -693,9 +719,22 @@ def _counterpart(proof: Proof, step: Step, operation: Operation) -> Operation:
     return source
 
 
+def _same_operands(proof: Proof, source: Operation, result: Operation) -> bool:
+    """Return whether two operations have the same attributes and equal operands, and so equal results."""
+    pairs = list(zip_longest(source.inputs, result.inputs))
+    if source.attributes != result.attributes or any((a is None) is not (b is None) for a, b in pairs):
+        return False
+    return all(a is None or b is None or proof.are_equal(b, a) for a, b in pairs)
+
+
 def _crosses(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that the operation has a counterpart in the source, and the affine of the operands crosses it."""
     source = _counterpart(proof, step, operation)
+    if step.get("perm") is not None and source.kind == operation.kind:
+        operation = in_order(operation, len(step["perm"]))
+        if _same_operands(proof, source, operation):
+            proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+            return
     crossing = CROSSINGS.get(operation.kind)
     if crossing is None:
         raise Unproved(f"no affine is known to cross {operation.kind}")
@@ -783,6 +822,8 @@ def _operand_lines(proof: Proof, source: Operation, result: Operation, direction
 def _same_bounds(proof: Proof, step: Step, operation: Operation) -> None:
     """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value of the source."""
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
+    if source.producer is not None and not source.index:
+        source = _permuted(proof, step, source.producer).outputs[0]
     reason = Unproved("it is no clamp of a value that is related to the source")
     if source.kind != result.kind:
         raise Unproved("the element types differ")

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from ...certifier.affine_operators import own_line
-from ...certifier.clamps import CLAMPS, clamps
+from ...certifier.clamps import CLAMPS, clamp_of, clamps
 from ...certifier.crossing import CROSSINGS
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
@@ -61,6 +61,7 @@ class Search(Proof):
         self.is_proved = False
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._members: dict[int, list[Datum]] = {}
+        self._orders: list[tuple[int, ...]] | None = None
         self._classes: dict[int, list[Datum]] | None = None
         self.parts: dict[Datum | None, tuple[int, list[dict[str, Any]]]] = {}
 
@@ -170,6 +171,7 @@ class Search(Proof):
             yield from self._sums(operation)
         if operation.kind in CLAMPS:
             yield from ({"identity": "same bounds", "source": each.label} for each in self._clamped(operation))
+        yield from self._turned(operation)
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
             if operation.kind in POOLS:
@@ -181,6 +183,27 @@ class Search(Proof):
             if is_layer:
                 for claim in self._claims(operation, source):
                     yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+
+    def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
+        labels = dict.fromkeys((operation.label, stem(operation.label)))
+        found = [self.source.operations.get(label) for label in labels]
+        moved = [each.operand(0) for each in found if each is not None and each.kind == "Transpose"]
+        found += [each.producer for each in moved if each is not None]
+        for source in (each for each in found if each is not None and each.kind == operation.kind):
+            data = next((each for each in source.inputs if each is not None and each.stored is None), None)
+            for perm in self._perms() if data is not None else ():
+                if len(perm) == data.rank:
+                    name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
+                    yield {"identity": name, "source": source.label, "perm": list(perm)}
+
+    def _perms(self) -> list[tuple[int, ...]]:
+        """Return the permutations of axes in the source, and their inverses."""
+        if self._orders is None:
+            found = (each.attributes.get("perm") for each in self.source.operations.values() if not each.domain)
+            both = [(perm, tuple(sorted(range(len(perm)), key=perm.__getitem__))) for perm in found if perm]
+            self._orders = list(dict.fromkeys(perm for pair in both for perm in pair))
+        return self._orders
 
     def _clamped(self, operation: Operation) -> list[Datum]:
         """Return values of the source that a clamp may be, those with its name first."""

@@ -124,10 +124,15 @@ def _documents(document: Document, biased: set[str]) -> Iterator[tuple[str, str,
         del forged["steps"][i]
         yield "a step left out", str(i + 1), forged
         for name in ("equal operand", "constant", "crosses", "layer", "affine", "same elements", "made up", None):
-            if name != step["identity"]:
+            both = step["identity"] == "same bounds" and "perm" in step and name == "crosses"  # where nothing is scaled
+            if name != step["identity"] and not both:
                 forged = copy.deepcopy(document)
                 forged["steps"][i]["identity"] = name
                 yield "an identity that does not cover the step", f"{i + 1}: {name}", forged
+        if "perm" in step:
+            forged = copy.deepcopy(document)
+            forged["steps"][i]["perm"] = step["perm"][::-1]
+            yield "another permutation", str(i + 1), forged
         if "applies" in step:
             forged = copy.deepcopy(document)
             forged["steps"][i]["applies"] = [{"scale": 1.0000001}, *step["applies"]]

@@ -162,6 +162,15 @@ def turned(graph: Graph) -> str:
     return graph.node("Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1])
 
 
+def channels_last(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", ["N", 3, "H", 6]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node("Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(4))])
+    x = graph.node("Mul", [graph.node("Relu", [x]), graph.node("Sigmoid", [x])])
+    x = graph.node("Concat", [x, graph.node("Tanh", [x])], axis=3)
+    x = graph.node("ReduceMax", [x, graph.initializer(np.array([1]))], keepdims=1)
+    return graph.node("Transpose", [x], perm=[0, 3, 1, 2])
+
+
 def limited(graph: Graph) -> str:
     x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
     inner = [graph.initializer(np.array(number, np.float32)) for number in (-1, 2)]
@@ -260,6 +269,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         summed,
         reordered,
         turned,
+        channels_last,
         limited,
         mirrored,
         columns,
