@@ -192,8 +192,8 @@ class Search(Proof):
         found += [each.producer for each in moved if each is not None]
         for source in (each for each in found if each is not None and each.kind == operation.kind):
             data = next((each for each in source.inputs if each is not None and each.stored is None), None)
-            for perm in self._perms() if data is not None else ():
-                if len(perm) == data.rank:
+            for perm in self._perms():
+                if data is not None and len(perm) == data.rank:
                     name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
                     yield {"identity": name, "source": source.label, "perm": list(perm)}
 
