@@ -129,6 +129,8 @@ def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtyp
     with np.errstate(all="ignore"):
         ends = [np.where(gone, same, line.scale * each + line.shift) for same, each in zip(result, source, strict=True)]
         reach = [np.where(gone, 0.0, np.abs(line.scale * each) + line.reach) for each in source]
+    if any((np.isinf(end) & np.isfinite(each) & ~gone).any() for end, each in zip(ends, source, strict=True)):
+        raise Unproved("a bound overflows")
     turned = line.scale < 0
     for index in (0, 1):
         exact = np.where(turned, ends[1 - index], ends[index])

@@ -485,6 +485,28 @@ def test_a_result_that_is_no_valid_model_is_refused() -> None:
         certify(source, forged, sealed(document, source, forged))
 
 
+@pytest.mark.parametrize("scale", [1e-200, 0.5])
+def test_a_bound_that_overflows_is_refused(scale: float) -> None:
+    """max(c * x, k) = c * max(x, k / c), unless k / c is infinite."""
+    head = f"{HEAD}(double[2,3] x) => (double[2,3] z) <double[3] c = {{{scale}, 2, 4}}, double[3] k = {{1e200, 1, 1}}"
+    source = onnx.parser.parse_model(f"{head}> {{ a = Mul (x, c) y = Max (a, k) z = Exp (y) }}")
+    result = onnx.parser.parse_model(
+        f"{head}, double[3] b = {{1, 0.5, 0.25}}> {{ m = Max (x, b) y = Mul (m, c) z = Exp (y) }}"
+    )
+    bound = result.graph.initializer[2]
+    bound.CopyFrom(onnx.numpy_helper.from_array(np.array([np.inf if scale < 1e-100 else 2e200, 0.5, 0.25]), "b"))
+    steps = [
+        {"at": "result", "operation": "m", "identity": "same bounds", "source": "y"},
+        {"at": "result", "operation": "y", "identity": "affine", "equals": "y"},
+    ]
+    document = {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": steps}
+    if scale == 0.5:
+        assert certify(source, result, sealed(document, source, result)) == 2
+        return
+    with pytest.raises(Rejected, match="a bound overflows"):
+        certify(source, result, sealed(document, source, result))
+
+
 def test_weights_that_vanish_are_refused() -> None:
     graph = Graph()
     x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
