@@ -28,7 +28,7 @@ from .pools import check_padded_average, check_same_windows, zero_padding
 from .program import Array, Block, Datum, FreeExtent, Operation, Program, Stored, Unproved, fault_of
 from .recomputation import recomputed
 from .reordering import Groups, composed, extents_of, moved, viewed, whole
-from .transposition import in_order, transposed
+from .transposition import BROADCASTING, in_order, transposed
 from .weighted_layers import (
     DENSE,
     LAST_AXIS,
@@ -174,7 +174,7 @@ class Proof:
         """Return the key of an operation: it has the results of every other with that key."""
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
-        operands = tuple(-1 if each is None else self.term_of(each) for each in normal_operands(operation))
+        operands = tuple(-1 if each is None else self.term_of(each) for each in self._unexpanded(operation))
         while operands and operands[-1] == -1:
             operands = operands[:-1]
         head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
@@ -187,6 +187,27 @@ class Proof:
             inputs = [self.term(("parameter", *head, name, i, each.kind)) for i, each in enumerate(body.inputs)]
             bodies.append((name, self.body(body, inputs)))
         return ("operation", *head, tuple(bodies))
+
+    def _unexpanded(self, operation: Operation) -> list[Datum | None]:
+        """Return the operands of an operation, or others with which it has the same results.
+
+        An operand that is expanded to extents that another has anyway is read before: broadcasting is associative.
+        """
+        found = normal_operands(operation)
+        if operation.domain or operation.kind not in BROADCASTING or operation.version < 7:
+            return found
+        for i in range(1 if operation.kind == "PRelu" else 0, len(found)):
+            value = found[i]
+            value = None if value is None else self.known.get(self.term_of(value), value)
+            expand = None if value is None or value.stored is not None else value.producer
+            if expand is None or expand.domain or expand.kind != "Expand":
+                continue
+            target, data = self.integers.of(expand.operand(1)), expand.operand(0)
+            others = found[:1] if operation.kind == "PRelu" else [*found[:i], *found[i + 1 :]]
+            shapes = [self.shape(each) or () for each in others if each is not None]
+            if target is not None and data is not None and any(_is_within(list(target.flat), each) for each in shapes):
+                found[i] = data
+        return found
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation."""
@@ -565,6 +586,12 @@ class Proof:
             return family[1]
         scale, shift = (_numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0)))
         return Line.of(*(along(np.atleast_1d(each), axis, rank) for each in (scale, shift)))
+
+
+def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
+    """Return whether a target of Expand has only ones and the extents that a value has on the same axes."""
+    last = shape[len(shape) - len(target) :]
+    return 0 < len(target) <= len(shape) and all(a in (1, b) for a, b in zip(target, last, strict=True))
 
 
 def _numbers(given: object) -> np.ndarray[Any, Any]:

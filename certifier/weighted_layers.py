@@ -52,7 +52,10 @@ def weights_of(operation: Operation) -> Weights | None:
     if weight is None and operation.kind in DENSE:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
         weight, index = numbers_of(operation.operand(0)), 1
     bias = numbers_of(operation.operand(2))
-    found = None if weight is None else read(operation, weight, bias, index)
+    try:
+        found = None if weight is None else read(operation, weight, bias, index)
+    except ValueError:  # of extents that do not fit together
+        return None
     return found if found is None or bias is not None else replace(found, addend=operation.operand(2))
 
 

@@ -171,6 +171,12 @@ def channels_last(graph: Graph) -> str:
     return graph.node("Transpose", [x], perm=[0, 3, 1, 2])
 
 
+def expanded(graph: Graph) -> str:
+    x = graph.node("Tanh", [graph.input("x", ["N", 3, "T"])])
+    y = graph.node("Sigmoid", [graph.input("y", [3, 1])])
+    return graph.node("Mul", [x, graph.node("Expand", [y, graph.node("Shape", [x])])])
+
+
 def limited(graph: Graph) -> str:
     x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
     inner = [graph.initializer(np.array(number, np.float32)) for number in (-1, 2)]
@@ -270,6 +276,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         reordered,
         turned,
         channels_last,
+        expanded,
         limited,
         mirrored,
         columns,

@@ -1,0 +1,87 @@
+"""Pairs of models that the checker proves equal without a step, and neighbours in which a condition does not hold."""
+
+from __future__ import annotations
+
+import pytest
+from irc import Rejected, certify
+from irc.certifier.certificate import FORMAT, VERSION
+from onnx import ModelProto, parser
+
+from .forgeries import sealed
+
+HEAD = '<ir_version: 8, opset_import: ["": 18]> g '
+
+
+def model(text: str) -> ModelProto:
+    return parser.parse_model(HEAD + text)
+
+
+def is_proved(source: str, result: str) -> bool:
+    pair = model(source), model(result)
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *pair)
+    try:
+        return certify(*pair, document) == 0
+    except Rejected:
+        return False
+
+
+EXPANDED = """(float[N, 3] x, float[1, 3] y, float[{extents}] z) => (float[K, 3] out) {{
+    s = Shape(z)  w = {expand}  out = Mul(x, w) }}"""
+
+
+@pytest.mark.parametrize(("extents", "holds"), [("N, 3", True), ("M, 3", False), ("1, N, 3", False)])
+def test_an_operand_is_expanded_to_what_another_is_anyway(extents: str, holds: bool) -> None:
+    pair = (EXPANDED.format(extents=extents, expand=expand) for expand in ("Expand(y, s)", "Identity(y)"))
+    assert is_proved(*pair) is holds
+
+
+CHAIN = (
+    "(float[N, T, 8] x) => (float[A, B, C, D] out) <int64[4] s = {{{first}}}, int64[4] t = {{{second}}}> {{ {body} }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "body", "holds"),
+    [
+        ("0, 0, 2, 4", "a = Reshape(x, s)  out = Transpose<perm = [0, 2, 1, 3]>(a)", False),
+        ("0, -1, 2, 4", "a = Reshape(x, s)  b = Transpose<perm = [0, 1, 2, 3]>(a)  out = Identity(b)", True),
+        ("0, -1, 4, 2", "a = Reshape(x, s)  out = Identity(a)", False),
+        ("-1, 0, 2, 4", "a = Reshape(x, s)  out = Identity(a)", True),
+        (
+            "0, 0, 2, 4",
+            "a = Reshape(x, s)  b = Transpose<perm = [1, 0, 3, 2]>(a)  out = Transpose<perm = [1, 0, 3, 2]>(b)",
+            True,
+        ),
+        (
+            "0, 0, 2, 4",
+            "a = Reshape(x, s)  b = Transpose<perm = [1, 2, 3, 0]>(a)  out = Transpose<perm = [1, 2, 3, 0]>(b)",
+            False,
+        ),
+    ],
+)
+def test_views_are_equal_if_they_keep_the_parts_of_axes_in_one_order(first: str, body: str, holds: bool) -> None:
+    source = CHAIN.format(first=first, second="0, 0, 2, 4", body=body)
+    result = CHAIN.format(first=first, second="0, 0, 2, 4", body="out = Reshape(x, t)")
+    assert is_proved(source, result) is holds
+
+
+SIZES = """(float[N, T] x, float[M] y) => (float[A] out)
+    <int64 i = {{{place}}}, int64[1] axes = {{0}}, int64[1] two = {{2}}> {{
+    s = Shape({of})  n = Gather(s, i)  m = Unsqueeze(n, axes)  k = {count}  out = ConstantOfShape(k) }}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "holds"),
+    [
+        (("0", "x", "Mul(m, two)"), ("0", "x", "Mul(two, m)"), True),
+        (("0", "x", "Mul(m, two)"), ("0", "x", "Add(m, two)"), False),
+        (("0", "x", "Identity(m)"), ("1", "x", "Identity(m)"), False),
+        (("0", "x", "Identity(m)"), ("0", "y", "Identity(m)"), False),
+        (("0", "x", "Div(m, two)"), ("0", "x", "Div(two, m)"), False),
+    ],
+)
+def test_integers_are_equal_as_expressions_of_extents(
+    first: tuple[str, str, str], second: tuple[str, str, str], holds: bool
+) -> None:
+    pair = (SIZES.format(place=place, of=of, count=count) for place, of, count in (first, second))
+    assert is_proved(*pair) is holds
