@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .attributes import SparseTensor
-from .budget import Budget
+from .budget import FREE, Budget
 from .graph import Node, Value
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
@@ -79,8 +79,13 @@ class ConstantEvaluator:
         """Return the elements as `array` does, but float64 and unrounded for a product or sum that `is_wide`."""
         if value is None:
             return None
-        found = self._known.get(value, _UNSEEN)
-        return self._resolve(value) if found is _UNSEEN else found
+        found: Array | None = self._known.get(value, _UNSEEN)
+        if found is not _UNSEEN:
+            return found
+        node = value.node
+        if node is not None and node.op == "constant":
+            return self._payload(value, node)
+        return self._resolve(value)
 
     def provide(self, value: Value, array: Array, *, keep: bool = False) -> None:
         """Set the elements of a constant value to `array` until the next reset or, to `keep` them, its erasure."""
@@ -138,7 +143,7 @@ class ConstantEvaluator:
         # Payloads are read last, and only if all else is constant.
         return [v for v in missing if v.node is None or v.node.op != "constant"][:1] or missing
 
-    def _payload(self, value: Value, node: Node) -> None:
+    def _payload(self, value: Value, node: Node) -> Array | None:
         payload, found = node.attrs.get("value"), None
         is_source = node.source is not None
         if isinstance(payload, Tensor):
@@ -154,6 +159,7 @@ class ConstantEvaluator:
                 if self.budget.pay_sparse(payload.nbytes, payload.dense_nbytes, is_source=is_source):
                     found = dense(payload)
         self._known[value] = found
+        return found
 
     def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:
         wide = is_wide(node)
@@ -175,7 +181,7 @@ class ConstantEvaluator:
 
     def affords(self, count: int) -> bool:
         """Pay for an affine of `count` numbers, and return whether the budget was sufficient."""
-        return self.budget.pay_affine(count)
+        return count <= FREE or self.budget.pay_affine(count)
 
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
         try:

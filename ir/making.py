@@ -166,7 +166,7 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
 
 def need_schema(attrs: Iterable[str], info: OpInfo) -> bool:
     """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
-    return any(name not in info.attrs and name not in MARKS for name in attrs)
+    return any([name not in info.attrs and name not in MARKS for name in attrs])
 
 
 def checked_attributes(
@@ -192,6 +192,8 @@ def checked_attributes(
 def _attribute(title: str, name: str, value: object, kind: str | None) -> Attribute:
     """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and lists are taken."""
     if isinstance(value, AttributeRef | EmptyList):
+        return value
+    if kind is None and (value.__class__ is int or value.__class__ is float):
         return value
     if isinstance(value, np.ndarray) and kind in (None, "TENSOR"):
         return ArrayTensor(np.array(value), dtype_from_numpy(value.dtype))
