@@ -143,7 +143,8 @@ def check_layer(
         raise Unproved("the layers have different attributes")
     if given.addend is not None or made.addend is not None:
         addends = [None if each.addend is None else (each.addend.term, each.bias_factor) for each in (given, made)]
-        if addends[0] != addends[1] or not claim.is_identity or data.has_shift:
+        is_entered = given.addend is not None and given.addend.term >= 0
+        if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
             raise Unproved("a bias is not constant, and would have to change")
     rank = claim.rank
     scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
