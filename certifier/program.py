@@ -109,8 +109,7 @@ class FreeExtent:
 class Datum:
     """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
 
-    `term` is its class in a proof: values of one class are equal. `step` is the step that put it there, and `twin` the
-    value of the other model that it was matched with.
+    `term` is its class in a proof: values of one class are equal. `step` is the step that put it there.
     """
 
     label: str
@@ -121,7 +120,6 @@ class Datum:
     stored: Stored | None = None
     term: int = -1
     step: int = 0
-    twin: Datum | None = None
     readers: list[Operation] = field(default_factory=list)
 
     @property

@@ -526,7 +526,7 @@ class Proof:
             raise Unproved(f"{result.label!r} is another affine of its origin than {source.label!r}")
         if result.kind != source.kind:
             raise Unproved("the element types differ")
-        result.term, result.twin = self.term_of(source), source
+        result.term = self.term_of(source)
 
     def greatest_shift(self) -> float:
         """Return the greatest magnitude that an affine or a bias of the source adds, or 1 if that is more."""
@@ -649,7 +649,6 @@ def _same_moves(proof: Proof, step: Step, operation: Operation) -> None:
     result = operation.outputs[0]
     same_moves(result, target, leaves)
     proof.give(result, proof.term_of(target))
-    result.twin = target
 
 
 def _same_join(proof: Proof, step: Step, operation: Operation) -> None:
