@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
 from .evaluate import ConstantEvaluator
 from .graph import FunctionKey, Node, Value
@@ -120,12 +121,21 @@ class Rewriter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.debug_counter = module.debug_counter
-        self.changed = False
+        self._changed = False
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
         self.decline: Callable[[str], bool] = _no_reason if self.debug_counter.trace is None else self._keep_reason
         """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
+
+    @property
+    def changed(self) -> bool:
+        return self._changed
+
+    @changed.setter
+    def changed(self, value: bool) -> None:
+        self._changed = value
+        self.module.changed |= value
 
     def rewriting(self, node: Node | None) -> _Rewriting:
         """Give new nodes the origins of `node`, or none, within this context."""
@@ -338,7 +348,9 @@ class Rewriter:
         self.changed = True
 
     def set_metadata(self, node: Node, key: str, value: str) -> None:
-        """Set one entry of the metadata of a node."""
+        """Set one entry of the metadata of a node. Raises IRError unless key and value are text, as ONNX has them."""
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
         node.metadata[key] = value
         self.changed = True
 
