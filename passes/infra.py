@@ -8,8 +8,10 @@ pass, but not necessarily in between.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -323,5 +325,15 @@ def _run_pass(pass_: Pass, module: Module, ctx: PassContext, done: list[str]) ->
         raise
     except Exception as error:
         before = ", ".join(done) or "no other pass"
-        raise PassError(f"{pass_} failed after {before}: {type(error).__name__}: {error}") from error
+        message = f"{pass_} failed after {before}: {type(error).__name__}: {error}{_line_of(pass_, error)}"
+        raise PassError(message) from error
     done.append(str(pass_))
+
+
+def _line_of(pass_: Pass, error: Exception) -> str:
+    """Return the place in the file of a pass of one's own that raised `error`, or called what did."""
+    if pass_.name in CATALOG:
+        return ""
+    module = sys.modules.get(type(pass_).__module__)
+    lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename == getattr(module, "__file__", None)]
+    return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""

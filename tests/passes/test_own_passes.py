@@ -31,7 +31,7 @@ from irc.passes import (
     default_pipeline,
     parse_pipeline,
 )
-from irc.support.errors import PassError, UsageError
+from irc.support.errors import IRError, PassError, UsageError
 from onnx import TensorProto, helper, numpy_helper
 
 SOURCE = '''
@@ -276,13 +276,22 @@ def test_metadata_go_to_the_model_and_back() -> None:
         assert found == {"left": "alone", "acme.unit": expected}
 
 
+def test_metadata_are_text() -> None:
+    module = relu()
+    with pytest.raises(IRError, match=r"the metadata .acme\.cost.: 3 are no text"):
+        Rewriter(module).set_metadata(next(iter(module.graph.operators())), "acme.cost", 3)  # type: ignore[arg-type]
+
+
 def test_a_failure_names_the_pass() -> None:
     class Wrong(Pass):
         def run(self, module: Module, ctx: PassContext) -> bool:
             Rewriter(module).make("HardSwsh", [module.graph.inputs[0]], before=module.graph.return_)
             return True
 
-    with pytest.raises(PassError, match=r"Wrong failed after no other pass: .*did you mean HardSwish"):
+    with pytest.raises(
+        PassError,
+        match=r"Wrong failed after no other pass: .*did you mean HardSwish.* \(.*test_own_passes\.py, line \d+\)",
+    ):
         Sequential([Wrong])(relu())
 
 
