@@ -255,6 +255,8 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         raise UsageError("the model and the summary cannot both go to standard output")
     if options.report == "-":
         raise UsageError("a report needs a file, not standard output")
+    if options.report is not None and options.report.lower().endswith((".png", ".jpg", ".jpeg", ".pdf")):
+        raise UsageError(f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)")
     if output is not None and output.endswith((".svg", ".html")):
         raise UsageError(f"{output}: this is the name of a drawing or a page, which --report writes, and no model's")
     if is_text(output or "") and (options.fold_map is not None or options.embed_fold_map or options.external_data):

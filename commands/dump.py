@@ -45,8 +45,10 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output in (None, "-") else options.output
     if options.data is not None and output is None:
         raise UsageError("--data names the file with the constants of a text that is written: give -o OUT.irc")
-    if output is not None and (options.diff or not is_text(output)):
-        raise UsageError(f"{output}: -o takes the name of a text, which ends with .irc, and no --diff")
+    if output is not None and options.diff:
+        raise UsageError("--diff prints to standard output: give it without -o")
+    if output is not None and not is_text(output):
+        raise UsageError(f"{output}: -o writes IR text: give it a name that ends with .irc")
     data = None if output is None else options.data or str(arrays_path(Path(output)))
     if data is not None and not data.endswith(".npz"):
         raise UsageError(f"{data}: --data takes the name of a file that ends with .npz")

@@ -206,6 +206,8 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
             ["align", "net.onnx", "net.onnx", "--svg", "a.html"],
             "a.html: --svg writes a drawing: give it a name that ends",
         ),
+        (["report", "net.onnx", "-o", "net.png"], "net.png: a report is a page (REPORT.html) or a drawing"),
+        (["dump", "net.onnx", "-o", "net.txt"], "net.txt: -o writes IR text: give it a name that ends with .irc"),
         (["quantize", "net.onnx", "-o", "q.onnx", "--svg", "-"], "a quantized model and a drawing need a file"),
     ],
 )
