@@ -30,10 +30,11 @@ from types import EllipsisType
 
 import numpy as np
 
+from ..support.errors import UsageError, did_you_mean
 from ..support.record import record
 from .attributes import Attribute, AttributeRef
 from .graph import ONNX_NAMES, Node, Value
-from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS
+from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from .provenance import Declined
 from .rewriter import Rewriter
 from .rule_driver import ANY, AffineEffect, Rule, Rules
@@ -374,10 +375,20 @@ def op(
 
 
 def canonical(op_name: str) -> str:
-    """Return the name that an operator has in the IR: `onnx::Add` is `add`."""
+    """Return the name that an operator has in the IR: `onnx::Add` and `Add` are `add`.
+
+    Raises UsageError for a name without a domain that no operator of the IR has.
+    """
     domain, separator, op_type = op_name.partition("::")
-    if not separator or domain not in (*DEFAULT_DOMAINS, "onnx"):
+    if op_name in OPS or (separator and domain not in (*DEFAULT_DOMAINS, "onnx")):
         return op_name
+    if not separator:
+        op_type = op_name
+        if op_type not in BY_ONNX_NAME:
+            near = did_you_mean(op_name, [*OPS, *BY_ONNX_NAME])
+            raise UsageError(
+                f"the IR has no operator {op_name!r}{near} (others are written onnx::Name or domain::Name)"
+            )
     row = BY_ONNX_NAME.get(op_type)
     return f"::{op_type}" if row is None else row.name
 

@@ -10,6 +10,7 @@ from irc.ir import Rewriter
 from irc.ir.pattern import Match, Mismatch, Pattern, const, op, rewrite, rule_table, value
 from irc.ir.provenance import Declined
 from irc.ir.rule_driver import RuleDriver
+from irc.support.errors import UsageError
 
 TEXT = """graph(%x: f32[N,4,8,8], %z: f32[N,4,8,8]) {{
   %three = constant {{value=f32[] 3.0}}
@@ -134,3 +135,12 @@ def test_a_rewrite_is_a_rule_with_a_reason() -> None:
 def test_operands_are_patterns() -> None:
     with pytest.raises(TypeError, match="operands of a pattern are patterns"):
         op("add", X, 3)  # type: ignore[arg-type]
+
+
+def test_names_of_operators_are_checked_where_a_pattern_is_made() -> None:
+    assert op("Mul").roots == op("onnx::Mul").roots == op("multiply").roots
+    assert op("com.acme::Foo").roots == {"com.acme::Foo"}
+    with pytest.raises(UsageError, match=r"no operator 'conv'; did you mean Conv"):
+        op("conv")
+    with pytest.raises(UsageError, match=r"no operator 'Bernoulli'.*others are written onnx::Name"):
+        op("Bernoulli")
