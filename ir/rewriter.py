@@ -416,6 +416,8 @@ class Rewriter:
                 table.node_erased(node, heir)
             if origins and note:
                 module.provenance.consume(node, heir, self.rule, note)
+        elif not (origins or inherited):
+            return
         if heir is None:
             module.provenance.dropped.extend([rope for rope in (origins, inherited) if rope])
             return

@@ -112,16 +112,8 @@ class RuleDriver(Generic[C]):
         self._before_round = before_round
         self._counter = rewriter.debug_counter
 
-    def visit(self, node: Node) -> bool:
-        """Apply the first rule for `node` that does not decline, and return whether there was one."""
-        rules = self._rules_for(node)
-        return bool(rules) and self._apply(rules, node)
-
-    def _rules_for(self, node: Node) -> Sequence[Rule[C]]:
-        rules = self._rules.get(node.op, self._any)
-        return (erase_unread, *rules) if self._erase_dead and not node.is_read else rules
-
     def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
+        """Apply the first of `rules` that does not decline, and return whether there was one."""
         rewriter, context, counter = self.rewriter, self.context, self._counter
         if counter.limit is not None and counter.exhausted:
             return False
@@ -156,13 +148,17 @@ class RuleDriver(Generic[C]):
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
         changed, rewriter, before_node = False, self.rewriter, self._before_node
-        rules_for, apply = self._rules_for, self._apply
-        for node in nodes:
-            if node.graph is not None:
-                if before_node is not None and rewriter.changed:
-                    before_node(node)
-                if rules := rules_for(node):
-                    changed |= apply(rules, node)
+        known, others, erase_dead = self._rules, self._any, self._erase_dead
+        for node in nodes:  # most of them have no rule, so nothing is called for those
+            if node.graph is None:
+                continue
+            if before_node is not None and rewriter.changed:
+                before_node(node)
+            rules = known.get(node.op, others)
+            if erase_dead and not node.is_read:
+                rules = (erase_unread, *rules)
+            if rules:
+                changed |= self._apply(rules, node)
         return changed
 
     def to_fixpoint(self, graph: Graph) -> None:
