@@ -324,8 +324,8 @@ def _run_pass(pass_: Pass, module: Module, ctx: PassContext, done: list[str]) ->
     except (EmitError, ModelError, PassError, VerifyError):
         raise
     except Exception as error:
-        before = ", ".join(done) or "no other pass"
-        message = f"{pass_} failed after {before}: {type(error).__name__}: {error}{_line_of(pass_, error)}"
+        when = f"after {', '.join(done)}" if done else "as the first pass"
+        message = f"{pass_} failed {when}: {type(error).__name__}: {error}{_line_of(pass_, error)}"
         raise PassError(message) from error
     done.append(str(pass_))
 

@@ -290,7 +290,7 @@ def test_a_failure_names_the_pass() -> None:
 
     with pytest.raises(
         PassError,
-        match=r"Wrong failed after no other pass: .*did you mean HardSwish.* \(.*test_own_passes\.py, line \d+\)",
+        match=r"Wrong failed as the first pass: .*did you mean HardSwish.* \(.*test_own_passes\.py, line \d+\)",
     ):
         Sequential([Wrong])(relu())
 
