@@ -20,6 +20,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import sys
 import tempfile
 import time
@@ -42,6 +43,8 @@ MAX_MODELS = 12
 """Most models that are taken from one test."""
 MAX_BYTES = 1 << 17
 TIMEOUT = 900.0
+MEMORY = 8 << 30
+"""Bytes that a process may take: a mutant may lack the condition that bounds them."""
 PROCESSES = 2
 
 
@@ -68,7 +71,7 @@ class Verdict:
 
 
 def in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a forked process; None where it does not end, or ends the process."""
+    """What a function returns in a forked process; None where it does not end, ends the process or exceeds MEMORY."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -82,6 +85,7 @@ def in_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _write(out: Path, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     quiet = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(quiet, stream)
