@@ -58,11 +58,11 @@ class Budget:
         return self._pay(KEEPING * dense)
 
     def pay_affine(self, count: int) -> bool:
-        """Pay for an affine of more than `FREE` numbers, and return whether the budget was sufficient.
+        """Pay for an affine of `count` numbers, and return whether the budget was sufficient.
 
         Many affines may read one payload, whose `READINGS` cover only a few of them.
         """
-        return self._pay(AFFINE * count)
+        return count <= FREE or self._pay(AFFINE * count)
 
     def pay_evaluation(self, op: str, arrays: Sequence[Array | None]) -> bool:
         """Pay for an evaluation of `op` that reads `arrays`, and return whether the budget was sufficient."""

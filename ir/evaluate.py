@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .attributes import SparseTensor
-from .budget import FREE, Budget
+from .budget import Budget
 from .graph import Node, Value
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
@@ -181,7 +181,7 @@ class ConstantEvaluator:
 
     def affords(self, count: int) -> bool:
         """Pay for an affine of `count` numbers, and return whether the budget was sufficient."""
-        return count <= FREE or self.budget.pay_affine(count)
+        return self.budget.pay_affine(count)
 
     def _results(self, node: Node, evaluate: Evaluate, arrays: Inputs) -> Sequence[Array | None]:
         try:

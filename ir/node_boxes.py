@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..support.drawing import Box
+from ..support.drawing import Box, Boxes
 from .graph import Graph, Node, Value
 
 
-def node_boxes(graph: Graph) -> list[Box]:
+def node_boxes(graph: Graph) -> Boxes:
     """Return the inputs, the operators without constants, and the results of a graph. O(nodes)."""
-    boxes = [Box(value.name, kind="end") for value in graph.inputs]
-    made = {id(value): i for i, value in enumerate(graph.inputs)}
+    boxes = Boxes()
+    for value in graph.inputs:
+        boxes.link(Box(value.name, kind="end"), makes=(value,))
     for node in graph.nodes():
         if node.op in ("constant", "variable", "return"):
             continue
-        sources = dict.fromkeys(made[id(value)] for value in _reads(node) if id(value) in made)
-        made.update((id(value), len(boxes)) for value in node.outputs)
-        boxes.append(Box(node.op.removeprefix("::"), node.name, reads=tuple(sources)))
-    ends = zip(graph.output_names, graph.outputs, strict=True)
-    boxes.extend(Box(name, reads=(made[id(value)],), kind="end") for name, value in ends if id(value) in made)
+        boxes.link(Box(node.op.removeprefix("::"), node.name), _reads(node), node.outputs)
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        boxes.link_result(name, value)
     return boxes
 
 

@@ -11,7 +11,6 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -334,6 +333,8 @@ def _line_of(pass_: Pass, error: Exception) -> str:
     """Return the place in the file of a pass of one's own that raised `error`, or called what did."""
     if pass_.name in CATALOG:
         return ""
+    from traceback import extract_tb  # only here: a compile without errors need not import it
+
     module = sys.modules.get(type(pass_).__module__)
     lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename == getattr(module, "__file__", None)]
     return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""

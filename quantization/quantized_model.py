@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto
 from ..backends.onnx.graph_boxes import graph_boxes
 from ..passes.data_free.value_ranges import Origin
 from ..support.drawing import draw
+from ..support.errors import listed
 from ..support.files import FileTransaction, replacing, writing
 from ..support.notebook import frame, table
 from ..verify.difference import json_value
@@ -100,22 +101,15 @@ class Quantized:
             yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
         lacking = {one.reason.tensor: None for one in self.coverage if one.reason and one.reason.text == NO_RANGE}
         if lacking:
-            yield f"give ranges to quantize more: {listed(f'--range {name}=LOW:HIGH' for name in lacking)}"
+            yield f"give ranges to quantize more: {listed((f'--range {name}=LOW:HIGH' for name in lacking), LISTED)}"
         if self.ranges:
             counts = Counter(self.ranges.values())
             yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
             guesses = [name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value]
             if guesses:
-                yield f"guesses among them (--range sets one): {listed(map(repr, guesses))}"
+                yield f"guesses among them (--range sets one): {listed(map(repr, guesses), LISTED)}"
         for result in self.fidelity:
             agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
             yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
         if not self.fidelity:
             yield f"not compared with the float model: {self.measured_on}"
-
-
-def listed(texts: Iterable[str]) -> str:
-    """Return the first LISTED texts in a row, and the number of others."""
-    found = list(texts)
-    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    return ", ".join(found[:LISTED]) + more

@@ -26,7 +26,7 @@ from ..frontends.onnx import from_model
 from ..ir.tensor import Array
 from ..passes.infra import PassContext
 from ..passes.watching import counting_passes
-from ..support.errors import EmitError, SourceError, UsageError, nearest
+from ..support.errors import EmitError, SourceError, UsageError, listed, nearest
 from ..support.extras import needing
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.progress import shown_progress
@@ -38,7 +38,7 @@ from .fidelity import Fidelity, measure
 from .float_results import keep_results_float
 from .integer_limits import limit_integers
 from .quantized_layers import FUSED
-from .quantized_model import Quantized, listed
+from .quantized_model import LISTED, Quantized
 from .samples import count_samples, generate_samples, read_samples
 
 PASSES = (
@@ -128,7 +128,7 @@ def quantize(
     warnings = [*ctx.warnings, *_beyond(tests, known), *warnings]
     names = [info.name for info in overridable_inputs(source)]
     if names:
-        warnings.append(f"callers can no longer override the initializers {listed(map(repr, names))}")
+        warnings.append(f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}")
     origins = {name: found.origin for name, found in known.known.items() if calibration is None}
     return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
 
@@ -214,9 +214,9 @@ def _check_inputs(model: ModelProto, known: Activations) -> None:
         if node.op_type in types and not missing.isdisjoint([*node.input, *node.output]):
             needed |= names
     if needed:
-        listed = ", ".join(repr(name) for name in inputs if name in needed)
+        lacking = listed((repr(name) for name in inputs if name in needed), LISTED)
         raise UsageError(
-            f"nothing is known of the range of {listed}: give --input-range NAME=LOW:HIGH (input_ranges= in "
+            f"nothing is known of the range of {lacking}: give --input-range NAME=LOW:HIGH (input_ranges= in "
             "Python), or --data with samples"
         )
 

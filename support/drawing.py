@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from .errors import visible
 from .layered_layout import lay_out
@@ -61,6 +61,24 @@ class Box:
             bold + CHARACTER * (len(_cut(self.name)) + bool(self.operator and self.name)),
             CHARACTER * len(_begun(self.note)),
         )
+
+
+class Boxes(list[Box]):
+    """The boxes of a graph, linked by the values that they read and make."""
+
+    def __init__(self) -> None:
+        self._makers: dict[Hashable, int] = {}
+
+    def link(self, box: Box, reads: Iterable[Hashable] = (), makes: Iterable[Hashable] = ()) -> None:
+        """Append `box` with an edge from each box that makes a value that it `reads`."""
+        makers = dict.fromkeys(self._makers[value] for value in reads if value in self._makers)
+        self._makers.update((value, len(self)) for value in makes)
+        self.append(replace(box, reads=tuple(makers)))
+
+    def link_result(self, name: str, value: Hashable) -> None:
+        """Append a result of the graph, unless no box makes it."""
+        if value in self._makers:
+            self.link(Box(name, kind="end"), (value,))
 
 
 def draw(*graphs: tuple[str, Sequence[Box]]) -> str:

@@ -25,6 +25,13 @@ def clipped(name: object) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
 
 
+def listed(texts: Iterable[str], most: int) -> str:
+    """Return the first texts, `most` of them, separated by commas, and the number of the others."""
+    found = list(texts)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that is most similar to `name`, None if none is as similar as `cutoff`."""
     from difflib import get_close_matches  # for errors only

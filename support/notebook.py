@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from .errors import visible
@@ -18,8 +17,6 @@ _STYLE = (
 
 _ROW, _MAX_HEIGHT = 24, 480
 """Pixels of a row, and of the frame at most."""
-
-_HEIGHT = re.compile(r'<svg [^>]*? height="(\d+)')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -39,9 +36,11 @@ def folded_text(title: str, text: str) -> str:
 
 def frame(title: str, *parts: str) -> str:
     """Return a frame with a title and parts of HTML. Nothing in it may run, load, or reach the page around it."""
+    from re import findall  # every compile imports this module, few show anything
+
     page = f"<!DOCTYPE html><meta charset=utf-8><style>{_STYLE}</style><b>{_text(title)}</b>{''.join(parts)}"
     rows = 2 + sum(part.count("<tr>") + part.count("<details>") for part in parts)
-    drawn = sum(int(height) for part in parts for height in _HEIGHT.findall(part))
+    drawn = sum(int(height) for part in parts for height in findall(r'<svg [^>]*? height="(\d+)', part))
     height = min(_MAX_HEIGHT, _ROW * rows + 16 + drawn)
     return f'<iframe sandbox="" srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0"></iframe>'
 

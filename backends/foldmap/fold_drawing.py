@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...codec.protos import ModelProto, NodeProto
 from ...support.drawing import draw
+from ...support.errors import listed
 from ..onnx.graph_boxes import Mark, graph_boxes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _mark_before(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> M
             return ("same", "") if _is_known(node, left) else ("removed", "")
         if entry["status"] in ("kept", "partial"):
             return "kept", f"{entry['status']}: {entry['reason']}" if entry["reason"] else entry["status"]
-        into = _listed([layers[number] for number in entry["layers"]])
+        into = listed((layers[number] for number in entry["layers"]), NAMES)
         return "removed", f"{entry['status']} into {into}" if into else entry["status"]
 
     return mark
@@ -56,7 +57,7 @@ def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Ma
 
     def mark(node: NodeProto) -> tuple[str, str]:
         if node.name in folds:
-            return "changed", f"took {_listed(list(folds[node.name]))}"
+            return "changed", f"took {listed(folds[node.name], NAMES)}"
         if any(name in kept for name in node.output):
             return "kept", ""
         return ("same", "") if _is_known(node, known) else ("changed", "new")
@@ -71,8 +72,3 @@ def _known(model: ModelProto) -> set[tuple[str, str]]:
 
 def _is_known(node: NodeProto, known: set[tuple[str, str]]) -> bool:
     return any((node.op_type, name) in known for name in (node.name, *node.output) if name)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return ", ".join(names[:NAMES]) + more

@@ -16,7 +16,7 @@ from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments, propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...passes.inline_functions import InlineFunctions
-from ...support.errors import UsageError, nearest
+from ...support.errors import UsageError, listed, nearest
 from ..foldmap import FoldMap
 from .folded import check_belongs
 
@@ -138,8 +138,8 @@ def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], kind: s
     for name, (low, high) in (ranges or {}).items():
         if name not in names:
             near = nearest(name, names, cutoff=0.6)
-            first = ", ".join(map(repr, sorted(names)[:LISTED])) + (", ..." if len(names) > LISTED else "")
-            hint = f"did you mean {near!r}?" if near is not None else f"it has {first or 'none'}"
+            known = listed(map(repr, sorted(names)), LISTED) or "none"
+            hint = f"did you mean {near!r}?" if near is not None else f"it has {known}"
             raise UsageError(f"{name!r} is not a {kind} of the model's main graph ({hint})")
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
             raise UsageError(f"({low}, {high}) is not a valid range for {name!r}")
