@@ -11,9 +11,11 @@ from typing import Any
 import onnx
 from onnx import ModelProto
 
+from .congruence import RESULT, SOURCE
 from .program import Operation, Unproved
-from .proof import RESULT, SOURCE, Proof, Step
+from .proof import Proof
 from .refinement import load_typed
+from .steps import Step
 
 FORMAT = "irc-certificate"
 VERSION = 1

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...certifier.congruence import SOURCE
 from ...certifier.program import Datum, Operation
-from ...certifier.proof import SOURCE
 from ...codec.protos import GraphProto, ModelProto
 from .search import Search, stem
 

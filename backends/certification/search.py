@@ -9,11 +9,12 @@ from typing import Any
 
 from ...certifier.affine_operators import own_line
 from ...certifier.clamps import CLAMPS, clamp_of, clamps
+from ...certifier.congruence import SOURCE
 from ...certifier.crossing import CROSSINGS
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
 from ...certifier.program import Datum, Operation, Program, Unproved
-from ...certifier.proof import SOURCE, Proof
+from ...certifier.proof import Proof
 from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, LAST_AXIS, NORMALIZATIONS, weights_of
 
@@ -37,12 +38,8 @@ CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
-LAYERS = frozenset(
-    (
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear"),
-        *NORMALIZATIONS,
-    )
-)
+LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
+"""Operators whose weights take affines."""
 
 
 def stem(label: str) -> str:
@@ -127,9 +124,8 @@ class Search(Proof):
     def _prove(self, operation: Operation) -> bool:
         if self._first(operation, FIRST):
             return True
-        if not operation.domain:
-            if self._relate(operation):
-                return True
+        if not operation.domain and self._relate(operation):
+            return True
         return is_move(operation) and self._moves(operation)
 
     def _relate(self, operation: Operation) -> bool:
@@ -280,8 +276,7 @@ class Search(Proof):
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""
         addend = operation.operand(2)
-        known = None if addend is None else self.known.get(self.term_of(addend))
-        same = [] if known is None else [each for each in self.source.data.values() if each.term == known.term]
+        same = [] if addend is None else self._same(addend)
         sums = (reader for each in same for reader in each.readers if reader.kind == "Add")
         yield from ({"identity": "product and sum", "source": each.label} for each in islice(sums, MAX_TRIED))
 
@@ -396,8 +391,7 @@ class Search(Proof):
 
     def _moved(self, leaf: Datum) -> list[Datum]:
         """Return values of the source to which only moves lead from `leaf`."""
-        found, terms, queue = [leaf], {leaf.term}, [leaf]
-        queue.extend(each for each in self.source.data.values() if each.term == leaf.term and each is not leaf)
+        found, terms, queue = [leaf], {leaf.term}, [leaf, *self._same(leaf)]
         while queue and len(found) < MAX_TRIED:
             for reader in queue.pop(0).readers:
                 if is_move(reader) and reader.outputs[0].term not in terms and reader.outputs[0].term >= 0:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...certifier.affine_operators import own_line
 from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
+from ...certifier.congruence import RESULT, SOURCE
 from ...certifier.program import Datum, Program, Unproved
-from ...certifier.proof import RESULT, SOURCE
 from ...certifier.refinement import load_typed
 from ...codec.protos import ModelProto
 from ...ir.module import Module

@@ -1,0 +1,262 @@
+"""Identities by which the result of an operation is an affine of a value of the source."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import numpy as np
+from onnx import helper
+
+from .affine_operators import own_line
+from .clamps import check_same_bounds, clamps
+from .crossing import CROSSINGS
+from .equalities import Identity
+from .lines import Line, is_rounding
+from .pools import check_same_windows, zero_padding
+from .program import Array, Operation, Unproved
+from .relations import DOWN, UP, Relations
+from .steps import Step, applied, channel_axis, counterpart, permuted
+from .transposition import in_order
+from .weighted_layers import (
+    LAST_AXIS,
+    SLOPES,
+    SLOPES_OF,
+    check_bias,
+    check_dequantized,
+    check_layer,
+    check_rounded,
+    check_scaled_parameters,
+    check_slopes,
+    weights_of,
+)
+
+TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
+"""Operators of which an operand that is not scaled has the line y = x."""
+
+FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
+"""Attributes that follow the data."""
+
+
+def _affine(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is an affine of its data by itself."""
+    own = own_line(operation)
+    base = None if own is None else proof.base(own[0])
+    if own is None or base is None or base[1].rank != own[1].rank:
+        raise Unproved(f"{operation.kind} is no affine of a value that is related to the source")
+    root, line, direction = base
+    if direction == DOWN:
+        proof.anchor(operation.outputs[0], root, own[1].after(line), DOWN)
+    else:
+        back = own[1].inverse()
+        if back is None:
+            raise Unproved("a scale is zero")
+        proof.anchor(operation.outputs[0], root, line.after(back), UP)
+
+
+def _same_operands(proof: Relations, source: Operation, result: Operation) -> bool:
+    """Return whether two operations have the same attributes and equal operands, and so equal results."""
+    pairs = list(zip_longest(source.inputs, result.inputs))
+    if source.attributes != result.attributes or any((a is None) is not (b is None) for a, b in pairs):
+        return False
+    return all(a is None or b is None or proof.are_equal(b, a) for a, b in pairs)
+
+
+def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation has a counterpart in the source, and the affine of the operands crosses it."""
+    source = counterpart(proof, step, operation)
+    if step.get("perm") is not None and source.kind == operation.kind:
+        operation = in_order(operation, len(step["perm"]))
+        if _same_operands(proof, source, operation):
+            proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+            return
+    crossing = CROSSINGS.get(operation.kind)
+    if crossing is None:
+        raise Unproved(f"no affine is known to cross {operation.kind}")
+    if source.kind != operation.kind:
+        raise Unproved("the operators differ")
+    own = [
+        {k: v for k, v in each.attributes.items() if k not in FREE.get(each.kind, ())} for each in (source, operation)
+    ]
+    if own[0] != own[1]:
+        check_same_windows(source, operation)
+    counts = [len(each.inputs) for each in (source, operation)]
+    if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(operation.outputs):
+        raise Unproved("the numbers of operands or results differ")
+    reason = Unproved("an operand has no relation to the source's")
+    for direction in (DOWN, UP):
+        lines = _operand_lines(proof, source, operation, direction)
+        if lines is None:
+            continue
+        try:
+            if lines:
+                _check_constants(source, operation, lines, direction)
+            found = crossing(source, lines)
+        except Unproved as refusal:
+            reason = refusal
+            continue
+        except (ValueError, IndexError, TypeError):
+            reason = Unproved("the extents do not fit the affine")
+            continue
+        for i, result in enumerate(operation.outputs[len(found) :]):
+            proof.give(result, proof.term(("unread", proof.side, operation.label, i)))
+        for result, given, line in zip(operation.outputs, source.outputs, found, strict=False):
+            if line is None:
+                proof.give(result, proof.term_of(given))
+            else:
+                proof.anchor(result, given, line, direction)
+        return
+    raise reason
+
+
+def _check_constants(source: Operation, result: Operation, lines: dict[int, Line], direction: str) -> None:
+    """Prove that constants beside the data are those that the line of the data makes of the source's."""
+    line = next(iter(lines.values()))
+    up, down = (line if direction == each else line.inverse() for each in (UP, DOWN))
+    if source.kind in SLOPES_OF:
+        check_slopes(source, result, up)
+    elif source.kind == "Pad" and source.attributes.get("mode", b"constant") == b"constant":
+        old, new = _padding_value(source), _padding_value(result)
+        if down is None or old.dtype != new.dtype:
+            raise Unproved("a scale is zero, or the values of the padding have different types")
+        exact = down.scale * float(old) + down.shift
+        if not is_rounding(np.broadcast_to(new, exact.shape), exact, np.abs(down.scale * float(old)) + down.reach):
+            raise Unproved("the value of the padding is not the rounded one that the scale and shift make")
+
+
+def _padding_value(pad: Operation) -> Array:
+    """Return the value of a Pad, which is zero where it is absent."""
+    data, operand = pad.operand(0), pad.operand(2)
+    if pad.version >= 11 and operand is not None and operand.stored is not None:
+        return operand.stored.array.reshape(())
+    if (pad.version >= 11 and operand is not None) or data is None or not data.is_float:
+        raise Unproved("the value of the padding is not constant")
+    return np.array(pad.attributes.get("value", 0.0), helper.tensor_dtype_to_np_dtype(data.kind))
+
+
+def _operand_lines(proof: Relations, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
+    lines: dict[int, Line] = {}
+    for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
+        if result.kind == "Pad" and i == 2:
+            continue  # its value follows the data
+        if first is None or second is None:
+            if first is not second:
+                return None
+            continue
+        if proof.term_of(first) == proof.term_of(second):
+            if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
+                lines[i] = Line.identity(first.rank)
+            continue
+        found = proof.relations(second, first).get(direction)
+        if found is None:
+            return None
+        lines[i] = found
+    return lines
+
+
+def _same_bounds(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value of the source."""
+    source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
+    if source.producer is not None and not source.index:
+        source = permuted(proof, step, source.producer).outputs[0]
+    reason = Unproved("it is no clamp of a value that is related to the source")
+    if source.kind != result.kind:
+        raise Unproved("the element types differ")
+    for data, bounds in clamps(result):
+        for inner, given in clamps(source):
+            line = proof.downward(data, inner)
+            if line is None:
+                continue
+            try:
+                check_same_bounds(line, given, bounds, helper.tensor_dtype_to_np_dtype(result.kind))
+            except Unproved as refusal:
+                reason = refusal
+                continue
+            proof.anchor(result, source, line, DOWN)
+            return
+    raise reason
+
+
+def _layer(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a layer of the source with other weights."""
+    source = counterpart(proof, step, operation)
+    first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
+    if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
+        raise Unproved("the ranks are unknown")
+    weights = weights_of(source)
+    axis = result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
+    if weights is not None and weights.data:
+        first, second = source.operand(weights.data), operation.operand(weights.data)
+    if first is None or second is None:
+        raise Unproved("an operand is absent")
+    claim = applied(proof, step, result.rank, axis)
+    if operation.kind == "Gemm" and weights_of(operation) is None:
+        operands = [(each.operand(0), each.operand(1)) for each in (source, operation)]
+        if any(a is None or b is None or proof.term_of(a) != proof.term_of(b) for a, b in zip(*operands, strict=True)):
+            raise Unproved("the operands differ")
+        check_bias(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
+    if operation.kind == "DequantizeLinear":
+        pairs = [
+            [None if each is None else proof.term_of(each) for each in (x.operand(0), x.operand(2))]
+            for x in (source, operation)
+        ]
+        if pairs[0] != pairs[1]:
+            raise Unproved("the integers or zero points differ")
+        check_dequantized(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
+    if operation.kind.endswith("Normalization"):
+        if proof.term_of(first) != proof.term_of(second):
+            raise Unproved("the data differ")
+        check_scaled_parameters(source, operation, claim)
+        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        return
+    data, padding = proof.upward(second, first), None
+    if data is None and operation.kind in ("Conv", "ConvTranspose") and proof.term_of(first) == proof.term_of(second):
+        data = Line.identity(result.rank)  # data and result of a convolution have one rank
+    padded = zero_padding(first) if data is None else None
+    if padded is not None:
+        data, padding = proof.upward(second, padded[0]), padded[1]
+    if data is None:
+        raise Unproved("the data have no relation to the source's")
+    proof.anchor(operation.outputs[0], result, check_layer(source, operation, data, claim, padding), DOWN)
+
+
+def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is an affine whose rounded constants make it `applies` of a value."""
+    target = proof.value_of_source(step.get("source"))
+    family = proof.family(target)
+    operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]
+    data = next((each for each in operands if each.stored is None), None)
+    base = None if data is None else proof.base(data)
+    if family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
+        raise Unproved("the data have no relation to the value")
+    rank = family[1].rank
+    if base[1].rank != rank:
+        raise Unproved("the ranks differ")
+    claim = family[1]
+    if step.get("only") in ("scale", "shift"):
+        back = base[1].inverse()
+        if back is None:
+            raise Unproved("a scale of the data is zero")
+        factor = claim.scale * back.scale
+        if step["only"] == "scale":
+            claim = Line(claim.scale, factor * base[1].shift, np.abs(factor) * base[1].reach)
+        elif factor.all():
+            claim = Line(base[1].scale, claim.shift / factor, claim.reach / np.abs(factor))
+        else:
+            raise Unproved("a scale is zero")
+    if step.get("applies"):
+        claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
+    proof.anchor(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
+
+
+AFFINES: dict[str, Identity] = {
+    "affine": _affine,
+    "crosses": _crosses,
+    "same bounds": _same_bounds,
+    "layer": _layer,
+    "rounded affine": _rounded,
+}
+"""The identities by the name that steps have for them."""

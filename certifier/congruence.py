@@ -1,0 +1,258 @@
+"""Classes of values of two models: values of one class are equal.
+
+An operation with the operator, attributes and classes of operands of another has the classes of its results. So have
+integers that are one expression of extents, views of one value, and parts of one tensor. None of these needs a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .equal_operands import normal_operands
+from .integers import INTEGERS, Expression, Extent, Integers
+from .parts import parts_of
+from .program import Block, Datum, FreeExtent, Operation, Stored, Unproved
+from .reordering import Groups, composed, extents_of, viewed, whole
+from .transposition import BROADCASTING
+
+SOURCE, RESULT = "source", "result"
+
+RANDOM = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+)
+"""Operators of which two with the same operands differ."""
+
+
+class Congruence:
+    """The classes of values (`Datum.term`), by the keys of the operations that make them."""
+
+    def __init__(self) -> None:
+        self.terms: dict[tuple[Any, ...], int] = {}
+        self.known: dict[int, Datum] = {}
+        self.cuts: dict[tuple[int, ...], int] = {}
+        self.views: dict[int, tuple[int, Groups]] = {}
+        self.shapes: dict[int, tuple[Extent, ...]] = {}
+        self.made_up: dict[int, Datum] = {}
+        self.integers = Integers(self.shape)
+        self.unproven: list[Operation] = []
+        self.side = SOURCE
+
+    def term(self, key: tuple[Any, ...]) -> int:
+        """Return the class with this key."""
+        return self.terms.setdefault(key, len(self.terms))
+
+    def term_of(self, value: Datum) -> int:
+        """Return the class of a value, which is entered if it is a constant."""
+        if value.term < 0:
+            if value.stored is None:
+                raise Unproved(f"the value {value.label!r} has no class")
+            value.term = self.term(value.stored.key)
+            self.note(value)
+        return value.term
+
+    def note(self, value: Datum) -> None:
+        """Remember the first value of the source in a class."""
+        if self.side == SOURCE:
+            self.known.setdefault(value.term, value)
+
+    def give(self, value: Datum, term: int) -> None:
+        """Put a value into a class."""
+        value.term = term
+        self.note(value)
+
+    def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
+        """Enter the operations of a body whose inputs have these classes; return the classes of its results."""
+        for value, term in zip(body.inputs, inputs, strict=True):
+            self.give(value, term)
+        for operation in body.operations:
+            self.visit(operation)
+        return tuple(self.term_of(value) for value in body.outputs)
+
+    def key(self, operation: Operation) -> tuple[Any, ...]:
+        """Return the key of an operation: it has the results of every other with that key."""
+        count = len(operation.outputs)  # it decides about Split, and about training before opset 14
+        attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
+        operands = tuple(-1 if each is None else self.term_of(each) for each in self._unexpanded(operation))
+        while operands and operands[-1] == -1:
+            operands = operands[:-1]
+        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
+        if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
+            head = (*head, operation.label)  # it may have an effect, or another result each time
+        if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
+            head = (*head, operation.label)
+        bodies = []
+        for name, body in sorted(operation.bodies.items()):
+            inputs = [self.term(("parameter", *head, name, i, each.kind)) for i, each in enumerate(body.inputs)]
+            bodies.append((name, self.body(body, inputs)))
+        return ("operation", *head, tuple(bodies))
+
+    def _unexpanded(self, operation: Operation) -> list[Datum | None]:
+        """Return the operands of an operation, or others with which it has the same results.
+
+        An operand that is expanded to extents that another has anyway is read before: broadcasting is associative.
+        """
+        found = normal_operands(operation)
+        if operation.domain or operation.kind not in BROADCASTING or operation.version < 7:
+            return found
+        for i in range(1 if operation.kind == "PRelu" else 0, len(found)):
+            value = found[i]
+            value = None if value is None else self.known.get(self.term_of(value), value)
+            expand = None if value is None or value.stored is not None else value.producer
+            if expand is None or expand.domain or expand.kind != "Expand":
+                continue
+            target, data = self.integers.of(expand.operand(1)), expand.operand(0)
+            others = found[:1] if operation.kind == "PRelu" else [*found[:i], *found[i + 1 :]]
+            shapes = [self.shape(each) or () for each in others if each is not None]
+            if target is not None and data is not None and any(_is_within(list(target.flat), each) for each in shapes):
+                found[i] = data
+        return found
+
+    def visit(self, operation: Operation) -> None:
+        """Enter an operation."""
+        key = self.key(operation)
+        if not self.bind(operation, key):
+            self.enter(operation, key)
+
+    def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Give the result of an operation its class if it is integers that are known, or a view of another value."""
+        integers, data = self._integers(operation), operation.operand(0)
+        if operation.kind == "Identity" and not operation.domain and data is not None:
+            operation.outputs[0].stored = data.stored
+            self.give(operation.outputs[0], self.term_of(data))
+            return True
+        if (*key, 0) in self.terms:
+            self.enter(operation, key)
+            return True
+        term = self._view(operation) if integers is None else integers
+        if term is None:
+            return False
+        self.terms[(*key, 0)] = term
+        self.give(operation.outputs[0], term)
+        return True
+
+    def _integers(self, operation: Operation) -> int | None:
+        """Return the class of a small tensor of integers whose elements are known as expressions of extents."""
+        numbers, result = self.integers.enter(operation), operation.outputs[0]
+        if numbers is None or not result.kind:
+            return None
+        dtype = INTEGERS.get(result.kind)
+        if dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
+            return self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
+        result.stored = Stored(None, numbers.astype(dtype))
+        return self.term(result.stored.key)
+
+    def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
+        """Give the results of an operation the classes of its key, or those of the same parts of a tensor."""
+        parts, is_new = self._parts(operation), (*key, 0) not in self.terms
+        if self.side == RESULT and not self.is_known(operation, key):
+            self.unproven.append(operation)
+        for i, value in enumerate(operation.outputs):
+            same = self.cuts.get(parts[i]) if parts and is_new else None
+            self.give(value, self.term((*key, i)) if same is None else same)
+            if parts and self.side == SOURCE:
+                self.cuts.setdefault(parts[i], value.term)
+
+    def _parts(self, operation: Operation) -> list[tuple[int, ...]]:
+        """Return the classes of parts of a tensor, with axis and positions, that an operation gives; else none."""
+        try:
+            found = parts_of(operation)
+        except Unproved:
+            return []
+        return [(self.term_of(each.data), each.axis, each.first, each.end) for each in found]
+
+    def is_known(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Return whether the source has the results of an operation with this key."""
+        if (*key, 0) in self.terms:
+            return True
+        parts = self._parts(operation)
+        return bool(parts) and all(each in self.cuts for each in parts)
+
+    # views
+
+    def shape(self, value: Datum) -> tuple[Extent, ...] | None:
+        """Return the extents of a value as expressions, the same for all values of its class."""
+        term = self.term_of(value)
+        if term not in self.shapes:
+            if value.extents is None:
+                return None
+            self.shapes[term] = tuple(self._extent(value, term, axis) for axis in range(len(value.extents)))
+        return self.shapes[term]
+
+    def _extent(self, value: Datum, term: int, axis: int) -> Extent:
+        extent = (value.extents or ())[axis]
+        if isinstance(extent, int):
+            return extent
+        if isinstance(extent, str):
+            return Expression("symbol", (extent,))
+        if isinstance(extent, FreeExtent) and extent.value is not value and extent.value.term >= 0:
+            shape = self.shape(extent.value)
+            if shape is not None and extent.axis < len(shape):
+                return shape[extent.axis]
+        return Expression("extent", (term, axis))
+
+    def view(self, value: Datum) -> tuple[int, Groups] | None:
+        """Return the value that another is a view of, by its class, and the view."""
+        found = self.views.get(self.term_of(value))
+        if found is not None:
+            return found
+        shape = self.shape(value)
+        return None if shape is None else (value.term, whole(shape))
+
+    def view_term(self, core: int, groups: Groups) -> int:
+        """Return the class of a view."""
+        if groups == whole(self.shapes[core]):
+            return core
+        term = self.term(("view", core, groups))
+        self.views[term] = core, groups
+        self.shapes.setdefault(term, extents_of(groups))
+        return term
+
+    def _view(self, operation: Operation) -> int | None:
+        """Return the class of the result of an operation that only puts elements in another order."""
+        data = operation.operand(0)
+        found = None if data is None or data.stored is not None or operation.domain else self.view(data)
+        if found is None:
+            return None
+        core, groups = found
+        try:
+            made = viewed(operation, groups, lambda: self._target(operation, extents_of(groups)))
+        except (Unproved, IndexError, ValueError, TypeError):
+            return None
+        return None if made is None else self.view_term(core, made)
+
+    def _target(self, operation: Operation, shape: tuple[Extent, ...]) -> list[Extent]:
+        numbers = self.integers.of(operation.operand(1))
+        if operation.version < 5:
+            numbers = np.array(operation.attributes.get("shape", ()), object)
+        if numbers is None or numbers.ndim != 1:
+            raise Unproved("the target is not known")
+        copies = not operation.attributes.get("allowzero", 0)
+        return [shape[i] if copies and each == 0 else each for i, each in enumerate(numbers)]
+
+    def view_of(self, value: Datum, groups: Groups) -> Datum:
+        """Return the view of a value: one of the source, or one that is made up. Raises Unproved."""
+        core, inner = self.view(value) or (-1, ())
+        if core < 0:
+            raise Unproved("the rank is unknown")
+        term = self.view_term(core, composed(groups, inner))
+        known = self.known.get(term)
+        if known is None and term not in self.made_up:
+            extents = [each if isinstance(each, int) else None for each in self.shapes[term]]
+            self.made_up[term] = Datum(f"a view of {value.label}", None, 0, value.kind, tuple(extents), None, term)
+        return known or self.made_up[term]
+
+    def permuted(self, value: Datum, perm: Sequence[int]) -> Datum:
+        """Return the view of a value with its axes permuted. Raises Unproved."""
+        groups = whole(self.shape(value) or ())
+        if len(groups) != len(perm):
+            raise Unproved("the rank is unknown, or another")
+        return self.view_of(value, tuple(groups[axis] for axis in perm))
+
+
+def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
+    """Return whether a target of Expand has only ones and the extents that a value has on the same axes."""
+    last = shape[len(shape) - len(target) :]
+    return 0 < len(target) <= len(shape) and all(a in (1, b) for a, b in zip(target, last, strict=True))

@@ -1,0 +1,128 @@
+"""Identities by which the result of an operation is equal to a value of the source, or to an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .equal_operands import equal_operand
+from .movement import same_join, same_moves
+from .pools import check_padded_average, check_same_windows, zero_padding
+from .program import Datum, Operation, Unproved
+from .recomputation import recomputed
+from .relations import Relations
+from .steps import Step, counterpart
+from .weighted_layers import DENSE
+
+Identity = Callable[[Relations, Step, Operation], None]
+"""Adds the facts of a step at an operation. Raises Unproved."""
+
+
+def _constant(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation computes a constant, which the checker computes itself."""
+    for value, stored in zip(operation.outputs, recomputed(operation), strict=True):
+        value.stored = stored
+        proof.give(value, proof.term(stored.key))
+
+
+def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the result is equal to an operand."""
+    operand = equal_operand(operation)
+    proof.give(operation.outputs[0], proof.term_of(operand))
+    operation.outputs[0].stored = operand.stored
+    for i, other in enumerate(operation.outputs[1:], 1):
+        proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
+
+
+def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the results of an If are those of a branch, because the condition is a constant."""
+    condition = operation.constant(0)
+    if operation.kind != "If" or operation.domain or condition is None or condition.size != 1:
+        raise Unproved("it is no If of a constant condition")
+    branch = operation.bodies["then_branch" if condition.reshape(()) else "else_branch"]
+    for result, inner in zip(operation.outputs, branch.outputs, strict=True):
+        proof.give(result, proof.term_of(inner))
+        result.stored = inner.stored
+
+
+def _view(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation puts the elements of an affine in another order: the result is a moved affine."""
+    if not proof.bind(operation, proof.key(operation)):
+        raise Unproved(f"{operation.kind} is no view of its data")
+
+
+def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the result holds the elements of a value of the source, in the same order, moved from `from`."""
+    target = proof.value_of_source(step.get("source"))
+    leaves = [proof.value_of_source(each) for each in step.get("from", ())]
+    result = operation.outputs[0]
+    same_moves(result, target, leaves)
+    proof.give(result, proof.term_of(target))
+
+
+def _same_join(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation joins what nested Concats of the source join."""
+    source = counterpart(proof, step, operation)
+    if operation.kind != "Concat":
+        raise Unproved("it is no Concat")
+    same_join(source.outputs[0], operation.outputs[0])
+    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+
+
+def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a pool of the source with other attributes, and the same windows."""
+    source = counterpart(proof, step, operation)
+    first, second = source.operand(0), operation.operand(0)
+    if first is None or second is None or len(source.inputs) > 1 or len(operation.inputs) > 1:
+        raise Unproved("the operands differ")
+    padded = zero_padding(first)
+    if proof.term_of(first) == proof.term_of(second):
+        check_same_windows(source, operation)
+    elif padded is not None and proof.term_of(padded[0]) == proof.term_of(second):
+        check_padded_average(source, operation, padded[1])
+    else:
+        raise Unproved("the operands differ")
+    for result, given in zip(operation.outputs, source.outputs, strict=True):
+        proof.give(result, proof.term_of(given))
+
+
+def _product_and_sum(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a Gemm of a product and a sum of the source."""
+    total = proof.operation_of_source(step.get("source"))
+    if operation.kind != "Gemm" or total.kind != "Add" or operation.domain or total.domain or total.version < 7:
+        raise Unproved("it is no Gemm, or no sum")
+    given = {k: v for k, v in operation.attributes.items() if k != "beta"}
+    first, second, third = (operation.operand(i) for i in range(3))
+    if operation.attributes.get("beta", 1.0) != 1.0 or first is None or second is None or third is None:
+        raise Unproved("an operand is absent, or multiplied")
+    terms = [proof.term_of(first), proof.term_of(second), proof.term_of(third)]
+    for product, addend in (total.inputs, total.inputs[::-1]):
+        inner = None if product is None else proof.known.get(proof.term_of(product), product).producer
+        if inner is None or inner.domain or inner.kind not in DENSE or addend is None or inner.operand(2) is not None:
+            continue
+        operands = [proof.term_of(each) for each in inner.inputs[:2] if each is not None]
+        own = {k: v for k, v in inner.attributes.items() if k != "beta"}
+        if [*operands, proof.term_of(addend)] == terms and own == given and _fits(addend, inner.outputs[0]):
+            proof.give(operation.outputs[0], proof.term_of(total.outputs[0]))
+            return
+    raise Unproved("the sum has no product with these operands")
+
+
+def _fits(addend: Datum, product: Datum) -> bool:
+    """Return whether a sum with `addend` has the extents of a matrix, as the third operand of a Gemm needs."""
+    if product.extents is None or len(product.extents) != 2 or addend.extents is None or len(addend.extents) > 2:
+        return False
+    pairs = zip(reversed(addend.extents), reversed(product.extents), strict=False)
+    return all(own == 1 or (own is not None and own == extent) for own, extent in pairs)
+
+
+EQUALITIES: dict[str, Identity] = {
+    "constant": _constant,
+    "equal operand": _equal_operand,
+    "taken branch": _taken_branch,
+    "view": _view,
+    "same elements": _same_moves,
+    "same join": _same_join,
+    "same windows": _same_windows,
+    "product and sum": _product_and_sum,
+}
+"""The identities by the name that steps have for them."""

@@ -1,0 +1,204 @@
+"""Relations between values of both models: one is an affine, y = scale * x + shift, of a value of the source."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from .affine_operators import own_line
+from .congruence import Congruence
+from .crossing import concatenate
+from .lines import Line
+from .parts import rejoined
+from .program import Datum, Operation, Program, Unproved
+from .reordering import Groups, moved
+
+DOWN, UP = "down", "up"
+"""Directions of a relation: the result's value is a line of the source's, or the other way round."""
+
+LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
+
+
+class Relations(Congruence):
+    """The values of a source and a result, with their classes and the lines between them."""
+
+    def __init__(self, source: Program, result: Program) -> None:
+        super().__init__()
+        self.source = source
+        self.result = result
+        self.families: dict[Datum, tuple[Datum, Line]] = {}
+        self.anchors: dict[int, tuple[Datum, Line, str]] = {}
+
+    def value_of_source(self, label: object) -> Datum:
+        """Return a value of the source that was entered."""
+        found = self.source.data.get(label) if isinstance(label, str) else None
+        if found is None or (found.term < 0 and found.stored is None):
+            raise Unproved(f"the source has no value {label!r}")
+        return found
+
+    def operation_of_source(self, label: object) -> Operation:
+        """Return an operation of the source that was entered."""
+        found = self.source.operations.get(label) if isinstance(label, str) else None
+        if found is None or any(each.term < 0 for each in found.outputs):
+            raise Unproved(f"the source has no operation {label!r}")
+        return found
+
+    def family(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the value of the source that a value of the source is a line of, and the line.
+
+        The source's own affines are followed until an operation that is none.
+        """
+        value = self.known.get(self.term_of(value), value)
+        chain: list[tuple[Datum, Line]] = []
+        while value not in self.families:
+            own = None if value.producer is None or value.index else own_line(value.producer)
+            if own is None or len(chain) > 10_000:
+                if value.rank is None:
+                    return None
+                found = self._viewed(value) or self._rejoined(value)
+                self.families[value] = found or (value, Line.identity(value.rank))
+                break
+            chain.append((value, own[1]))
+            value = self.known.get(self.term_of(own[0]), own[0])
+        root, line = self.families[value]
+        for each, own_part in reversed(chain):
+            if own_part.rank != line.rank:
+                return None
+            line = own_part.after(line)
+            self.families[each] = (root, line)
+        return root, line
+
+    def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the family of a view of an affine: it is the moved affine of the same view of its root."""
+        core, groups = self.views.get(self.term_of(value), (-1, ()))
+        found = self._related(core)
+        return None if found is None or found[0].term == core else self._along(found, groups)
+
+    def _along(self, found: tuple[Datum, Line, str], groups: Groups) -> tuple[Datum, Line] | None:
+        try:
+            return self.view_of(found[0], groups), found[1].map(lambda array: moved(array, groups))
+        except Unproved:
+            return None
+
+    def _rejoined(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return the family of a Concat of affines of all results of a Split: it is an affine of the Split's data."""
+        operation = value.producer
+        if operation is None or operation.kind != "Concat" or operation.domain or not value.rank:
+            return None
+        found = [None if each is None else self.family(each) for each in operation.inputs]
+        known = [each for each in found if each is not None]
+        whole = rejoined([root for root, _ in known], int(operation.attributes.get("axis", 0)) % value.rank)
+        further = self.family(whole[0]) if len(whole) == 1 < len(known) == len(found) else None
+        if further is None:
+            return None
+        try:
+            (line,) = concatenate(operation, {i: line for i, (_, line) in enumerate(known)})
+        except (Unproved, ValueError):
+            return None
+        return further[0], line.after(further[1])
+
+    def _related(self, term: int) -> tuple[Datum, Line, str] | None:
+        """Return the relation of a class to the root of a family of the source."""
+        if term in self.known:
+            found = self.family(self.known[term])
+            return None if found is None else (*found, DOWN)
+        if term in self.anchors:
+            return self.anchors[term]
+        core, groups = self.views.get(term, (-1, ()))
+        inner = None if core < 0 else self._related(core)
+        if inner is None:
+            return None
+        made = self._along(inner, groups)
+        return None if made is None else (*made, inner[2])
+
+    def base(self, value: Datum) -> tuple[Datum, Line, str] | None:
+        """Return the relation of a value of the result to the root of a family of the source."""
+        return self._related(self.term_of(value))
+
+    def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
+        """Return the lines between a value of the result and one of the source, by their direction."""
+        family, base = self.family(source), self.base(result)
+        if family is None or base is None:
+            return {}
+        (root, line), (other, given, direction) = family, base
+        if root.term != other.term or line.rank != given.rank:
+            return {}
+        up: Line | None
+        down: Line | None
+        if direction == UP:
+            up, down = line.after(given), line.after(given).inverse()
+        else:
+            if given.near(line):
+                same = Line.identity(line.rank)
+                return {DOWN: same, UP: same}
+            back, forth = line.inverse(), given.inverse()
+            down = None if back is None else given.after(back)
+            up = None if forth is None else line.after(forth)
+        return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+
+    def upward(self, result: Datum, source: Datum) -> Line | None:
+        """Return the line that a value of the source is of one of the result, None where none is known."""
+        return self._line(result, source, UP)
+
+    def downward(self, result: Datum, source: Datum) -> Line | None:
+        """Return the line that a value of the result is of one of the source, None where none is known."""
+        return self._line(result, source, DOWN)
+
+    def _line(self, result: Datum, source: Datum, direction: str) -> Line | None:
+        if self.term_of(result) == self.term_of(source):
+            return None if source.rank is None else Line.identity(source.rank)
+        return self.relations(result, source).get(direction)
+
+    def anchor(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
+        """Record that a value of the result is `line` of one of the source, or the other way round."""
+        family = self.family(source)
+        if family is None or not line.is_finite:
+            raise Unproved("the rank is unknown, or a number is not finite")
+        root, own = family
+        if own.rank != line.rank or not line.fits(result.extents) or not line.fits(source.extents):
+            raise Unproved("the ranks differ, or the numbers do not fit the extents")
+        if direction == DOWN:
+            line = line.after(own)
+        else:
+            back = own.inverse()
+            if back is None:
+                raise Unproved("a scale of the source is zero")
+            line = back.after(line)
+        result.term = self.term(("related", result.label))
+        shape = self.shape(source)
+        if shape is not None:
+            self.shapes[result.term] = shape
+        self.anchors[result.term] = (root, line, direction)
+
+    def are_equal(self, result: Datum, source: Datum) -> bool:
+        """Return whether two values are in one class, or one affine of one value."""
+        if self.term_of(result) == self.term_of(source):
+            return True
+        if result.kind != source.kind:
+            return False
+        return any(line.is_identity for line in self.relations(result, source).values())
+
+    def equate(self, result: Datum, source: Datum) -> None:
+        """Prove that the line between two values is y = x, and put them into one class."""
+        family, base = self.family(source), self.base(result)
+        if family is None or base is None or family[0].term != base[0].term:
+            raise Unproved(f"{result.label!r} has no relation to {source.label!r}")
+        lines = self.relations(result, source)
+        if not any(line.is_identity for line in lines.values()):
+            raise Unproved(f"{result.label!r} is another affine of its origin than {source.label!r}")
+        if result.kind != source.kind:
+            raise Unproved("the element types differ")
+        result.term = self.term_of(source)
+
+    @cached_property
+    def greatest_shift(self) -> float:
+        """The greatest magnitude that an affine or a bias of the source adds, or 1 if that is more."""
+        greatest = 1.0
+        for operation in self.source.operations.values():
+            own = own_line(operation)
+            arrays = [] if own is None else [own[1].reach]
+            bias = operation.operand(2) if operation.kind in LAYERS_WITH_BIAS else None
+            arrays += [] if bias is None or bias.stored is None else [bias.stored.exact]
+            greatest = max([greatest, *(float(np.abs(each).max(initial=0)) for each in arrays)])
+        return greatest
