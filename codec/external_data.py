@@ -78,6 +78,14 @@ def external_parts(model: ModelProto, base_dir: Path) -> list[FilePart]:
     return [external_part(tensor, base_dir) for tensor in external_tensors(model)]
 
 
+def embed_external_data(model: ModelProto, base_dir: Path) -> None:
+    """Move the elements of every external tensor into `model`. Raises ModelError as `external_part`. O(bytes)."""
+    for tensor in external_tensors(model):
+        tensor.raw_data = external_part(tensor, base_dir).read()
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+
+
 def _subject(proto: TensorProto) -> str:
     return f"tensor {clipped(proto.name)}: external data {clipped(external_location(proto))}"
 

@@ -155,11 +155,10 @@ def _recover(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from onnx.external_data_helper import load_external_data_for_model
-
     from ..backends.foldmap import FoldMap
     from ..backends.onnx.external_output import external_files
     from ..backends.quantizers.export import EXPORTERS
+    from ..codec.external_data import embed_external_data
     from ..frontends.onnx import read_model
     from ..support.output_paths import check_apart
 
@@ -168,8 +167,8 @@ def _export(options: argparse.Namespace) -> int:
     model, base_dir = read_model(options.model)
     reads = [options.model, *map_files(options.map), *external_files(model, base_dir)]
     check_apart([options.output], reads)
-    load_external_data_for_model(model, str(base_dir))
     with naming(options.model):
+        embed_external_data(model, base_dir)
         found = EXPORTERS[options.to](model, fold_map, inputs, ranges, options.sigmas)
     document = found.document
     with writing_text(options.output, document if isinstance(document, str) else json_text(document)):

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import ModelProto
-from onnx.external_data_helper import load_external_data_for_model
 
 from ..backends.compiler import compile as compile_model
 from ..backends.compiler import read_onnx
 from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
 from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ..backends.result import copied
+from ..codec.external_data import embed_external_data
 from ..frontends.onnx import from_model
 from ..ir.tensor import Array
 from ..passes.infra import PassContext
@@ -103,7 +103,7 @@ def quantize(
             module = from_model(source, folder, limits)
             result = compile_model(module, text, freeze_initializers=True, keep=keep, context=ctx)
         folded = copied(result.model)
-        load_external_data_for_model(folded, str(folder))
+        embed_external_data(folded, folder)
         prepared = _named(folded)
         if prepared.ByteSize() > MAX_BYTES:
             raise EmitError("the model is too large to be quantized: onnxruntime's quantizer takes less than 2 GiB")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codec.external_data import embed_external_data
 from ...codec.module_paths import module_path, parameter_path
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.streaming import materialize
@@ -139,10 +140,8 @@ def from_state(state: Mapping[str, Array]) -> Checkpoint:
 
 def from_onnx(path: str | Path) -> Checkpoint:
     """Return the checkpoint in an unfolded ONNX model: each layer with the BatchNormalization that alone reads it."""
-    from onnx.external_data_helper import load_external_data_for_model
-
     model, folder = read_model(path)
-    load_external_data_for_model(model, str(folder))
+    embed_external_data(model, folder)
     return from_unfolded(model)
 
 
