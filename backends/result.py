@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..codec.external_data import embed_external_data, external_location
+from ..codec.external_data import external_location
 from ..codec.protos import ModelProto
 from ..codec.streaming import materialize
 from ..codec.traversal import all_nodes, external_tensors
@@ -79,7 +79,7 @@ class Result:
         It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a proof that the
         result equals the source. `written` is the model as it was written, with its external data below `base_dir`.
         What no identity covers is a warning. Raises EmitError for a module that came from no ONNX model, or whose
-        initializers were frozen, and ModelError if external data cannot be read.
+        initializers were frozen.
         """
         from .certification import certificate_of
 
@@ -228,11 +228,17 @@ def _folded(module: Module) -> Iterator[ScaledTensor]:
 
 
 def with_external_data(model: ModelProto, folder: Path) -> ModelProto:
-    """Return `model`, or a copy of it with the elements of its external data. Raises ModelError."""
+    """Return `model`, or a copy of it with the elements of its external data. Raises EmitError."""
     if not any(True for _ in external_tensors(model)):
         return model
+    # not `embed_external_data`: the files may still have the names of temporary ones
+    from onnx.external_data_helper import load_external_data_for_model
+
     copy = copied(model)
-    embed_external_data(copy, folder)
+    try:
+        load_external_data_for_model(copy, str(folder))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise EmitError(f"the external data cannot be read for the certificate: {error}") from None
     return copy
 
 
