@@ -37,6 +37,7 @@ class Congruence:
         self.shapes: dict[int, tuple[Extent, ...]] = {}
         self.made_up: dict[int, Datum] = {}
         self.integers = Integers(self.shape)
+        self.constants: dict[tuple[Any, ...], Stored] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
 
@@ -88,6 +89,11 @@ class Congruence:
             inputs = [self.term(("parameter", *head, name, i, each.kind)) for i, each in enumerate(body.inputs)]
             bodies.append((name, self.body(body, inputs)))
         return ("operation", *head, tuple(bodies))
+
+    def agree(self, operation: Operation, stored: Stored) -> None:
+        """Refuse a constant that another operation with equal operands computed otherwise. Raises Unproved."""
+        if self.constants.setdefault(self.key(operation), stored) != stored:
+            raise Unproved("the same operation of the same constants has another result")
 
     def _unexpanded(self, operation: Operation) -> list[Datum | None]:
         """Return the operands of an operation, or others with which it has the same results.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from .kernels import BOUNDS
 from .layer_constants import scale_places
 from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
 
@@ -229,7 +230,8 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
         raise Unproved(f"{operation.kind} is not computed")
     kinds = {helper.np_dtype_to_tensor_dtype(each.array.dtype) for each in stored}
     if kinds & FLOATS:
-        exact = evaluate(operation, [_wide(each) for each in stored])
+        is_kernel = operation.kind in BOUNDS  # which reads numbers that were rounded before
+        exact = evaluate(operation, [_wide(Stored(None, each.array) if is_kernel else each) for each in stored])
         if exact.dtype != np.float64:
             return Stored(None, exact)
         dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..support.record import record
+from ..support.record import field, record
+from .tensor import Array
 
 APPLIED = "applied"
 
@@ -25,7 +26,8 @@ class DebugCounter:
     """The number of rule applications in a module, and their limit.
 
     `last` holds the rule that was applied last, and its node. `trace` is called at every attempt. `log`, if
-    it is a list, takes every application with its node.
+    it is a list, takes every application with its node, and `computed` the constants that a runtime computed, by the
+    names of their values.
     """
 
     limit: int | None = None
@@ -33,6 +35,7 @@ class DebugCounter:
     last: tuple[str, str] = ("", "")
     trace: Trace | None = None
     log: list[tuple[str, str]] | None = None
+    computed: dict[str, Array] = field(default_factory=dict)
 
     @property
     def exhausted(self) -> bool:
@@ -51,6 +54,11 @@ class DebugCounter:
             self.log.append((rule, where))
         if self.trace is not None:
             self.trace(where, rule, APPLIED)
+
+    def note_computed(self, name: str, array: Array) -> None:
+        """Keep the elements of a constant that a runtime computed, if there is a log."""
+        if self.log is not None:
+            self.computed[name] = array
 
     def decline(self, rule: str, where: str, reason: str) -> None:
         """Trace that `rule` declined at the node `where`."""

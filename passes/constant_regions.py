@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import prod
 
@@ -214,9 +214,15 @@ class ConstantRegions:
         Raises WorkerDiedError if the runtime crashes.
         """
         values = [value for node in nodes for value in node.outputs if value.users]
-        arrays = self.ctx.runtime.evaluate(values, self.feeds(nodes, ready), opset)
+        feeds = self.feeds(nodes, ready)
+        counter = self.module.debug_counter
+        inner = [] if counter.log is None else _between(values, feeds)
+        arrays = self.ctx.runtime.evaluate([*values, *inner], feeds, opset)
         if arrays is None:
             return False
+        for value, array in zip((*values, *inner), arrays, strict=True):
+            counter.note_computed(value.name, array)
+        arrays = arrays[: len(values)]
         if any(ArrayTensor(array).type != value.type for value, array in zip(values, arrays, strict=True)):
             return False
         for value, array in zip(values, arrays, strict=True):
@@ -240,6 +246,19 @@ class ConstantRegions:
                     assert array is not None
                     feeds[value] = array
         return feeds
+
+
+def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Value]:
+    """Return the other values that are computed on the way from `feeds` to `values`."""
+    found: dict[Value, None] = dict.fromkeys(values)
+    stack = list(values)
+    while stack:
+        node = stack.pop().node
+        operands = () if node is None else node.inputs
+        new = [value for value in operands if value is not None and value not in feeds and value not in found]
+        found.update(dict.fromkeys(new))
+        stack += new
+    return list(found)[len(values) :]
 
 
 def _is_exchangeable(value: Value) -> bool:

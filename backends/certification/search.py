@@ -11,10 +11,12 @@ from ...certifier.affine_operators import own_line
 from ...certifier.clamps import CLAMPS, clamp_of, clamps
 from ...certifier.congruence import SOURCE
 from ...certifier.crossing import CROSSINGS
+from ...certifier.kernels import BOUNDS, ulps_between
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
-from ...certifier.program import Datum, Operation, Program, Unproved
+from ...certifier.program import Array, Datum, Operation, Program, Unproved
 from ...certifier.proof import Proof
+from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, LAST_AXIS, NORMALIZATIONS, weights_of
 
@@ -50,9 +52,13 @@ def stem(label: str) -> str:
 class Search(Proof):
     """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers."""
 
-    def __init__(self, source: Program, result: Program, claims: Claims) -> None:
+    def __init__(
+        self, source: Program, result: Program, claims: Claims, computed: Mapping[str, Array] | None = None
+    ) -> None:
+        """Search with the claims of layers, and the constants that a runtime computed, by the names of values."""
         super().__init__(source, result)
         self.claims = claims
+        self.computed = computed or {}
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
         self.is_proved = False
@@ -84,7 +90,8 @@ class Search(Proof):
         is_bound = self.bind(operation, key)
         if self.side == SOURCE:
             is_open = not is_bound and self._is_gone(operation)
-            if not is_bound and not (is_open and self._first(operation, FIRST)):
+            is_computed = is_open and (self._computed(operation) or self._first(operation, FIRST))
+            if not is_bound and not is_computed:
                 self.enter(operation, key)
             return
         base = self.base(operation.outputs[0]) if is_bound else None
@@ -106,6 +113,17 @@ class Search(Proof):
             return True
         names = [[None if each is None else each.label for each in op.inputs] for op in (kept, operation)]
         return names[0] != names[1]
+
+    def _computed(self, operation: Operation) -> bool:
+        """Try the constant that a runtime computed, by its distance from the rounding."""
+        names = [name for name in self.computed if f"/{operation.label}".endswith(f"/{name}")]
+        if operation.kind not in BOUNDS or not names:
+            return False
+        try:
+            ulps = ulps_between(self.computed[max(names, key=len)], recomputed(operation)[0])
+        except Unproved:
+            return False
+        return ulps is not None and self._try(operation, {"identity": "constant", "ulps": ulps})
 
     def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
         """Apply a step, and keep it if it holds."""

@@ -57,7 +57,7 @@ def certificate_of(
 def _searched(source: Program, result: Program, module: Module, layers: Mapping[str, Layer]) -> Search:
     sources = fold_records(module).sources or {}
     claims = {name: [_claim(layer.folds, sources, source)] for name, layer in layers.items()}
-    search = Search(source, result, claims)
+    search = Search(source, result, claims, module.debug_counter.computed)
     search.attempt()
     return search
 
