@@ -20,7 +20,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 """The error that kernels may have, in units of the machine epsilon: relative to the exact number, and absolute."""
 
-INTEGERS = {2: np.dtype("<i2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
+INTEGERS: dict[int, np.dtype[Any]] = {2: np.dtype("<i2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
 """By the size of a float, the integers that are as large."""
 
 ULPS = np.dtype("<i2")
@@ -28,12 +28,13 @@ ULPS = np.dtype("<i2")
 
 def _ordered(array: Array) -> Array:
     """Return integers that count the numbers of a float type in their order; both zeros are 0."""
-    bits = np.ascontiguousarray(array).view(INTEGERS[array.dtype.itemsize])
+    bits: Array = np.ascontiguousarray(array).view(INTEGERS[array.dtype.itemsize])
     return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
 def _numbers(places: Array, dtype: np.dtype[Any]) -> Array:
-    return np.where(places < 0, np.iinfo(places.dtype).min - places, places).view(dtype)
+    bits: Array = np.where(places < 0, np.iinfo(places.dtype).min - places, places)
+    return np.asarray(bits.view(dtype))
 
 
 def ulps_between(array: Array, rounded: Stored) -> str | None:
