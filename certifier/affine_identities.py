@@ -8,12 +8,12 @@ import numpy as np
 from onnx import helper
 
 from .affine_operators import own_line
-from .clamps import check_same_bounds, clamps
+from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .crossing import CROSSINGS
 from .equalities import Identity
 from .lines import Line, is_rounding
 from .pools import check_same_windows, zero_padding
-from .program import Array, Operation, Unproved
+from .program import Array, Datum, Operation, Unproved
 from .relations import DOWN, UP, Relations
 from .steps import Step, applied, channel_axis, counterpart, permuted
 from .transposition import in_order
@@ -161,18 +161,40 @@ def _same_bounds(proof: Relations, step: Step, operation: Operation) -> None:
     reason = Unproved("it is no clamp of a value that is related to the source")
     if source.kind != result.kind:
         raise Unproved("the element types differ")
-    for data, bounds in clamps(result):
-        for inner, given in clamps(source):
-            line = proof.downward(data, inner)
-            if line is None:
-                continue
+    for data, after, bounds in clamps(result):
+        for inner, line, given in clamps(source):
             try:
-                check_same_bounds(line, given, bounds, helper.tensor_dtype_to_np_dtype(result.kind))
+                _check_clamps(proof, (result, data, after, bounds), (source, inner, line, given))
             except Unproved as refusal:
                 reason = refusal
-                continue
-            proof.anchor(result, source, line, DOWN)
-            return
+            else:
+                return
+    raise reason
+
+
+_Clamp = tuple[Datum, Datum, Line, Bounds]
+"""A value, another of which it is a clamp of an affine, the line and the bounds."""
+
+
+def _check_clamps(proof: Relations, result: _Clamp, source: _Clamp) -> None:
+    """Relate two clamps of affines of related values. Raises Unproved."""
+    (made, data, after, bounds), (given, inner, line, limits) = result, source
+    reason = Unproved("the data have no relation to the source's")
+    dtype = helper.tensor_dtype_to_np_dtype(made.kind)
+    for direction, check in ((DOWN, check_same_bounds), (UP, check_restored_bounds)):
+        between = proof.line(data, inner, direction)
+        first, last = (line, after) if direction == DOWN else (after, line)
+        back = first.inverse()
+        if between is None or back is None or not between.rank == first.rank == last.rank:
+            continue
+        found = last.after(between).after(back).tidy()
+        try:
+            check(found, limits, bounds, dtype)
+        except Unproved as refusal:
+            reason = refusal
+            continue
+        proof.anchor(made, given, found, direction)
+        return
     raise reason
 
 

@@ -3,7 +3,8 @@
 Two in a row are one. Let f limit to a <= b and g limit to c <= d. Both are monotone, so g(f(x)) limits x to g(a) and
 g(b): for x within [a, b] it is g(x), which lies between g(a) and g(b) and is x, or the bound that g(x) hits; below and
 above it is g(a) and g(b). An affine goes through: with s > 0, s * f(x) + t limits s * x + t to s * a + t and s * b + t.
-With s < 0 the bounds change places. With s = 0 the result is t, which bounds around t leave.
+With s < 0 the bounds change places. With s = 0 the result is t, which bounds around t leave. So a row of clamps and
+affines is one clamp of one affine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .affine_operators import fitted
+from .affine_operators import fitted, own_line
 from .lines import Line, is_rounding
 from .program import Array, Datum, Operation, Unproved
 
@@ -92,16 +93,33 @@ def _unlimited(stored: Array) -> Array:
     return np.where(np.abs(wide) >= greatest, np.copysign(np.inf, wide), wide)
 
 
-def clamps(value: Datum) -> Iterator[tuple[Datum, Bounds]]:
-    """Yield the values of which `value` is a clamp, the nearest first, with the bounds of all between."""
+def clamps(value: Datum) -> Iterator[tuple[Datum, Line, Bounds]]:
+    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds."""
     bounds: Bounds | None = None
+    line: Line | None = None
     for _ in range(MAX_CHAIN):
-        found = None if value.producer is None or value.index else clamp_of(value.producer)
-        if found is None:
+        producer = None if value.index else value.producer
+        own, affine = (None, None) if producer is None else (clamp_of(producer), own_line(producer))
+        if own is not None and own[0].rank is not None:
+            value, inner = own
+            line = Line.identity(own[0].rank) if line is None else line
+            moved = image(line, inner)
+            bounds = moved if bounds is None else (_limited(moved[0], bounds), _limited(moved[1], bounds))
+        elif affine is not None and line is not None and affine[1].rank == line.rank:
+            value, line = affine[0], line.after(affine[1])
+        else:
             return
-        value, own = found
-        bounds = own if bounds is None else (_limited(own[0], bounds), _limited(own[1], bounds))
-        yield value, bounds
+        if not line.is_finite:
+            return
+        if bounds is not None:
+            yield value, line, bounds
+
+
+def image(line: Line, bounds: Bounds) -> Bounds:
+    """Return the bounds of an affine of a clamp."""
+    with np.errstate(all="ignore"):
+        ends = [np.where(line.scale == 0.0, line.shift, line.scale * each + line.shift) for each in bounds]
+    return np.where(line.scale < 0, ends[1], ends[0]), np.where(line.scale < 0, ends[0], ends[1])
 
 
 def _limited(array: Array, bounds: Bounds) -> Array:
@@ -118,7 +136,7 @@ def without_effect(operation: Operation) -> bool:
     if before is not None and not before.domain and before.kind in NON_NEGATIVE:
         if (low <= 0).all() and np.isinf(high).all():
             return True
-    return any((low <= inner[0]).all() and (high >= inner[1]).all() for _, inner in clamps(data))
+    return any((low <= inner[0]).all() and (high >= inner[1]).all() for _, _, inner in clamps(data))
 
 
 def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
@@ -126,18 +144,34 @@ def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtyp
     gone = line.scale == 0.0
     if (gone & ((line.shift < result[0]) | (line.shift > result[1]))).any():
         raise Unproved("a scale is zero, and the bounds limit the shift")
+    _check_bounds(line, gone, source, result, dtype)
+
+
+def check_restored_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
+    """Prove the same where the source is the line of the result. Raises Unproved."""
+    gone = line.scale == 0.0
+    if (gone & ((line.shift < source[0]) | (line.shift > source[1]))).any():
+        raise Unproved("a scale is zero, and the bounds limit the shift")
+    back = Line(np.where(gone, 1.0, line.scale), line.shift, line.reach).inverse()
+    if back is None:
+        raise Unproved("a scale is too small")
+    _check_bounds(back, gone, source, result, dtype)
+
+
+def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
+    """Prove that bounds are the roundings of the line of the source's, but where they are `free`. Raises Unproved."""
+    turned, ends = line.scale < 0, image(line, source)
     with np.errstate(all="ignore"):
-        ends = [np.where(gone, same, line.scale * each + line.shift) for same, each in zip(result, source, strict=True)]
-        reach = [np.where(gone, 0.0, np.abs(line.scale * each) + line.reach) for each in source]
-    if any((np.isinf(end) & np.isfinite(each) & ~gone).any() for end, each in zip(ends, source, strict=True)):
-        raise Unproved("a bound overflows")
-    turned = line.scale < 0
+        reach = [np.where(np.isinf(each), 0.0, np.abs(line.scale * each) + line.reach) for each in source]
     for index in (0, 1):
-        exact = np.where(turned, ends[1 - index], ends[index])
+        before = np.where(turned, source[1 - index], source[index])
         magnitude = np.where(turned, reach[1 - index], reach[index])
-        given, exact, magnitude = np.broadcast_arrays(result[index], exact, magnitude)
-        free = np.isinf(exact)
-        if not np.array_equal(free, np.isinf(given)) or (given[free] != exact[free]).any():
+        arrays = np.broadcast_arrays(result[index], ends[index], magnitude, before, ~free)
+        given, exact, magnitude, before = (each[arrays[4]] for each in arrays[:4])
+        absent = np.isinf(exact)
+        if (absent & np.isfinite(before)).any():
+            raise Unproved("a bound overflows")
+        if not np.array_equal(absent, np.isinf(given)) or (given[absent] != exact[absent]).any():
             raise Unproved("one of the bounds is absent")
-        if not is_rounding(given[~free].astype(dtype), exact[~free], magnitude[~free]):
+        if not is_rounding(given[~absent].astype(dtype), exact[~absent], magnitude[~absent]):
             raise Unproved("a bound is not the rounded number that the scale and shift make of the source's")

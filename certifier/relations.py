@@ -139,13 +139,10 @@ class Relations(Congruence):
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
         """Return the line that a value of the source is of one of the result, None where none is known."""
-        return self._line(result, source, UP)
+        return self.line(result, source, UP)
 
-    def downward(self, result: Datum, source: Datum) -> Line | None:
-        """Return the line that a value of the result is of one of the source, None where none is known."""
-        return self._line(result, source, DOWN)
-
-    def _line(self, result: Datum, source: Datum, direction: str) -> Line | None:
+    def line(self, result: Datum, source: Datum, direction: str) -> Line | None:
+        """Return the line between a value of the result and one of the source in a direction, None if unknown."""
         if self.term_of(result) == self.term_of(source):
             return None if source.rank is None else Line.identity(source.rank)
         return self.relations(result, source).get(direction)

@@ -222,14 +222,15 @@ class Search(Proof):
     def _clamped(self, operation: Operation) -> list[Datum]:
         """Return values of the source that a clamp may be, those with its name first."""
         result = operation.outputs[0]
-        bases = [self.base(data) for data, _ in clamps(result)]
+        bases = [self.base(data) for data, _, _ in clamps(result)]
         roots = [base[0].term for base in bases if base is not None]
         found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
-        for value in found:
-            if len(found) > MAX_TRIED:
-                break
-            readers = (reader for same in self._same(value) for reader in same.readers)
-            found.extend(each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found)
+        row = found[:]
+        while row and len(found) <= MAX_TRIED:
+            readers = [reader for same in self._same(row.pop(0)) for reader in same.readers]
+            limited = [each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found]
+            found.extend(limited)
+            row.extend([*limited, *(each.outputs[0] for each in readers if own_line(each) is not None)])
         return sorted(dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label))[:MAX_TRIED]
 
     def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
