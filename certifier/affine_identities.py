@@ -7,7 +7,6 @@ from itertools import zip_longest
 import numpy as np
 from onnx import helper
 
-from .affine_operators import own_line
 from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .crossing import CROSSINGS
 from .equalities import Identity
@@ -35,22 +34,6 @@ TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Wher
 
 FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 """Attributes that follow the data."""
-
-
-def _affine(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is an affine of its data by itself."""
-    own = own_line(operation)
-    base = None if own is None else proof.base(own[0])
-    if own is None or base is None or base[1].rank != own[1].rank:
-        raise Unproved(f"{operation.kind} is no affine of a value that is related to the source")
-    root, line, direction = base
-    if direction == DOWN:
-        proof.anchor(operation.outputs[0], root, own[1].after(line), DOWN)
-    else:
-        back = own[1].inverse()
-        if back is None:
-            raise Unproved("a scale is zero")
-        proof.anchor(operation.outputs[0], root, line.after(back), UP)
 
 
 def _same_operands(proof: Relations, source: Operation, result: Operation) -> bool:
@@ -103,7 +86,7 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
             if line is None:
                 proof.give(result, proof.term_of(given))
             else:
-                proof.anchor(result, given, line, direction)
+                proof.relate(result, given, line, direction)
         return
     raise reason
 
@@ -193,7 +176,7 @@ def _check_clamps(proof: Relations, result: _Clamp, source: _Clamp) -> None:
         except Unproved as refusal:
             reason = refusal
             continue
-        proof.anchor(made, given, found, direction)
+        proof.relate(made, given, found, direction)
         return
     raise reason
 
@@ -216,7 +199,7 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         if any(a is None or b is None or proof.term_of(a) != proof.term_of(b) for a, b in zip(*operands, strict=True)):
             raise Unproved("the operands differ")
         check_bias(source, operation, claim)
-        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     if operation.kind == "DequantizeLinear":
         pairs = [
@@ -226,13 +209,13 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         if pairs[0] != pairs[1]:
             raise Unproved("the integers or zero points differ")
         check_dequantized(source, operation, claim)
-        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     if operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
             raise Unproved("the data differ")
         check_scaled_parameters(source, operation, claim)
-        proof.anchor(operation.outputs[0], result, claim, DOWN)
+        proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     data, padding = proof.upward(second, first), None
     if data is None and operation.kind in ("Conv", "ConvTranspose") and proof.term_of(first) == proof.term_of(second):
@@ -242,7 +225,7 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         data, padding = proof.upward(second, padded[0]), padded[1]
     if data is None:
         raise Unproved("the data have no relation to the source's")
-    proof.anchor(operation.outputs[0], result, check_layer(source, operation, data, claim, padding), DOWN)
+    proof.relate(operation.outputs[0], result, check_layer(source, operation, data, claim, padding), DOWN)
 
 
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
@@ -271,11 +254,10 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
-    proof.anchor(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
+    proof.relate(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
 
 
 AFFINES: dict[str, Identity] = {
-    "affine": _affine,
     "crosses": _crosses,
     "same bounds": _same_bounds,
     "layer": _layer,

@@ -56,12 +56,6 @@ def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
         result.stored = inner.stored
 
 
-def _view(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation puts the elements of an affine in another order: the result is a moved affine."""
-    if not proof.bind(operation, proof.key(operation)):
-        raise Unproved(f"{operation.kind} is no view of its data")
-
-
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result holds the elements of a value of the source, in the same order, moved from `from`."""
     target = proof.value_of_source(step.get("source"))
@@ -131,7 +125,6 @@ EQUALITIES: dict[str, Identity] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "taken branch": _taken_branch,
-    "view": _view,
     "same elements": _same_moves,
     "same join": _same_join,
     "same windows": _same_windows,

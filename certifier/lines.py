@@ -86,10 +86,10 @@ class Line:
             return Line(scale, plain.shift, plain.reach)
         return Line(scale, _levelled(self.shift, SLACK * self.reach), self.reach)
 
-    def near(self, other: Line) -> bool:
+    def near(self, other: Line, slack: float = SLACK) -> bool:
         """Whether both are one line, as far as float64 can tell."""
-        scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(np.abs(self.scale), np.abs(other.scale))
-        shifts = np.abs(self.shift - other.shift) <= SLACK * (self.reach + other.reach)
+        scales = np.abs(self.scale - other.scale) <= slack * np.maximum(np.abs(self.scale), np.abs(other.scale))
+        shifts = np.abs(self.shift - other.shift) <= slack * (self.reach + other.reach)
         return bool(scales.all() and shifts.all())
 
     def map(self, change: Callable[[Array], Array]) -> Line:

@@ -78,5 +78,3 @@ class Proof(Relations):
             check(self, step, operation)
         except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError):
             raise Unproved("numbers or extents do not fit together") from None
-        if step.get("equals") is not None:
-            self.equate(operation.outputs[0], self.value_of_source(step["equals"]))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from .affine_operators import own_line
-from .congruence import Congruence
+from .congruence import RESULT, SOURCE, Congruence
 from .crossing import concatenate
-from .lines import Line
+from .lines import OWN_SLACK, SLACK, Line
 from .parts import rejoined
 from .program import Datum, Operation, Program, Unproved
 from .reordering import Groups, moved
@@ -29,6 +31,67 @@ class Relations(Congruence):
         self.result = result
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
+        self.members: dict[int, list[Datum]] = defaultdict(list)
+        self._new: list[Datum] = []
+
+    # values that are one affine of one value
+
+    def note(self, value: Datum) -> None:
+        if self.side == SOURCE and value.term not in self.known and value.is_float and value.rank is not None:
+            self._new.append(value)
+        super().note(value)
+
+    def members_of(self, root: Datum) -> list[Datum]:
+        """Return a value of each class of the source that is an affine of `root`."""
+        while self._new:
+            value = self._new.pop(0)
+            found = self.family(value)
+            if found is not None:
+                self.members[found[0].term].append(value)
+        return self.members[root.term]
+
+    def same(self, kind: int, relation: tuple[Datum, Line, str], slack: float = SLACK) -> int | None:
+        """Return the class of the source with values of this type and relation to the root of a family."""
+        root, line, direction = relation
+        for value in (root, *self.members_of(root)):
+            found = self.family(value)
+            if value.kind != kind or found is None or found[1].rank != line.rank:
+                continue
+            is_same = line.near(found[1], slack) if direction == DOWN else found[1].after(line).tidy().is_identity
+            if is_same:
+                return value.term
+        return None
+
+    def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Bind also an operation that is an affine of its data, and a view that is the same affine as another value."""
+        result = operation.outputs[0]
+        is_bound = super().bind(operation, key)
+        if is_bound and (result.term in self.known or result.stored is not None):
+            return True
+        relation = self.base(result) if is_bound else self._own(operation)
+        if relation is None:
+            return is_bound
+        term = self.same(result.kind, relation, SLACK if self.side == RESULT else OWN_SLACK)
+        if term is not None:
+            self.terms[(*key, 0)] = term
+            self.give(result, term)
+            return True
+        if not is_bound and self.side == RESULT:
+            self.anchor(result, *relation)
+            return True
+        return is_bound
+
+    def _own(self, operation: Operation) -> tuple[Datum, Line, str] | None:
+        """Return the relation of the result of an operation that is an affine of its data by itself."""
+        own = own_line(operation)
+        base = None if own is None else self.base(own[0])
+        if own is None or base is None or base[1].rank != own[1].rank:
+            return None
+        root, line, direction = base
+        if direction == DOWN:
+            return root, own[1].after(line), DOWN
+        back = own[1].inverse()
+        return None if back is None else (root, line.after(back), UP)
 
     def value_of_source(self, label: object) -> Datum:
         """Return a value of the source that was entered."""
@@ -147,8 +210,11 @@ class Relations(Congruence):
             return None if source.rank is None else Line.identity(source.rank)
         return self.relations(result, source).get(direction)
 
-    def anchor(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
-        """Record that a value of the result is `line` of one of the source, or the other way round."""
+    def relate(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
+        """Record that a value of the result is `line` of one of the source, or the other way round. Raises Unproved.
+
+        Where a value of the source is this affine, the result is equal to it.
+        """
         family = self.family(source)
         if family is None or not line.is_finite:
             raise Unproved("the rank is unknown, or a number is not finite")
@@ -162,8 +228,16 @@ class Relations(Congruence):
             if back is None:
                 raise Unproved("a scale of the source is zero")
             line = back.after(line)
+        same = self.same(result.kind, (root, line, direction))
+        if same is not None:
+            self.give(result, same)
+        else:
+            self.anchor(result, root, line, direction)
+
+    def anchor(self, result: Datum, root: Datum, line: Line, direction: str) -> None:
+        """Give a value of the result a class of its own, with its relation to the root of a family."""
         result.term = self.term(("related", result.label))
-        shape = self.shape(source)
+        shape = self.shape(root)
         if shape is not None:
             self.shapes[result.term] = shape
         self.anchors[result.term] = (root, line, direction)
@@ -175,18 +249,6 @@ class Relations(Congruence):
         if result.kind != source.kind:
             return False
         return any(line.is_identity for line in self.relations(result, source).values())
-
-    def equate(self, result: Datum, source: Datum) -> None:
-        """Prove that the line between two values is y = x, and put them into one class."""
-        family, base = self.family(source), self.base(result)
-        if family is None or base is None or family[0].term != base[0].term:
-            raise Unproved(f"{result.label!r} has no relation to {source.label!r}")
-        lines = self.relations(result, source)
-        if not any(line.is_identity for line in lines.values()):
-            raise Unproved(f"{result.label!r} is another affine of its origin than {source.label!r}")
-        if result.kind != source.kind:
-            raise Unproved("the element types differ")
-        result.term = self.term_of(source)
 
     @cached_property
     def greatest_shift(self) -> float:

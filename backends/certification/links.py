@@ -64,7 +64,7 @@ def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterato
     """Yield the labels that a step is about: its own, and those of operators of the source that end in it."""
     yield step["operation"]
     parts = (part.get(name) for part in step.get("applies", ()) for name in ("of", "value"))
-    found = [label for label in (step.get("source"), step.get("equals"), *parts) if label is not None]
+    found = [label for label in (step.get("source"), *parts) if label is not None]
     yield from found
     if step["at"] == SOURCE:
         return

@@ -63,7 +63,6 @@ class Search(Proof):
         self.gaps: list[Operation] = []
         self.is_proved = False
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
-        self._members: dict[int, list[Datum]] = {}
         self._orders: list[tuple[int, ...]] | None = None
         self._classes: dict[int, list[Datum]] | None = None
         self.parts: dict[Datum | None, tuple[int, list[dict[str, Any]]]] = {}
@@ -93,16 +92,14 @@ class Search(Proof):
             is_computed = is_open and (self._computed(operation) or self._first(operation, FIRST))
             if not is_bound and not is_computed:
                 self.enter(operation, key)
-            return
-        base = self.base(operation.outputs[0]) if is_bound else None
-        if base is not None:
-            if operation.outputs[0].term not in self.known:
-                targets = sorted(self.members(base[0]), key=lambda each: each.label != operation.outputs[0].label)
-                any(self._try(operation, {"identity": "view", "equals": each.label}) for each in targets[:MAX_TRIED])
-            return
-        if not is_bound and self.is_known(operation, key):
+        elif is_bound:
+            if operation.outputs[0].term in self.anchors:
+                self._relate(operation)  # its constants may be rounded
+            elif operation.outputs[0].term not in self.known and self.base(operation.outputs[0]) is None:
+                self._prove(operation)
+        elif self.is_known(operation, key):
             self.enter(operation, key)
-        elif not self._prove(operation) and not is_bound:
+        elif not self._prove(operation):
             self.gaps.append(operation)
             self.enter(operation, key)
 
@@ -149,24 +146,27 @@ class Search(Proof):
     def _relate(self, operation: Operation) -> bool:
         """Try the steps that may relate an operation to the source, until one makes it a value of the same name.
 
-        If none does so, the first that holds is taken.
+        If none does so, the first that relates it to the family of that value is taken, or the first that holds.
         """
-        first: dict[str, Any] | None = None
-        named = self.source.data.get(operation.outputs[0].label)
+        best: tuple[int, dict[str, Any]] | None = None
+        result = operation.outputs[0]
+        named = self.source.data.get(result.label) or self.source.data.get(stem(result.label))
+        family = None if named is None or not named.is_float else self.family(named)
         for step in self._candidates(operation):
             if not self._try(operation, step):
                 continue
-            self._equate(operation)
-            if named is None or named.term == operation.outputs[0].term or operation.outputs[0].term in self.known:
+            base = self.base(result)
+            is_near = named is None or (family is not None and base is not None and base[0].term == family[0].term)
+            if result.term in self.known or (is_near and result.label not in self.source.data):
                 self._remember(operation, step)
                 return True
-            first = first or step
+            if best is None or best[0] < is_near:
+                best = is_near, step
             self.found.pop()
-        if first is None:
+        if best is None:
             return False
-        self._try(operation, first)
-        self._equate(operation)
-        self._remember(operation, first)
+        self._try(operation, best[1])
+        self._remember(operation, best[1])
         return True
 
     def _remember(self, operation: Operation, step: dict[str, Any]) -> None:
@@ -264,12 +264,11 @@ class Search(Proof):
         base = None if own is None else self.base(own[0])
         if base is None:
             return
-        made = [each for each in self.members(base[0]) if each.label == operation.outputs[0].label]
-        others = [each for each in self.members(base[0]) if each not in made]
+        made = [each for each in self.members_of(base[0]) if each.label == operation.outputs[0].label]
+        others = [each for each in self.members_of(base[0]) if each not in made]
         targets = [*made, *others][:MAX_TRIED]
         for target in targets:
-            yield {"identity": "affine", "equals": target.label}
-            yield {"identity": "rounded affine", "source": target.label, "equals": target.label}
+            yield {"identity": "rounded affine", "source": target.label}
         for target in targets:
             if operation.kind in ("Mul", "Div"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
@@ -282,7 +281,6 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
         for target in targets:
             yield from self._scaled(target)
-        yield {"identity": "affine"}
 
     def _scaled(self, target: Datum) -> Iterator[dict[str, Any]]:
         """Yield the steps by which an operation is an affine of a value, with affines that follow it."""
@@ -302,7 +300,7 @@ class Search(Proof):
     def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
         """Yield the lists of affines that a layer may apply, the likely ones first."""
         label = operation.outputs[0].label
-        members = self.members(source.outputs[0])
+        members = self.members_of(source.outputs[0])
         yield from ([{"value": each.label}] for each in members if each.label == label)
         for claim in self.claims.get(label, ()):
             yield list(claim)
@@ -334,15 +332,8 @@ class Search(Proof):
         assert self._readers is not None
         return self._readers.get((kind, root), [])
 
-    def members(self, root: Datum) -> list[Datum]:
-        """Return the values of the source that are an affine of `root`."""
-        if self._readers is None:
-            self._index()
-        return self._members.get(self.term_of(root), [])
-
     def _index(self) -> None:
         self._readers = defaultdict(list)
-        members = defaultdict(list)
         roots: dict[Datum, int | None] = {}
 
         def root_of(value: Datum) -> int | None:
@@ -351,31 +342,11 @@ class Search(Proof):
                 roots[value] = None if value.term < 0 else value.term if family is None else family[0].term
             return roots[value]
 
-        for value in self.source.data.values():
-            root = root_of(value) if value.stored is None and value.is_float and value.rank is not None else None
-            if root is not None:
-                members[root].append(value)
         for operation in self.source.operations.values():
             data = [each for each in operation.inputs if each is not None and each.stored is None]
             for root in {root_of(each) for each in data}:
                 if root is not None:
                     self._readers[operation.kind, root].append(operation)
-        self._members = members
-
-    def _equate(self, operation: Operation) -> None:
-        """Add to the last step which value of the source the result is equal to, if it is to one."""
-        result = operation.outputs[0]
-        if "equals" in self.found[-1] or result.term not in self.anchors:
-            return
-        members = self.members(self.anchors[result.term][0])
-        near = [each for each in members if each.label == result.label]
-        for target in [*near, *(each for each in members[:MAX_TRIED] if each not in near)]:
-            try:
-                self.equate(result, target)
-            except Unproved:
-                continue
-            self.found[-1]["equals"] = target.label
-            return
 
     def _moves(self, operation: Operation) -> bool:
         """Try to prove that a result of moves holds the elements of a value of the source."""

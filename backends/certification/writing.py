@@ -129,7 +129,7 @@ def needed(search: Search) -> list[dict[str, Any]]:
         if value.step:
             used.add(value.step)
             step = search.found[value.step - 1]
-            for label in (step.get("source"), step.get("equals"), *step.get("from", ())):
+            for label in (step.get("source"), *step.get("from", ())):
                 if label is not None:
                     operation = search.source.operations.get(label)
                     stack.extend(operation.outputs if operation is not None else ())
