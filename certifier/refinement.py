@@ -20,6 +20,7 @@ from .program import (
     infer_types,
     load,
     note_types,
+    static,
 )
 from .recomputation import recomputed
 from .reordering import extents_of, regrouped, whole
@@ -31,15 +32,17 @@ ROUNDS = 6
 def load_typed(model: ModelProto) -> Program:
     """Return the program of a model with all types that follow from the extents of its inputs."""
     program = load(model)
-    known = 0
+    stated: dict[str, ValueInfoProto] = {}
+    known: list[object] = []
     for _ in range(ROUNDS):
         if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
             break
-        constants, stated = _looked_at(program)
-        if len(constants) + len(stated) <= known:
+        constants, found = _looked_at(program)
+        stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
+        if known == [len(constants), stated]:
             break
-        known = len(constants) + len(stated)
-        note_types(program, infer_types(program.model, constants, stated))
+        known = [len(constants), stated]
+        note_types(program, infer_types(program.model, constants, list(stated.values())))
     return program
 
 
@@ -63,10 +66,10 @@ def _shape(value: Datum) -> list[Extent] | None:
     return made
 
 
-def _looked_at(program: Program) -> tuple[dict[str, TensorProto], list[ValueInfoProto]]:
+def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
     """Return the small integer tensors of the main graph that can be computed, and types that onnx does not infer."""
     made: dict[str, TensorProto] = {}
-    stated: list[ValueInfoProto] = []
+    stated: dict[str, ValueInfoProto] = {}
     integers = Integers(_shape)
     for operation in program.body.operations:
         if operation.outputs[0].stored is not None or operation.bodies:
@@ -77,7 +80,8 @@ def _looked_at(program: Program) -> tuple[dict[str, TensorProto], list[ValueInfo
         data, result = operation.operand(0), operation.outputs[0]
         extents = None if operation.domain or data is None or not data.kind else _stated(operation, integers)
         if data is not None and extents is not None and result.stored is None:
-            stated.append(helper.make_tensor_value_info(result.label, data.kind, [_named(each) for each in extents]))
+            names = [_named(each) or f"{STATED}{result.label} {axis}" for axis, each in enumerate(extents)]
+            stated[result.label] = helper.make_tensor_value_info(result.label, data.kind, names)
     for operation in program.body.operations:  # they are constants of a proof only by its steps
         for value in operation.outputs:
             value.stored = None
@@ -101,27 +105,38 @@ def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Ar
 def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
     """Return extents of the result of an operation that follow from its data, where onnx knows less."""
     data, result = operation.operand(0), operation.outputs[0]
+    if result.extents is not None and not _unknown(result):
+        return None
     shape = None if data is None else _shape(data)
-    if shape is None or (result.extents is not None and not _unknown(result)):
-        return None
-    if operation.kind == "GroupNormalization":
-        return shape if result.extents is None else None
-    if operation.kind not in ("Reshape", "Expand") or operation.version < 5:
-        return None
-    numbers = integers.of(operation.operand(1))
+    if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
+        return _reshaped(operation, shape, integers)
+    if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
+        return [None] * len(shape)
+    return shape if operation.kind == "GroupNormalization" and result.extents is None else None
+
+
+def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Integers) -> Sequence[Extent | None] | None:
+    """Return the extents of a Reshape or Expand, whose data may have an unknown rank."""
+    numbers, operand = integers.of(operation.operand(1)), operation.operand(1)
     if numbers is None or numbers.ndim != 1:
-        return None
+        length = static(None if operand is None else operand.extents)
+        return [None] * length[0] if operation.kind == "Reshape" and length else None
     target = list(numbers)
     if operation.kind == "Expand":
+        if shape is None:
+            return None
         wide = [1] * (len(target) - len(shape)) + shape
         target = [1] * (len(wide) - len(target)) + target
         return [_broadcast(*pair) for pair in zip(wide, target, strict=True)]
-    if not operation.attributes.get("allowzero", 0):
+    copies = not operation.attributes.get("allowzero", 0)
+    if copies and shape is not None:
         target = [shape[i] if each == 0 and i < len(shape) else each for i, each in enumerate(target)]
     try:
-        return extents_of(regrouped(whole(shape), target))
+        if shape is not None:
+            return extents_of(regrouped(whole(shape), target))
     except Unproved:
-        return [each if is_natural(each) else None for each in target]
+        pass
+    return [each if is_natural(each) and each != 0 else None for each in target]
 
 
 def _broadcast(extent: Extent, target: Extent) -> Extent | None:
