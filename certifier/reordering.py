@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .affine_operators import compressed
-from .integers import Extent, quotient, times
+from .integers import Extent, monomial, quotient, times
 from .program import Array, Operation, Unproved, product
 
-Part = tuple[int, int, Extent]
+Part = tuple[int, Extent, Extent]
 Group = tuple[Part, ...]
 Groups = tuple[Group, ...]
 
@@ -46,7 +46,7 @@ def _merged(parts: Sequence[Part]) -> Group:
     """Return the parts with neighbours joined that are one part of an axis."""
     made: list[Part] = []
     for axis, stride, extent in parts:
-        if made and isinstance(extent, int) and made[-1][0] == axis and made[-1][1] == stride * extent:
+        if made and made[-1][0] == axis and made[-1][1] == times(stride, extent):
             axis, _, outer = made.pop()
             made.append((axis, stride, times(outer, extent)))
         else:
@@ -77,12 +77,12 @@ def _taken(parts: list[Part], extent: Extent, end: int) -> Group:
         axis, stride, own = parts.pop(end)
         left = quotient(extent, own)
         if left is None:
-            if not isinstance(own, int) or not isinstance(extent, int) or own % extent or extent < 1:
+            rest = quotient(own, extent)
+            if rest is None or monomial(extent)[0] < 1:
                 raise Unproved("the extents do not belong together")
-            rest = own // extent
-            slow, fast = ((axis, stride * rest, extent), (axis, stride, rest))
+            slow, fast = ((axis, times(stride, rest), extent), (axis, stride, rest))
             if end:
-                slow, fast = (axis, stride * extent, rest), (axis, stride, extent)
+                slow, fast = (axis, times(stride, extent), rest), (axis, stride, extent)
             own, left = extent, 1
             parts.insert(len(parts) if end else 0, slow if end else fast)
             stride = fast[1] if end else slow[1]
@@ -94,7 +94,7 @@ def _taken(parts: list[Part], extent: Extent, end: int) -> Group:
 def composed(outer: Groups, inner: Groups) -> Groups:
     """Return the view `outer` of the view `inner` of a value. Raises Unproved."""
 
-    def part(axis: int, stride: int, extent: Extent) -> Group:
+    def part(axis: int, stride: Extent, extent: Extent) -> Group:
         rest = quotient(times(*(each for _, _, each in inner[axis])), times(extent, stride))
         if rest is None:
             raise Unproved("a part of a view has no extent of its own")
@@ -169,14 +169,11 @@ def moved(array: Array, groups: Groups) -> Array:
     Raises Unproved where it varies along an axis that a view joins with one of unknown extent.
     """
     parts = [part for group in groups for part in group if array.shape[part[0]] > 1]
-    order = sorted(range(len(parts)), key=lambda i: (parts[i][0], -parts[i][1]))
-    known = [extent for _, _, extent in parts if isinstance(extent, int)]
-    tiled = (
-        [product([known[i] for i in order if parts[i][0] == axis]) for axis in range(array.ndim)]
-        if len(known) == len(parts)
-        else []
-    )
-    if tiled != list(array.shape):
+    numbers = [(axis, -stride, each) for axis, stride, each in parts if isinstance(stride, int) and isinstance(each, int)]
+    order = sorted(range(len(numbers)), key=lambda i: numbers[i][:2])
+    known = [extent for _, _, extent in numbers]
+    tiled = [product([known[i] for i in order if numbers[i][0] == axis]) for axis in range(array.ndim)]
+    if len(numbers) < len(parts) or tiled != list(array.shape):
         raise Unproved("the numbers do not fit the extents")
     split = array.reshape([known[i] for i in order]).transpose(np.argsort(order))
     joined: list[int] = []

@@ -85,3 +85,40 @@ def test_integers_are_equal_as_expressions_of_extents(
 ) -> None:
     pair = (SIZES.format(place=place, of=of, count=count) for place, of, count in (first, second))
     assert is_proved(*pair) is holds
+
+
+CUT = """(float[N, 8, T] x) => (float[A, B, C, D] out)
+    <int64[3] s = {{0, 2, -1}}, int64[1] i = {{2}}, int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] zero = {{0}},
+     int64[4] t = {{{target}}}> {{
+    a = Reshape(x, s)  b = InstanceNormalization(a, g, h)  g = Constant<value_floats = [1.0, 2.0]>()
+    h = Constant<value_floats = [0.5, 0.25]>()  n = Shape(x)  k = Gather(n, i)
+    u = Concat<axis = 0>(zero, two, four, k)  out = Reshape(b, {by}) }}"""
+
+
+@pytest.mark.parametrize(
+    ("target", "holds"),
+    [("0, 2, 4, -1", True), ("0, 2, -1, 4", False), ("0, -1, 2, 4", False), ("0, 2, 2, -1", False)],
+)
+def test_an_extent_is_cut_whatever_its_factors_are(target: str, holds: bool) -> None:
+    pair = (CUT.format(target=target, by=by) for by in ("u", "t"))
+    assert is_proved(*pair) is holds
+
+
+UNRANKED = """(float[N, 4, 1, 1] x, int64[{length}] s, float[2, 3] w) => (float[A] out) <int64[2] t = {{-1, 1}}> {{
+    a = {move}(x, s)  b = MatMul(a, w)  c = {first}  d = {second}  e = Identity(d)  out = Flatten<axis = 0>(e) }}"""
+
+
+@pytest.mark.parametrize(
+    ("move", "length", "order", "holds"),
+    [
+        ("Reshape", "2", "[1, 0]", True),
+        ("Reshape", "2", "[0, 1]", False),
+        ("Reshape", "L", "[1, 0]", False),
+    ],
+)
+def test_the_length_of_a_target_is_the_rank_of_the_result(move: str, length: str, order: str, holds: bool) -> None:
+    """Two exchanges of axes are none, which is known only with the rank."""
+    turned = f"Transpose<perm = {order}>"
+    source = UNRANKED.format(move=move, length=length, first="Transpose(b)", second=f"{turned}(c)")
+    result = UNRANKED.format(move=move, length=length, first="Identity(b)", second="Identity(c)")
+    assert is_proved(source, result) is holds
