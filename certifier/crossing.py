@@ -446,6 +446,16 @@ def unchanged(operation: Operation, lines: Lines) -> list[None]:
     return [None]
 
 
+def squeeze(operation: Operation, lines: Lines) -> list[Line]:
+    """Prove that an affine goes along where an axis of unknown extent, which is 1 then, is removed."""
+    line, axes = _only(operation, lines), operation.integers("axes", 1)
+    if not axes:
+        raise Unproved("the axes are not constant")
+    places = tuple(axis % line.rank for axis in axes)
+    _uniform(line, places)
+    return [line.map(lambda array: array.squeeze(places))]
+
+
 CROSSINGS: dict[str, Crossing] = {
     **dict.fromkeys(("LeakyRelu", "PRelu"), homogeneous),
     "Abs": magnitude,
@@ -467,6 +477,7 @@ CROSSINGS: dict[str, Crossing] = {
     "Pad": pad,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), depth_to_space),
     "MatMul": rows,
+    "Squeeze": squeeze,
     "HardSigmoid": unchanged,
     **dict.fromkeys(("InstanceNormalization", "LayerNormalization", "GroupNormalization"), centred),
 }

@@ -182,6 +182,8 @@ class Integers:
             end = operation.attributes.get("end")
             cut = extents[int(operation.attributes.get("start", 0)) : len(extents) if end is None else int(end)]
             return _array([times(*extents)], ()) if kind == "Size" else _array(cut, (len(cut),))
+        if kind == "Range":
+            return EVALUATORS[kind](operation, [self._number(each) for each in operation.inputs]).astype(object)
         arrays = [self.of(each) for each in operation.inputs]
         given = [each for each in arrays if each is not None]
         if not given or len(given) < len(arrays) or sum(each.size for each in given) > 4 * MAX_ELEMENTS:
@@ -195,6 +197,14 @@ class Integers:
         if any(each is None or each.kind not in INTEGERS for each in operation.inputs):
             return None
         return _mapped(ELEMENTWISE[kind], given)
+
+
+    def _number(self, value: Datum | None) -> Array:
+        """Return a constant of one element. Raises Unproved."""
+        found = self.of(value)
+        if found is None or found.size != 1 or isinstance(found.reshape(-1)[0], Expression):
+            raise Unproved("it is no constant of one element")
+        return np.array(found.reshape(-1)[0], np.int64)
 
 
 def _cast(number: Extent, before: int, after: int) -> Extent:

@@ -169,7 +169,7 @@ def moved(array: Array, groups: Groups) -> Array:
     Raises Unproved where it varies along an axis that a view joins with one of unknown extent.
     """
     parts = [part for group in groups for part in group if array.shape[part[0]] > 1]
-    numbers = [(axis, -stride, each) for axis, stride, each in parts if isinstance(stride, int) and isinstance(each, int)]
+    numbers = [(axis, -stride, n) for axis, stride, n in parts if isinstance(stride, int) and isinstance(n, int)]
     order = sorted(range(len(numbers)), key=lambda i: numbers[i][:2])
     known = [extent for _, _, extent in numbers]
     tiled = [product([known[i] for i in order if numbers[i][0] == axis]) for axis in range(array.ndim)]

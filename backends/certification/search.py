@@ -201,9 +201,10 @@ class Search(Proof):
     def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
         labels = dict.fromkeys((operation.label, stem(operation.label)))
-        found = [self.source.operations.get(label) for label in labels]
-        moved = [each.operand(0) for each in found if each is not None and each.kind == "Transpose"]
-        found += [each.producer for each in moved if each is not None]
+        named = [self.source.data.get(label) for label in labels]
+        found = [None if value is None else self.source.operations.get(value.label) for value in named]
+        cores = [self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None]
+        found += [self.known[core].producer for core in cores if core in self.known]
         for source in (each for each in found if each is not None and each.kind == operation.kind):
             data = next((each for each in source.inputs if each is not None and each.stored is None), None)
             for perm in self._perms():
