@@ -198,7 +198,6 @@ class Integers:
             return None
         return _mapped(ELEMENTWISE[kind], given)
 
-
     def _number(self, value: Datum | None) -> Array:
         """Return a constant of one element. Raises Unproved."""
         found = self.of(value)

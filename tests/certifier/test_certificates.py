@@ -253,6 +253,33 @@ def divided(graph: Graph) -> str:
     return graph.node("Relu", [graph.node("Concat", parts, axis=1)])
 
 
+def last_step(graph: Graph) -> str:
+    x = graph.node("MatMul", [graph.input("x", ["N", "T", 8]), graph.initializer(graph.random(8, 4))])
+    x = graph.node("Mul", [x, graph.initializer(graph.random(4))])
+    bounds = [graph.initializer(np.array([number])) for number in (-1, 1 << 40, 1)]
+    x = graph.node("Squeeze", [graph.node("Slice", [x, *bounds]), graph.initializer(np.array([1]))])
+    return graph.node("Gemm", [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))], transB=1)
+
+
+def gated(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", ["N", 3, 4, 5]), graph.initializer(graph.random(6, 3, 3, 3))])
+    x = graph.node("Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(6))])
+    gate = graph.node("Erf", [graph.node("Mul", [x, graph.initializer(np.array(0.7, np.float32))])])
+    gate = graph.node("Add", [gate, graph.initializer(np.array(1, np.float32))])
+    x = graph.node("Mul", [graph.node("Mul", [x, graph.initializer(np.array(0.5, np.float32))]), gate])
+    return graph.node("Identity", [graph.node("Transpose", [x], perm=[0, 3, 1, 2])])
+
+
+def masked(graph: Graph) -> str:
+    x = graph.input("x", ["N", 5, 5])
+    size = graph.node("Gather", [graph.node("Shape", [x]), graph.initializer(np.array(-1))])
+    places = graph.node("Range", [graph.initializer(np.array(0)), size, graph.initializer(np.array(1))])
+    sides = [graph.node("Unsqueeze", [places, graph.initializer(np.array([axis]))]) for axis in (1, 0)]
+    graph.output(graph.node("Identity", [places]))
+    low = graph.initializer(np.array(-1e4, np.float32))
+    return graph.node("Where", [graph.node("Less", sides), low, graph.node("Tanh", [x])])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -288,6 +315,9 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         addend,
         single,
         divided,
+        last_step,
+        gated,
+        masked,
     )
 }
 
