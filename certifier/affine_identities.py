@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 import numpy as np
 from onnx import helper
 
 from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
+from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
 from .crossing import CROSSINGS
 from .equalities import Identity
-from .lines import Line, is_rounding
+from .lines import Line
 from .pools import check_same_windows, zero_padding
-from .program import Array, Datum, Operation, Unproved
+from .program import Datum, Operation, Unproved
 from .relations import DOWN, UP, Relations
 from .steps import Step, applied, channel_axis, counterpart, permuted
 from .transposition import in_order
@@ -28,9 +30,6 @@ from .weighted_layers import (
     check_slopes,
     weights_of,
 )
-
-TOGETHER = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min", "Concat", "Where"))
-"""Operators of which an operand that is not scaled has the line y = x."""
 
 FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 """Attributes that follow the data."""
@@ -52,8 +51,7 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
         if _same_operands(proof, source, operation):
             proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
             return
-    crossing = CROSSINGS.get(operation.kind)
-    if crossing is None:
+    if operation.kind not in CROSSINGS:
         raise Unproved(f"no affine is known to cross {operation.kind}")
     if source.kind != operation.kind:
         raise Unproved("the operators differ")
@@ -65,15 +63,17 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     counts = [len(each.inputs) for each in (source, operation)]
     if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
+    claim = None
+    if step.get("applies") and source.outputs[0].rank:
+        rank = source.outputs[0].rank
+        claim = applied(proof, step, rank, channel_axis(step, rank))
     reason = Unproved("an operand has no relation to the source's")
-    for direction in (DOWN, UP):
+    for direction in (DOWN, UP)[: 1 if claim is not None else 2]:
         lines = _operand_lines(proof, source, operation, direction)
         if lines is None:
             continue
         try:
-            if lines:
-                _check_constants(source, operation, lines, direction)
-            found = crossing(source, lines)
+            found = _results(source, operation, lines, direction, claim)
         except Unproved as refusal:
             reason = refusal
             continue
@@ -91,33 +91,35 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     raise reason
 
 
-def _check_constants(source: Operation, result: Operation, lines: dict[int, Line], direction: str) -> None:
-    """Prove that constants beside the data are those that the line of the data makes of the source's."""
-    line = next(iter(lines.values()))
-    up, down = (line if direction == each else line.inverse() for each in (UP, DOWN))
-    if source.kind in SLOPES_OF:
+def _results(
+    source: Operation, result: Operation, lines: dict[int, Line], direction: str, claim: Line | None
+) -> Sequence[Line | None]:
+    """Return the lines of the results, None for one that stays the same. Raises Unproved."""
+    line = next(iter(lines.values()), None)
+    up, down = (line if direction == each or line is None else line.inverse() for each in (UP, DOWN))
+    if source.kind in SLOPES_OF and lines:
         check_slopes(source, result, up)
-    elif source.kind == "Pad" and source.attributes.get("mode", b"constant") == b"constant":
-        old, new = _padding_value(source), _padding_value(result)
-        if down is None or old.dtype != new.dtype:
-            raise Unproved("a scale is zero, or the values of the padding have different types")
-        exact = down.scale * float(old) + down.shift
-        if not is_rounding(np.broadcast_to(new, exact.shape), exact, np.abs(down.scale * float(old)) + down.reach):
-            raise Unproved("the value of the padding is not the rounded one that the scale and shift make")
-
-
-def _padding_value(pad: Operation) -> Array:
-    """Return the value of a Pad, which is zero where it is absent."""
-    data, operand = pad.operand(0), pad.operand(2)
-    if pad.version >= 11 and operand is not None and operand.stored is not None:
-        return operand.stored.array.reshape(())
-    if (pad.version >= 11 and operand is not None) or data is None or not data.is_float:
-        raise Unproved("the value of the padding is not constant")
-    return np.array(pad.attributes.get("value", 0.0), helper.tensor_dtype_to_np_dtype(data.kind))
+    elif source.kind == "Pad" and lines and source.attributes.get("mode", b"constant") == b"constant":
+        if down is None:
+            raise Unproved("a scale is zero")
+        whole = check_padding(source, result, down, claim)
+        if whole is not None:
+            return [whole]
+    elif source.kind in TOGETHER:
+        given = {i: each if direction == DOWN else each.inverse() for i, each in lines.items()}
+        known = {i: each for i, each in given.items() if each is not None}
+        if len(known) == len(given):
+            for i, each in constant_lines(source, result, known, claim).items():
+                turned = each if direction == DOWN else each.inverse()
+                if turned is not None:
+                    lines[i] = turned
+        lines = {i: lines[i] for i in sorted(lines)}
+    return CROSSINGS[source.kind](source, lines)
 
 
 def _operand_lines(proof: Relations, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
+    has_data = any(each is not None and each.is_float and each.stored is None for each in source.inputs)
     for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
         if result.kind == "Pad" and i == 2:
             continue  # its value follows the data
@@ -125,6 +127,8 @@ def _operand_lines(proof: Relations, source: Operation, result: Operation, direc
             if first is not second:
                 return None
             continue
+        if has_data and are_constants(source, first, second):
+            continue  # they follow the data, too
         if proof.term_of(first) == proof.term_of(second):
             if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
                 lines[i] = Line.identity(first.rank)

@@ -10,7 +10,7 @@ from .program import Array, Datum, Operation
 EPSILON = float(np.float32(1e-5))
 """The default of `epsilon`, an attribute of float32."""
 
-BINARY = frozenset(("Mul", "Add", "Sub", "Div", "Sum"))
+BINARY = frozenset(("Mul", "Add", "Sub", "Div", "Sum", "Mean"))
 
 
 def own_line(operation: Operation) -> tuple[Datum, Line] | None:
@@ -81,6 +81,8 @@ def _binary(operation: Operation) -> tuple[Datum, Line] | None:
         line = Line.of(number, zero)
     elif kind in ("Add", "Sum"):
         line = Line.of(one, number)
+    elif kind == "Mean":
+        line = Line.of(0.5 * one, 0.5 * number)
     elif kind == "Sub":
         line = Line.of(-one, number) if is_left else Line.of(one, -number)
     elif not is_left and number.all():
@@ -97,7 +99,7 @@ def fitted(operation: Operation, data: Datum, constant: Datum) -> Array | None:
     if number.ndim > rank:
         return None
     extents = (1,) * (rank - number.ndim) + number.shape
-    if operation.version < 7 and operation.kind != "Sum":
+    if operation.version < 7 and operation.kind not in ("Sum", "Mean"):
         if not operation.attributes.get("broadcast", 0):
             if number.ndim != rank:
                 return None

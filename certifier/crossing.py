@@ -8,6 +8,7 @@ holds in both, because it says only that op(line(x)) = line'(op(x)).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -321,7 +322,7 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
     line = _only(operation, lines)
     mode = operation.attributes.get("mode", b"nearest")
     if operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
-        raise Unproved("positions outside have a value of their own")
+        _check_crop(operation, line)
     if mode not in (b"nearest", b"linear", b"bilinear", b"cubic"):
         raise Unproved(f"mode {mode!r}")
     _uniform(line, range(2, line.rank))
@@ -338,6 +339,16 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
     return [line]
 
 
+def _check_crop(operation: Operation, line: Line) -> None:
+    """Prove that positions outside, which are zero, take the line, and that channels are not cropped."""
+    region = operation.constant(1)
+    _no_shift(line)
+    if operation.attributes.get("extrapolation_value", 0.0) or "axes" in operation.attributes or region is None:
+        raise Unproved("positions outside have a value of their own, or the region is not constant")
+    if region.size != 2 * line.rank or (region[:2] != 0).any() or (region[line.rank : line.rank + 2] != 1).any():
+        raise Unproved("channels may be cropped")
+
+
 def _keeps_channels(operation: Operation) -> bool:
     """Return whether the factor of the channel axis is stated to be 1; refuse another factor."""
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
@@ -345,7 +356,12 @@ def _keeps_channels(operation: Operation) -> bool:
         if len(operation.attributes.get("scales", ())) > 1 and operation.attributes["scales"][1] == 1.0:
             return True
         raise Unproved("the scales are not known")
-    if "axes" in operation.attributes or "keep_aspect_ratio_policy" in operation.attributes:
+    data = operation.operand(0)
+    rank = data.rank if data is not None and data.rank else 1
+    axes = [int(axis) % rank for axis in operation.attributes.get("axes", ())]
+    if axes and not {0, 1} & set(axes):
+        return True
+    if axes or "keep_aspect_ratio_policy" in operation.attributes:
         raise Unproved("the axes that are resized are not looked at")
     if given is not None and given.extents != (0,):
         if given.stored is None or given.stored.array.size < 2 or given.stored.array.reshape(-1)[1] != 1.0:
@@ -369,6 +385,20 @@ def pad(operation: Operation, lines: Lines) -> list[Line]:
         if pads[i] or pads[i + len(padded)]:
             _uniform(line, (axis,))
     return [line]
+
+
+def reshaped(operation: Operation, lines: Lines) -> list[Line]:
+    """Let a line pass that varies only along leading axes, which a Reshape keeps."""
+    line = _only(operation, lines)
+    data, result = operation.inputs[0], operation.outputs[0]
+    assert data is not None
+    if data.extents is None or result.extents is None:
+        raise Unproved("the extents are unknown")
+    pairs = zip(data.extents, result.extents, strict=False)
+    kept = sum(1 for _ in takewhile(lambda pair: pair[0] is not None and pair[0] == pair[1], pairs))
+    _uniform(line, range(kept, line.rank))
+    extents = (1,) * (len(result.extents) - kept)
+    return [line.map(lambda array: array.reshape(array.shape[:kept] + extents))]
 
 
 def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
@@ -475,6 +505,7 @@ CROSSINGS: dict[str, Crossing] = {
     "Gather": gather,
     **dict.fromkeys(("Resize", "Upsample"), resize),
     "Pad": pad,
+    "Reshape": reshaped,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), depth_to_space),
     "MatMul": rows,
     "Squeeze": squeeze,

@@ -326,7 +326,8 @@ def _ranks(graph: GraphProto) -> Iterator[ValueInfoProto]:
     for node in graph.node:
         weight = weights.get(node.input[1]) if node.op_type in ("Conv", "ConvTranspose") and not node.domain else None
         if weight is not None:
-            yield helper.make_tensor_value_info(node.output[0], weight.data_type, [None] * len(weight.dims))
+            extents = [None, weight.dims[0] if node.op_type == "Conv" else None, *[None] * (len(weight.dims) - 2)]
+            yield helper.make_tensor_value_info(node.output[0], weight.data_type, extents)
 
 
 def fault_of(model: ModelProto) -> str | None:

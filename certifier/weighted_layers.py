@@ -15,7 +15,7 @@ from onnx import TensorProto
 from .affine_operators import batch_norm_numbers, compressed, fitted
 from .layer_constants import Numbers, numbers_of
 from .lines import FORMATS, Line, along, is_rounding, vanishes
-from .program import Array, Datum, Operation, Unproved
+from .program import Array, Datum, Operation, Unproved, static
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -244,8 +244,16 @@ def _has_padding(operation: Operation) -> bool:
         return not known or stated or not {"auto_pad", "output_shape"}.isdisjoint(operation.attributes)
     if operation.attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
         return any(operation.attributes.get("pads", ()))
-    weight = operation.operand(1)  # a window of one element covers n // s or less positions of n without padding
-    return weight is None or weight.extents is None or any(extent != 1 for extent in weight.extents[2:])
+    weight, data = operation.operand(1), operation.operand(0)
+    window = None if weight is None else static(weight.extents)
+    if window is None or set(window[2:]) == {1}:
+        return window is None  # a window of one element covers n // s or less positions of n without padding
+    extents = None if data is None or data.extents is None else static(data.extents[2:])
+    strides, dilations = (operation.attributes.get(each, (1,) * len(window[2:])) for each in ("strides", "dilations"))
+    if extents is None:
+        return True
+    each = zip(extents, window[2:], strides, dilations, strict=True)
+    return any((-(-extent // s) - 1) * s + (k - 1) * d + 1 > extent for extent, k, s, d in each)
 
 
 def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
@@ -254,7 +262,7 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
         raise Unproved("the layers have different attributes")
-    found = [_parameters(operation, claim.rank) for operation in (source, result)]
+    found = [_parameters(operation, claim) for operation in (source, result)]
     gamma, beta = (each.astype(np.float64) for each in found[0])
     scale, shift, reach = claim.scale, claim.shift, claim.reach
     exact = gamma * scale, beta * scale + shift
@@ -266,8 +274,9 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
             raise Unproved("a parameter is not the rounded number that the scale and shift make of the source's")
 
 
-def _parameters(operation: Operation, rank: int) -> list[Array]:
+def _parameters(operation: Operation, claim: Line) -> list[Array]:
     """Return the constant scale and bias of a normalization, with the axes of its data. Raises Unproved."""
+    rank = claim.rank
     gamma, beta = operation.constant(1), operation.constant(2)
     if operation.operand(2) is None and gamma is not None:
         beta = np.zeros_like(gamma)
@@ -275,6 +284,9 @@ def _parameters(operation: Operation, rank: int) -> list[Array]:
         raise Unproved("scale and bias are no constants of the same extents")
     if operation.kind in LAST_AXIS:
         return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
+    if operation.kind == "GroupNormalization" and operation.version < 21:  # one number for each group
+        count = max(claim.scale.shape[1], claim.shift.shape[1], gamma.size)
+        gamma, beta = (np.repeat(each, count // gamma.size) for each in (gamma, beta))
     return [along(each, 1, rank) for each in (gamma, beta)]
 
 

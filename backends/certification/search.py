@@ -10,6 +10,7 @@ from typing import Any
 from ...certifier.affine_operators import own_line
 from ...certifier.clamps import CLAMPS, clamp_of, clamps
 from ...certifier.congruence import SOURCE
+from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
 from ...certifier.kernels import BOUNDS, ulps_between
 from ...certifier.movement import is_move
@@ -193,10 +194,18 @@ class Search(Proof):
             if operation.kind == "Concat":
                 yield {"identity": "same join", "source": source.label}
             if operation.kind in CROSSINGS and source.kind == operation.kind:
-                yield {"identity": "crosses", "source": source.label}
+                yield from self._crossings(operation, source)
             if is_layer:
                 for claim in self._claims(operation, source):
                     yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+
+    def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an affine crosses an operator, with affines that constants beside it may take."""
+        step = {"identity": "crosses", "source": source.label}
+        yield step
+        has_constants = any(each is not None and each.stored is not None for each in operation.inputs)
+        if has_constants and (operation.kind in TOGETHER or operation.kind == "Pad"):
+            yield from ({**step, "applies": claim} for claim in self._claims(operation, source) if claim)
 
     def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
