@@ -1,0 +1,227 @@
+"""Pairs of models for which steps are searched: they are found and hold, or a condition is violated and none does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from irc.backends.certification.search import Search
+from irc.backends.certification.writing import needed
+from irc.certifier.certificate import Replay
+from irc.certifier.program import Unproved
+from irc.certifier.refinement import load_typed
+from onnx import ModelProto, checker, parser
+
+
+def model(text: str, opset: int) -> ModelProto:
+    made = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+    if "GroupNormalization" not in text:  # deprecated in its first version
+        checker.check_model(made, full_check=True)
+    return made
+
+
+def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
+    """Whether steps prove that the second body computes what the first does."""
+    pair = [model(f"{head} {{ {body} }}", opset) for body in (source, result)]
+    search = Search(load_typed(pair[0]), load_typed(pair[1]), {})
+    search.attempt()
+    if not search.is_proved:
+        return False
+    steps = needed(search)
+    try:
+        Replay(pair[0], pair[1], json.loads(json.dumps(steps))).run()
+    except Unproved:
+        return False
+    return True
+
+
+ONE = "(float[1, 2, 4, 4] x) => (float[N, C, H, W] y)"
+
+
+@pytest.mark.parametrize(
+    ("limit", "scale", "weight", "holds"),
+    [
+        ("Relu(a)", "0.0, 2.0", "0.0, 10.0", True),
+        ("Relu(a)", "0.0, 2.0", "3.0, 10.0", False),  # the weight sees data that the scale removed
+        ("Relu(a)", "1.0, -2.0", "3.0, -10.0", False),  # the bound changes places
+        ("Clip(a, one)", "0.0, 2.0", "0.0, 10.0", False),  # the bound limits the zeros
+    ],
+)
+def test_scales_that_are_zero_pass_a_clamp(limit: str, scale: str, weight: str, holds: bool) -> None:
+    head = f"""{ONE} <float[2, 1, 1] s = {{{scale}}}, float[1, 2, 1, 1] w = {{3.0, 5.0}}, float one = {{1.0}},
+        float[1, 2, 1, 1] v = {{{weight}}}>"""
+    result = limit.replace("(a", "(x")
+    assert is_found(head, f"a = Mul(x, s) b = {limit} y = Conv(b, w)", f"b = {result} y = Conv(b, v)") is holds
+
+
+@pytest.mark.parametrize(
+    ("scale", "low", "high", "holds"),
+    [
+        ("2.0", "-2.0", "1.0", True),
+        ("-2.0", "-3.0", "1.0", False),
+        ("-2.0", "-2.0", "1.0", True),
+        ("2.0", "-3.0", "1.0", False),
+        ("2.0", "-2.0", "2.0", False),
+        ("0.0", "1.0", "2.0", False),
+    ],
+)
+def test_clamps_and_affines_in_a_row_are_one_clamp(scale: str, low: str, high: str, holds: bool) -> None:
+    head = f"""{ONE} <float s = {{{scale}}}, float a = {{-1.0}}, float b = {{1.0}}, float c = {{-3.0}},
+        float low = {{{low}}}, float high = {{{high}}}>"""
+    source, result = "u = Clip(x, a, b) v = Mul(u, s) y = Clip(v, c, b)", "v = Mul(x, s) y = Clip(v, low, high)"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("operator", "scale", "constant", "holds"),
+    [
+        ("Where(c, {}, k)", "2.0", "6.0, 10.0", True),
+        ("Where(c, {}, k)", "-2.0", "-6.0, -10.0", True),
+        ("Where(c, {}, k)", "2.0", "3.0, 5.0", False),
+        ("Where(c, {}, k)", "2.0", "6.0, 10.000001", False),
+        ("Max({}, k, x)", "2.0", "6.0, 10.0", False),  # an operand without the scale
+        ("Max({}, k)", "2.0", "6.0, 10.0", True),
+        ("Max({}, k)", "-2.0", "-6.0, -10.0", False),
+        ("Sum({}, k, k)", "2.0", "6.0, 10.0", True),
+        ("Sum({}, k, k)", "2.0", "7.0, 10.0", False),
+        ("Mean(k, k, {})", "2.0", "6.0, 10.0", True),
+        ("Concat<axis = 1>({}, k)", "2.0", "6.0, 10.0", True),
+        ("Concat<axis = 1>({}, k)", "2.0", "6.0, 9.0", False),
+    ],
+)
+def test_constants_follow_the_data_beside_them(operator: str, scale: str, constant: str, holds: bool) -> None:
+    head = f"""(float[1, 2, 1, 1] x, bool[1, 2, 1, 1] c) => (float[N, C, H, W] y)
+        <float[1, 2, 1, 1] k = {{3.0, 5.0}}, float[1, 2, 1, 1] m = {{{constant}}}, float s = {{{scale}}}>"""
+    source = f"a = Sigmoid(x) b = {operator.format('a').replace('x)', 'a)')} y = Mul(b, s)"
+    result = f"a = Sigmoid(x) d = Mul(a, s) y = {operator.format('d').replace('k', 'm').replace('x)', 'a)')}"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("extents", "made", "holds"),
+    [("1, 2, 1, 1", "1, 2, 1, 1", True), ("", "1, 2, 1, 1", True), ("", "5, 2, 1, 1", False)],
+)
+def test_a_constant_grows_to_the_extents_of_the_result_at_most(extents: str, made: str, holds: bool) -> None:
+    count = 10 if made.startswith("5") else 2
+    old = f"float{f'[{extents}]' if extents else ''} k = {{{', '.join(['3.0'] * (2 if extents else 1))}}}"
+    new = f"float[{made}] m = {{{', '.join(['6.0'] * count)}}}"
+    head = f"(float[1, 2, 4, 4] x, bool[1, 2, 4, 4] c) => (float[N, C, H, W] y) <{old}, {new}, float s = {{2.0}}>"
+    result = "d = Mul(x, s) y = Where(c, d, m)"
+    assert is_found(head, "a = Where(c, x, k) y = Mul(a, s)", result) is holds
+
+
+@pytest.mark.parametrize(
+    ("scale", "inner", "value", "holds"),
+    [
+        ("2.0, 3.0, 5.0, 7.0", "3.0, 5.0", "0.0", True),
+        ("2.0, 3.0, 5.0, 7.0", "2.0, 3.0", "0.0", False),  # the scales of other channels
+        ("2.0, 3.0, 5.0, 7.0", "3.0, 5.0", "1.0", False),  # the border has scales, too
+        ("1.0, 3.0, 5.0, 1.0", "3.0, 5.0", "1.0", True),
+        ("1.0, 3.0, 5.0, 2.0", "3.0, 5.0", "1.0", False),
+    ],
+)
+def test_scales_pass_a_pad_of_channels(scale: str, inner: str, value: str, holds: bool) -> None:
+    head = f"""{ONE} <int64[8] p = {{0, 1, 0, 0, 0, 1, 0, 0}}, float v = {{{value}}},
+        float[4, 1, 1] s = {{{scale}}}, float[2, 1, 1] t = {{{inner}}}>"""
+    assert is_found(head, "a = Pad(x, p, v) y = Mul(a, s)", "a = Mul(x, t) y = Pad(a, p, v)") is holds
+
+
+@pytest.mark.parametrize(
+    ("scale", "inner", "constant", "holds"),
+    [
+        ("2.0, 3.0, 5.0", "2.0, 3.0", "20.0", True),
+        ("2.0, 3.0, 5.0", "2.0, 3.0", "12.0", False),
+        ("2.0, 3.0, 5.0", "3.0, 5.0", "20.0", False),
+    ],
+)
+def test_a_part_of_a_concat_takes_the_affine_of_its_channels(
+    scale: str, inner: str, constant: str, holds: bool
+) -> None:
+    head = f"""(float[1, 2, 1, 1] x) => (float[N, C, H, W] y) <float[1, 1, 1, 1] k = {{4.0}},
+        float[1, 1, 1, 1] m = {{{constant}}}, float[3, 1, 1] s = {{{scale}}}, float[2, 1, 1] t = {{{inner}}}>"""
+    source, result = "a = Concat<axis = 1>(x, k) y = Mul(a, s)", "a = Mul(x, t) y = Concat<axis = 1>(a, m)"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("factor", "constant", "holds"), [("0.5", "1.5", True), ("0.5", "3.0", False), ("1.0", "1.5", False)]
+)
+def test_a_mean_with_a_constant_is_an_affine(factor: str, constant: str, holds: bool) -> None:
+    head = f"{ONE} <float k = {{3.0}}, float s = {{{factor}}}, float t = {{{constant}}}>"
+    assert is_found(head, "y = Mean(x, k)", "a = Mul(x, s) y = Add(a, t)") is holds
+
+
+REGION = 'coordinate_transformation_mode = "tf_crop_and_resize", extrapolation_value = {}'
+
+
+@pytest.mark.parametrize(
+    ("attributes", "scales", "region", "holds"),
+    [
+        ("axes = [2, 3]", "2.0, 2.0", "", True),
+        ("axes = [-1, -2]", "2.0, 2.0", "", True),
+        ("axes = [1, 2]", "2.0, 2.0", "", False),
+        (REGION.format("0.0"), "1.0, 1.0, 2.0, 2.0", "0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 1.3, 0.9", True),
+        (REGION.format("1.0"), "1.0, 1.0, 2.0, 2.0", "0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 1.3, 0.9", False),
+        (REGION.format("0.0"), "1.0, 1.0, 2.0, 2.0", "0.0, 0.5, 0.1, 0.2, 1.0, 1.0, 1.3, 0.9", False),
+    ],
+)
+def test_scales_pass_a_resize_that_keeps_channels(attributes: str, scales: str, region: str, holds: bool) -> None:
+    count = 2 if "axes" in attributes else 4
+    given = f", float[8] r = {{{region}}}" if region else ""
+    head = f"{ONE} <float[{count}] f = {{{scales}}}, float[2, 1, 1] s = {{2.0, 3.0}}{given}>"
+    if "1, 2" in attributes:
+        head = head.replace(
+            "float[2, 1, 1] s = {2.0, 3.0}", "float[4, 1, 1] s = {2.0, 2.0, 3.0, 3.0}, float[2, 1, 1] t = {2.0, 3.0}"
+        )
+    resize = f'Resize<mode = "linear", {attributes}>'
+    roi = "r" if region else ""
+    scale = "t" if "1, 2" in attributes else "s"
+    source, result = f"a = {resize}(x, {roi}, f) y = Mul(a, s)", f"a = Mul(x, {scale}) y = {resize}(a, {roi}, f)"
+    assert is_found(head, source, result, opset=19) is holds
+
+
+@pytest.mark.parametrize(
+    ("scale", "made", "holds"),
+    [
+        ("2.0, 2.0, 3.0, 3.0", "2.0, 6.0", True),
+        ("2.0, 3.0, 2.0, 3.0", "2.0, 6.0", False),
+        ("2.0, 2.0, 3.0, 3.0", "2.0, 3.0", False),
+    ],
+)
+def test_a_normalization_of_groups_takes_scales_of_groups(scale: str, made: str, holds: bool) -> None:
+    head = f"""(float[1, 4, 2, 2] x) => (float[N, C, H, W] y) <float[2] g = {{1.0, 2.0}}, float[2] b = {{0.0, 0.0}},
+        float[2] h = {{{made}}}, float[4, 1, 1] s = {{{scale}}}>"""
+    layer = "GroupNormalization<num_groups = 2>"
+    assert is_found(head, f"a = {layer}(x, g, b) y = Mul(a, s)", f"y = {layer}(x, h, b)") is holds
+
+
+@pytest.mark.parametrize(("height", "kernel", "holds"), [(4, 2, True), (5, 2, False), (4, 3, False)])
+def test_a_shift_passes_same_padding_where_nothing_is_padded(height: int, kernel: int, holds: bool) -> None:
+    weight = ", ".join(["1.0"] * kernel * kernel)
+    head = f"""(float[1, 1, {height}, 4] x) => (float[N, C, H, W] y) <float t = {{3.0}},
+        float[1, 1, {kernel}, {kernel}] w = {{{weight}}}, float[1] b = {{{3.0 * kernel * kernel}}}>"""
+    layer = 'Conv<auto_pad = "SAME_UPPER", strides = [2, 2]>'
+    assert is_found(head, f"a = Add(x, t) y = {layer}(a, w)", f"y = {layer}(x, w, b)") is holds
+
+
+@pytest.mark.parametrize(
+    ("target", "holds"), [("1, 2, 3, 4", True), ("1, 2, 12, 1", True), ("1, 4, 3, 2", False), ("2, 1, 4, 3", False)]
+)
+def test_a_reshape_keeps_the_affine_of_leading_axes(target: str, holds: bool) -> None:
+    head = f"""(float[1, 2, 4, 3] x) => (float[N, C, H, W] y) <int64[4] r = {{{target}}},
+        float[2, 1, 1] s = {{2.0, 3.0}}, float[1, 2, 1, 1] w = {{5.0, 7.0}}, float[1, 2, 1, 1] v = {{10.0, 21.0}}>"""
+    if not target.startswith("1, 2"):
+        head = head.replace("float[1, 2, 1, 1] w = {5.0, 7.0}", "float[1, 1, 1, 1] w = {1.0}").replace(
+            "v = {10.0, 21.0}", "v = {2.0, 3.0}"
+        )
+        assert not is_found(head, "a = Mul(x, s) y = Reshape(a, r)", "a = Reshape(x, r) y = Mul(a, w)")
+        return
+    assert is_found(head, "a = Mul(x, s) b = Reshape(a, r) y = Conv(b, w)", "b = Reshape(x, r) y = Conv(b, v)") is holds
+
+
+def test_convolutions_have_the_channels_of_their_weights_whatever_the_data_are() -> None:
+    head = """(float x) => (float[N, C, H, W] y) <float[2, 1, 1, 1] w = {1.0, 2.0}, float[2, 1, 1] s = {3.0, 5.0},
+        float[2, 1, 1, 1] v = {3.0, 10.0}, float[2, 1, 1, 1] u = {3.0, 6.0}>"""
+    head = head.replace("float x", "float[A, B, C, D] x")
+    assert is_found(head, "a = Conv(x, w) y = Mul(a, s)", "y = Conv(x, v)")
+    assert not is_found(head, "a = Conv(x, w) y = Mul(a, s)", "y = Conv(x, u)")
