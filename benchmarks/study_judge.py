@@ -595,9 +595,10 @@ def interface(before: ModelProto, after: ModelProto) -> list[str]:
         found += [f"{kind} added: {', '.join(more)}"] if more else []
         if not lost and not more and was != names and set(was) == set(names):
             found.append(f"order of {kind}s: {', '.join(names)}")
-        types = {info.name: info.type for info in new}
-        for info in old:
-            if info.name in types and (text := retyped(info.type, types[info.name], refine=kind == "output")):
+        by_name = {info.name: info for info in new}  # by position where no name changed: one may be listed twice
+        pairs = zip(old, new if was == names else (by_name.get(name) for name in was), strict=True)
+        for info, other in pairs:
+            if other is not None and (text := retyped(info.type, other.type, refine=kind == "output")):
                 found.append(f"{kind} {text}: {info.name}")
     if gone := [name for name in overridable(before) if name not in {info.name for info in after.graph.input}]:
         found.append(f"overridable initializer lost: {', '.join(gone)}")

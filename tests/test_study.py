@@ -149,6 +149,17 @@ def test_changes_of_the_interface_are_named(study: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_an_output_that_is_listed_twice_with_two_types_is_unchanged(study: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    graph.output(graph.node("Relu", [graph.input("x", ["N", 3])], "y"))
+    listed = graph.model()
+    del listed.graph.output[:]
+    listed.graph.output.extend(
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, extents) for extents in (["N", 3], [None, 3])
+    )
+    assert judged(study, fake_tools.copies, listed, tmp_path).interface == []
+
+
 def test_a_default_that_is_baked_in_is_wrong_once_it_is_overridden(study: Any, tmp_path: Path) -> None:
     verdict = judged(study, fake_tools.bakes_in, overridable(), tmp_path)
     assert (verdict.numbers, verdict.stimulus, verdict.interface) == ("wrong", "overrides", [])
