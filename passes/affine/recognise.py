@@ -194,7 +194,7 @@ def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | 
     """Return the elements of a constant operand, None where it is not floating or half of a BatchNormalization."""
     if made_of_little(parameter):
         raise too_much_made(parameter)
-    array = evaluator.array(parameter)
+    array = evaluator.exact(parameter)
     if array is None or not (array.dtype in _FLOATS or array.dtype.name == "bfloat16"):
         return None
     if producer_of(parameter, "nn.batch_norm_to_affine") is not None:

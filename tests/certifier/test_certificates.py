@@ -270,6 +270,16 @@ def gated(graph: Graph) -> str:
     return graph.node("Identity", [graph.node("Transpose", [x], perm=[0, 3, 1, 2])])
 
 
+def carried(graph: Graph) -> str:
+    x = graph.input("x", [2, 4, 6])
+    inner = graph.node("MatMul", [graph.node("Tanh", [x]), graph.initializer(graph.random(6, 16))])
+    inner = graph.node("Add", [inner, graph.initializer(graph.random(16))])
+    inner = graph.node("MatMul", [inner, graph.initializer(graph.random(16, 6))])
+    x = graph.node("Add", [x, graph.node("Add", [inner, graph.initializer(graph.random(6))])])
+    x = graph.node("ReduceMean", [x, graph.initializer(np.array([1]))], keepdims=0)
+    return graph.node("Gemm", [x, graph.initializer(graph.random(6, 32)), graph.initializer(graph.random(32))])
+
+
 def masked(graph: Graph) -> str:
     x = graph.input("x", ["N", 5, 5])
     size = graph.node("Gather", [graph.node("Shape", [x]), graph.initializer(np.array(-1))])
@@ -318,6 +328,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         last_step,
         gated,
         masked,
+        carried,
     )
 }
 
