@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -12,7 +12,7 @@ from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
 from .crossing import CROSSINGS
 from .equalities import Identity
-from .lines import Line
+from .lines import Line, shared_scale
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved
 from .relations import DOWN, UP, Relations
@@ -68,9 +68,8 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
         rank = source.outputs[0].rank
         claim = applied(proof, step, rank, channel_axis(step, rank))
     reason = Unproved("an operand has no relation to the source's")
-    for direction in (DOWN, UP)[: 1 if claim is not None else 2]:
-        lines = _operand_lines(proof, source, operation, direction)
-        if lines is None:
+    for direction, lines in _choices(proof, source, operation):
+        if direction == UP and claim is not None:
             continue
         try:
             found = _results(source, operation, lines, direction, claim)
@@ -89,6 +88,26 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
                 proof.relate(result, given, line, direction)
         return
     raise reason
+
+
+def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator[tuple[str, dict[int, Line]]]:
+    """Yield the lines between the operands, in each direction.
+
+    Where an operand is constant, all lines that keep the constant are the same: the scale of the other operands, or
+    the one that needs no shift.
+    """
+    for direction, operation in ((DOWN, source), (UP, result)):
+        lines = _operand_lines(proof, source, result, direction)
+        if lines is None:
+            continue
+        yield direction, dict(lines)
+        parts = {i: proof.constant_parts(operation.operand(i)) for i in lines}
+        fixed = {i: each for i, each in parts.items() if each is not None and each.rank == lines[i].rank}
+        if fixed:
+            scale = shared_scale(lines, fixed)
+            if scale is not None:
+                yield direction, {i: x.with_scale(scale, fixed[i]) if i in fixed else x for i, x in lines.items()}
+            yield direction, {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()}
 
 
 def _results(
@@ -229,7 +248,14 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         data, padding = proof.upward(second, padded[0]), padded[1]
     if data is None:
         raise Unproved("the data have no relation to the source's")
-    proof.relate(operation.outputs[0], result, check_layer(source, operation, data, claim, padding), DOWN)
+    fixed = proof.constant_parts(second)
+    try:
+        line = check_layer(source, operation, data, claim, padding)
+    except Unproved:
+        if fixed is None or fixed.rank != data.rank:
+            raise
+        line = check_layer(source, operation, data.without_shift(fixed), claim, padding)
+    proof.relate(operation.outputs[0], result, line, DOWN)
 
 
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
@@ -249,11 +275,13 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
         back = base[1].inverse()
         if back is None:
             raise Unproved("a scale of the data is zero")
-        factor = claim.scale * back.scale
+        is_turned = operation.kind == "Sub" and data is operation.operand(1)
+        factor = (-1.0 if is_turned else 1.0) * claim.scale * back.scale
         if step["only"] == "scale":
             claim = Line(claim.scale, factor * base[1].shift, np.abs(factor) * base[1].reach)
         elif factor.all():
-            claim = Line(base[1].scale, claim.shift / factor, claim.reach / np.abs(factor))
+            sign = -1.0 if is_turned else 1.0
+            claim = Line(sign * base[1].scale, claim.shift / factor, claim.reach / np.abs(factor))
         else:
             raise Unproved("a scale is zero")
     if step.get("applies"):

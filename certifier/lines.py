@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,43 @@ class Line:
             made = Line(1.0 / self.scale, -self.shift / self.scale, self.reach / np.abs(self.scale))
         return made if made.is_finite else None
 
+    def over(self, inner: Line) -> Line | None:
+        """Return a line of inner(x) that is this line of x, None where there is none.
+
+        Where inner(x) is constant, this line has to be, too.
+        """
+        gone = inner.scale == 0.0
+        if (gone & (self.scale != 0.0)).any():
+            return None
+        with np.errstate(all="ignore"):
+            scale = np.where(gone, 0.0, self.scale / np.where(gone, 1.0, inner.scale))
+            made = Line(scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach)
+        return made if made.is_finite else None
+
+    @property
+    def projection(self) -> Line:
+        """The line that y is of itself, which is a constant where y is one."""
+        gone = self.scale == 0.0
+        return Line(np.where(gone, 0.0, 1.0), np.where(gone, self.shift, 0.0), np.where(gone, self.reach, 0.0))
+
+    def with_scale(self, scale: Array, fixed: Line) -> Line:
+        """Return a line with the same values of x and another scale where the projection `fixed` says x is constant."""
+        gone = fixed.scale == 0.0
+        shift = self.scale * fixed.shift + self.shift - scale * fixed.shift
+        reach = np.abs(self.scale) * fixed.reach + self.reach + np.abs(scale) * fixed.reach
+        return Line(
+            np.where(gone, scale, self.scale), np.where(gone, shift, self.shift), np.where(gone, reach, self.reach)
+        )
+
+    def without_shift(self, fixed: Line) -> Line:
+        """Return a line with the same values of x and no shift where the projection `fixed` says x is constant."""
+        value = self.scale * fixed.shift + self.shift
+        can = (fixed.scale == 0.0) & ((fixed.shift != 0.0) | (value == 0.0))
+        scale = np.where(value == 0.0, 1.0, value / np.where(fixed.shift == 0.0, 1.0, fixed.shift))
+        can &= np.isfinite(scale) & ((value != 0.0) | (fixed.shift == 0.0))
+        zero = np.where(can, 0.0, 1.0)
+        return Line(np.where(can, scale, self.scale), zero * self.shift, zero * self.reach)
+
     def tidy(self) -> Line:
         """Return the line without a scale or a shift, or a difference of them, that float64 cannot tell from none."""
         plain = Line.identity(self.rank)
@@ -129,6 +166,24 @@ def _levelled(array: Array, slack: Array) -> Array:
             if (np.abs(array - first) <= slack).all():
                 array, slack = first, slack.take([0], axis=axis)
     return array
+
+
+def shared_scale(lines: Mapping[int, Line], fixed: Mapping[int, Line]) -> Array | None:
+    """Return a scale that lines have where they are not free, None where they have none.
+
+    A line is free where `fixed` says that x is constant.
+    """
+    rank = max(line.rank for line in lines.values())
+    if any(line.rank != rank for line in lines.values()):
+        return None
+    scale = np.full((1,) * rank, np.nan)
+    for i, line in lines.items():
+        own = np.where(fixed[i].scale == 0.0, np.nan, line.scale) if i in fixed else line.scale
+        scale = np.where(np.isnan(scale), own, scale)
+    if len(lines) == 1 and np.isnan(scale).any():
+        known = np.unique(scale[~np.isnan(scale)])
+        return None if known.size != 1 else known.reshape((1,) * rank)
+    return np.where(np.isnan(scale), 1.0, scale)
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:

@@ -10,11 +10,12 @@ import numpy as np
 
 from .affine_operators import own_line
 from .congruence import RESULT, SOURCE, Congruence
+from .constant_parts import constant_results
 from .crossing import concatenate
 from .lines import OWN_SLACK, SLACK, Line
 from .parts import rejoined
 from .program import Datum, Operation, Program, Unproved
-from .reordering import Groups, moved
+from .reordering import Groups, moved_line
 
 DOWN, UP = "down", "up"
 """Directions of a relation: the result's value is a line of the source's, or the other way round."""
@@ -31,6 +32,7 @@ class Relations(Congruence):
         self.result = result
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
+        self.fixed: dict[int, Line] = {}
         self.members: dict[int, list[Datum]] = defaultdict(list)
         self._new: list[Datum] = []
 
@@ -53,11 +55,17 @@ class Relations(Congruence):
     def same(self, kind: int, relation: tuple[Datum, Line, str], slack: float = SLACK) -> int | None:
         """Return the class of the source with values of this type and relation to the root of a family."""
         root, line, direction = relation
+        fixed = self._projection(root)
         for value in (root, *self.members_of(root)):
             found = self.family(value)
             if value.kind != kind or found is None or found[1].rank != line.rank:
                 continue
-            is_same = line.near(found[1], slack) if direction == DOWN else found[1].after(line).tidy().is_identity
+            if direction == UP:
+                is_same = found[1].after(line).tidy().is_identity
+            else:
+                is_same = line.near(found[1], slack) or (
+                    fixed is not None and line.after(fixed).near(found[1].after(fixed), slack)
+                )
             if is_same:
                 return value.term
         return None
@@ -132,6 +140,32 @@ class Relations(Congruence):
             self.families[each] = (root, line)
         return root, line
 
+    def _projection(self, root: Datum) -> Line | None:
+        """Return the line that the root of a family is of itself, None where no part of it is known to be constant."""
+        core, groups = self.views.get(root.term, (root.term, None))
+        fixed = self.fixed.get(core)
+        try:
+            return fixed if fixed is None or groups is None else moved_line(fixed, groups)
+        except Unproved:
+            return None
+
+    def constant_parts(self, value: Datum | None) -> Line | None:
+        """Return the line that a value is of itself, None where no part of it is known to be constant."""
+        found = None if value is None or value.stored is not None else self.base(value)
+        if found is None or found[2] != DOWN:
+            return None
+        fixed = self._projection(found[0])
+        line = found[1] if fixed is None else found[1].after(fixed)
+        return None if line.scale.all() else line.projection
+
+    def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
+        """Enter an operation, and note which parts of its results are constant because a scale or weights are zero."""
+        super().enter(operation, key)
+        if self.side == SOURCE and not operation.domain and any(each.is_float for each in operation.outputs):
+            for value, fixed in zip(operation.outputs, constant_results(operation, self.constant_parts), strict=False):
+                if value.rank == fixed.rank and not fixed.scale.all() and fixed.fits(value.extents):
+                    self.fixed.setdefault(value.term, fixed)
+
     def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
         """Return the family of a view of an affine: it is the moved affine of the same view of its root."""
         core, groups = self.views.get(self.term_of(value), (-1, ()))
@@ -140,7 +174,7 @@ class Relations(Congruence):
 
     def _along(self, found: tuple[Datum, Line, str], groups: Groups) -> tuple[Datum, Line] | None:
         try:
-            return self.view_of(found[0], groups), found[1].map(lambda array: moved(array, groups))
+            return self.view_of(found[0], groups), moved_line(found[1], groups)
         except Unproved:
             return None
 
@@ -192,12 +226,14 @@ class Relations(Congruence):
         if direction == UP:
             up, down = line.after(given), line.after(given).inverse()
         else:
+            fixed = self._projection(root)
             if given.near(line):
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
-            back, forth = line.inverse(), given.inverse()
-            down = None if back is None else given.after(back)
-            up = None if forth is None else line.after(forth)
+            down, up = given.over(line), line.over(given)
+            if fixed is not None and (down is None or up is None):
+                given, line = given.after(fixed), line.after(fixed)
+                down, up = down or given.over(line), up or line.over(given)
         return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
@@ -224,7 +260,8 @@ class Relations(Congruence):
         if direction == DOWN:
             line = line.after(own)
         else:
-            back = own.inverse()
+            fixed = self._projection(root)
+            back = own.inverse() or (None if fixed is None else fixed.over(own.after(fixed)))
             if back is None:
                 raise Unproved("a scale of the source is zero")
             line = back.after(line)

@@ -18,6 +18,7 @@ import numpy as np
 
 from .affine_operators import compressed
 from .integers import Extent, monomial, quotient, times
+from .lines import Line
 from .program import Array, Operation, Unproved, product
 
 Part = tuple[int, Extent, Extent]
@@ -194,3 +195,8 @@ def moved(array: Array, groups: Groups) -> Array:
                 total *= full[-1]
         joined.append(total)
     return compressed(np.broadcast_to(split, full).reshape(joined))
+
+
+def moved_line(line: Line, groups: Groups) -> Line:
+    """Return a line of a value as one of a view of it. Raises Unproved."""
+    return line.map(lambda array: moved(array, groups))

@@ -235,9 +235,11 @@ class Search(Proof):
         bases = [self.base(data) for data, _, _ in clamps(result)]
         roots = [base[0].term for base in bases if base is not None]
         found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
-        row = found[:]
+        row, seen = found[:], set[int]()
         while row and len(found) <= MAX_TRIED:
-            readers = [reader for same in self._same(row.pop(0)) for reader in same.readers]
+            value = row.pop(0)
+            readers = [each for same in self._same(value) for each in same.readers] if value.term not in seen else []
+            seen.add(value.term)
             limited = [each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found]
             found.extend(limited)
             row.extend([*limited, *(each.outputs[0] for each in readers if own_line(each) is not None)])

@@ -1,0 +1,91 @@
+"""Parts of a tensor that are constant whatever the inputs are: behind a scale of zero, or weights of zero.
+
+They are a line that the tensor is of itself: scale 0 and the constant as shift there, and scale 1 elsewhere. A line
+that crosses an operator gives the line that the result is of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from .clamps import clamp_of
+from .crossing import CROSSINGS
+from .lines import Line, along
+from .program import Array, Datum, Operation, Unproved
+from .weighted_layers import weights_of
+
+ALIGNED: dict[str, Callable[..., Array]] = {
+    **dict.fromkeys(("Add", "Sum"), lambda *given: sum(given)),
+    "Sub": np.subtract,
+    "Mean": lambda *given: sum(given) / len(given),
+    "Max": lambda *given: reduce(np.maximum, given),
+    "Min": lambda *given: reduce(np.minimum, given),
+    "Mul": np.multiply,
+}
+"""Operators whose result is constant where all operands are, and how it is computed."""
+
+LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+
+
+def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Line | None]) -> list[Line]:
+    """Return the line that each result of an operation is of itself, none where no part is known to be constant.
+
+    `parts_of` gives it for an operand.
+    """
+    if operation.kind in LAYERS:
+        return _zero_weights(operation)
+    given = [parts_of(each) for each in operation.inputs]
+    lines = {i: each for i, each in enumerate(given) if each is not None}
+    clamp, crossing = clamp_of(operation), CROSSINGS.get(operation.kind)
+    if not lines:
+        return []
+    if clamp is not None:
+        line = parts_of(clamp[0])
+        if line is None:
+            return []
+        return [Line(line.scale, np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0), line.reach)]
+    if operation.kind in ALIGNED:
+        return _aligned(operation, list(lines.values())) if len(lines) == len(given) else []
+    if operation.kind == "Concat":
+        ranks = [None if each is None else each.rank for each in operation.inputs]
+        lines = {i: each or Line.identity(rank or 0) for i, (each, rank) in enumerate(zip(given, ranks, strict=True))}
+    if crossing is None or (operation.kind == "Pad" and operation.attributes.get("mode", b"constant") == b"constant"):
+        return []
+    try:
+        found = crossing(operation, lines)
+    except (Unproved, ValueError, IndexError, TypeError):
+        return []
+    known = [each.projection for each in found if each is not None]
+    return known if len(known) == len(found) else []
+
+
+def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
+    """Return the line of the result of an operator of elements, all operands of which have constant parts."""
+    rank, kind = operation.outputs[0].rank, operation.kind
+    if operation.version < 7 or any(each.rank != rank for each in lines):
+        return []
+    gone = np.logical_and.reduce(np.broadcast_arrays(*(each.scale == 0 for each in lines)))
+    shift = ALIGNED[kind](*(each.shift for each in lines))
+    reaches = [each.reach for each in lines]
+    reach = 2 * np.multiply(*reaches) if kind == "Mul" else sum(reaches[1:], reaches[0])
+    return [Line(np.where(gone, 0.0, 1.0), np.where(gone, shift, 0.0), np.where(gone, reach, 0.0))]
+
+
+def _zero_weights(operation: Operation) -> list[Line]:
+    """Return the line of a layer with outputs whose weights are all zero: they are the bias."""
+    constants = [each for each in (operation.constant(1), operation.constant(0)) if each is not None]
+    rank = operation.outputs[0].rank
+    if rank is None or not constants or constants[0].all():
+        return []
+    made = weights_of(operation)
+    if made is None or made.addend is not None or (made.bias is not None and made.bias.exact.ndim > 1):
+        return []
+    gone = ~made.matrix.any(axis=tuple(range(1, made.matrix.ndim)))
+    bias = np.zeros(gone.size) if made.bias is None else made.bias_factor * made.bias.exact
+    if not gone.any() or bias.size not in (1, gone.size) or not 0 <= made.axis < rank:
+        return []
+    shift = np.where(gone, bias, 0.0)
+    return [Line.of(along(np.where(gone, 0.0, 1.0), made.axis, rank), along(shift, made.axis, rank))]
