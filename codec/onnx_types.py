@@ -95,7 +95,7 @@ def _element(number: int) -> DType | None:
 def _import_shape(proto: TypeProto.Tensor | TypeProto.SparseTensor) -> Shape:
     if not proto.HasField("shape"):
         return None
-    return tuple([_import_dim(dim) for dim in proto.shape.dim])
+    return tuple([_import_dim(dim) for dim in proto.shape.dim[:]])
 
 
 def _import_dim(dim: object) -> Dim:

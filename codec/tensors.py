@@ -48,7 +48,7 @@ class OnnxTensor(Tensor):
         self.proto = proto
         self.base_dir = base_dir
         self.dtype = import_dtype(proto.data_type)
-        self.shape = tuple(proto.dims)
+        self.shape = tuple(proto.dims[:])
         self.size = element_count(self.shape)
         self.payload: Payload | None = None
         if proto.data_location == TensorProto.EXTERNAL or placeholders_exist():
@@ -147,7 +147,8 @@ def decode_small(tensors: Iterable[OnnxTensor]) -> None:
         if name not in _NUMPY_LAYOUT or min(shape, default=0) < 1 or len(shape) >= NUMPY_RANK:
             continue
         dtype = found[0][0].dtype
-        fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == element_count(shape) * dtype.bits]
+        bits = element_count(shape) * dtype.bits
+        fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == bits]
         if not fitting:
             continue
         together = np.frombuffer(b"".join([data for _, data in fitting]), numpy_dtype(dtype)).reshape(-1, *shape)

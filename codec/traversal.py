@@ -16,7 +16,7 @@ _LEAF_KINDS: frozenset[int] = frozenset(
 
 def may_hold_tensors(node: NodeProto) -> bool:
     """Return whether an attribute of `node` may contain graphs or tensors. Old files do not state the kind."""
-    return any(attribute.type not in _LEAF_KINDS for attribute in node.attribute)
+    return any(attribute.type not in _LEAF_KINDS for attribute in node.attribute[:])
 
 
 def has_one_tensor(node: NodeProto) -> bool:
@@ -33,7 +33,7 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
     With `any_kind` yield all attributes: one may contain a tensor in spite of its kind.
     """
     leaves = frozenset[int]() if any_kind else _LEAF_KINDS
-    yield from [attribute for node in part.node for attribute in node.attribute if attribute.type not in leaves]
+    yield from [attribute for node in part.node for attribute in node.attribute[:] if attribute.type not in leaves]
     if isinstance(part, FunctionProto):
         yield from part.attribute_proto
 
@@ -70,7 +70,7 @@ def value_names(model: ModelProto) -> set[str]:
     """Return the names of the results of all nodes, and of the inputs of the main graph."""
     names = {info.name for info in model.graph.input}
     for node in all_nodes(model):
-        names.update(node.output)
+        names.update(node.output[:])
     return names
 
 

@@ -155,7 +155,7 @@ class Rewriter:
             node.origins, node.inherited = self.root.origins, self.root.inherited
         assert before.graph is not None
         before.graph.insert_before(before, node)
-        self.changed = True
+        self._changed = self.module.changed = True
         if self.module.provenance.is_foreign:
             self.module.provenance.foreign.add(node)
         return node
@@ -288,7 +288,7 @@ class Rewriter:
         node = old.node
         if node is not None and not node.is_read:
             self._erase(node, heir, note)
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def interpose(self, node: Node) -> None:
         """Let all readers of the first operand of `node` read the result of `node` in its place. O(uses).
@@ -301,7 +301,7 @@ class Rewriter:
         fresh = new.name
         new.take_name(old)
         old.rename(fresh)
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def forward(self, old: Value, new: Value) -> bool:
         """Replace `old` in all users by `new`, an equal value, and return True.
@@ -330,7 +330,7 @@ class Rewriter:
         before = node.inputs
         node.set_inputs(inputs)
         self._erase_unread(before, node, MERGED)
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def set_attr(self, node: Node, name: str, value: object) -> None:
         """Set one attribute. Raises IRError where the operator has none of that name, or of that kind."""
@@ -345,31 +345,31 @@ class Rewriter:
         title = node.description
         node.attrs = {**node.attrs, **checked_attributes(title, {name: value}, info, schema)}
         node.rewritten = True
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def set_metadata(self, node: Node, key: str, value: str) -> None:
         """Set one entry of the metadata of a node. Raises IRError unless key and value are text, as ONNX has them."""
         if not (isinstance(key, str) and isinstance(value, str)):
             raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
         node.metadata[key] = value
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def drop_attr(self, node: Node, name: str) -> None:
         """Remove one attribute."""
         node.attrs = {key: value for key, value in node.attrs.items() if key != name}
         node.rewritten = True
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
         """Erase a node without users, and the pure operands that only it read; `heir` inherits their origins."""
         self._erase(node, heir, MERGED if heir else "")
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def erase_function(self, key: FunctionKey) -> None:
         """Erase a function that is never called."""
         for node in self.module.functions.pop(key).graph.walk():
             self._bequeath(node, None, "")
-        self.changed = True
+        self._changed = self.module.changed = True
 
     def _erase(self, node: Node, heir: Node | None, note: str) -> None:
         inputs, captured = node.inputs, self._drop_regions(node) if node.regions else ()
@@ -381,9 +381,10 @@ class Rewriter:
             self._erase_unread(captured, None, "")
 
     def _erase_unread(self, values: Sequence[Value | None], heir: Node | None, note: str) -> None:
-        stack = [value for value in reversed(values) if value is not None and not value.users]
+        stack = [*reversed(values)]
         while stack:
-            node = stack.pop().node
+            value = stack.pop()
+            node = None if value is None or value.users else value.node
             if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
                 continue
             info = op_info(node.op)
@@ -393,7 +394,7 @@ class Rewriter:
             self._bequeath(node, heir, note)
             node.graph.remove(node)
             if inputs:
-                stack.extend([value for value in reversed(inputs) if value is not None and not value.users])
+                stack += reversed(inputs)
 
     def _drop_regions(self, node: Node) -> list[Value | None]:
         """Record the nodes in the regions of `node` as erased, and return the values that they read."""

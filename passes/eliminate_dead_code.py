@@ -57,6 +57,8 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
     that no call is visible here. A function with a node that is kept stays as well.
     """
     module = rewriter.module
+    if not module.functions:
+        return False
     reached: set[FunctionKey] = set()
     waiting = [module.graph]
     while waiting:

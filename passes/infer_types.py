@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..codec.onnx_types import import_type
 from ..codec.traversal import all_graphs
 from ..frontends.onnx.shape_inference import infer_shapes
-from ..ir.graph import Node, is_constant
+from ..ir.graph import Node, Value, is_constant
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
 from ..ir.rewriter import is_known
@@ -115,6 +115,7 @@ _NUMBERS = frozenset((int,))
 
 def _operands(node: Node) -> Operands:
     """Return the facts on which inference of the results depends: types of operands, and which are constants."""
-    inner = [value for region in node.regions for value in region.outputs]
-    values = [*node.inputs, *inner] if inner else node.inputs
+    values: Sequence[Value | None] = node.inputs
+    if node.regions:
+        values = [*values, *[value for region in node.regions for value in region.outputs]]
     return tuple([None if v is None else (v.type,) if is_constant(v) else v.type for v in values])

@@ -39,8 +39,9 @@ class SimplifyInference(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
-            norms = [node for node in graph.operators() if node.op == "nn.batch_norm"]
-            RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(graph.operators())
+            nodes = [node for node in graph.operators() if node.op in RULES]
+            norms = [node for node in nodes if node.op == "nn.batch_norm"]
+            RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(nodes)
         return rewriter.changed
 
 

@@ -230,7 +230,7 @@ class MapBuilder:
     def layer_entry(self, layer: Layer, number: LayerId) -> LayerEntry:
         """Return the entry of a layer into which affines were folded."""
         proto, after = self.protos[layer.node], self.after
-        names = list(proto.input)
+        names = proto.input[:]
         weight, data = names[layer.weight_index], names[1 - layer.weight_index]
         added = None if layer.shift_add is None else layer.shift_add.node
         remainder = None

@@ -33,7 +33,7 @@ def message_digest(proto: TensorProto, base_dir: Path) -> str:
     """Return the digest of a tensor whose elements are in its message."""
     try:
         elements = proto.raw_data if proto.HasField("raw_data") else raw_elements(proto, base_dir)
-        return xxh3_128_hexdigest(elements + type_bytes(proto.data_type, tuple(proto.dims)))
+        return xxh3_128_hexdigest(elements + type_bytes(proto.data_type, tuple(proto.dims[:])))
     except ValueError:  # elements without raw bytes, such as strings: the message itself is hashed
         bare = TensorProto()
         bare.CopyFrom(proto)

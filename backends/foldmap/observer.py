@@ -75,7 +75,7 @@ class PayloadObserver:
 def finish_digest(hasher: xxh3_128, proto: TensorProto) -> str:
     """Return the digest of a tensor whose elements `hasher` has seen: element type and shape come last."""
     whole = hasher.copy()
-    whole.update(type_bytes(proto.data_type, tuple(proto.dims)))
+    whole.update(type_bytes(proto.data_type, tuple(proto.dims[:])))
     return whole.hexdigest()
 
 

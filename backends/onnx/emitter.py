@@ -68,7 +68,7 @@ def _check_nesting(model: ModelProto, module: Module) -> None:
         return
     inside = ModelProto()
     if from_text or module.graph.has_regions:
-        deep = (node for node in model.graph.node if any(item.type in DEEP for item in node.attribute))
+        deep = (node for node in model.graph.node if any(item.type in DEEP for item in node.attribute[:]))
         inside.graph.node.extend(deep)
     inside.functions.extend(model.functions)
     if from_text:
@@ -174,7 +174,7 @@ class _Emitter:
         writer = self.nodes(graph, target, as_nodes=True)
         if isinstance(function.source, FunctionProto):
             defined = writer.defined() | set(target.input)
-            was = {name for node in function.source.node for name in node.output}
+            was = {name for node in function.source.node for name in node.output[:]}
             target.value_info.extend(i for i in function.source.value_info if i.name in defined or i.name not in was)
 
 
@@ -223,7 +223,7 @@ def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWrite
     if not source.value_info and not source.quantization_annotation:
         return
     defined = writer.defined() | {info.name for info in target.input}
-    was = {name for node in source.node for name in node.output}
+    was = {name for node in source.node for name in node.output[:]}
     was.update(tensor.name for tensor in source.initializer)
     was.update(info.name for info in source.input)
 

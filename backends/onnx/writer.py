@@ -84,7 +84,7 @@ class GraphWriter:
 
     def defined(self) -> set[str]:
         """Return the names that the graph defines. O(nodes)."""
-        names = {name for proto in self.target for name in proto.output}
+        names = {name for proto in self.target for name in proto.output[:]}
         names.update(self.initializers)
         names.update(map(self.names.declared, self.graph.inputs))
         names.update(sparse.values.name for sparse in self.sparse)
@@ -201,7 +201,7 @@ class GraphWriter:
         if isinstance(node.source, NodeProto):
             proto = self.write_source(node, inputs, outputs)
             if attrs := self.dated_attributes(node):
-                _set_attributes(proto, attrs, [attribute.name for attribute in node.source.attribute])
+                _set_attributes(proto, attrs, [attribute.name for attribute in node.source.attribute[:]])
         else:
             op_type = onnx_op_type(node)
             if op_type is None:
@@ -261,10 +261,10 @@ class GraphWriter:
             proto.CopyFrom(source)
         if source.name != node.name:
             proto.name = node.name
-        if list(source.input) != inputs:
+        if source.input[:] != inputs:
             del proto.input[:]
             proto.input.extend(inputs)
-        if list(source.output) != outputs:
+        if source.output[:] != outputs:
             del proto.output[:]
             proto.output.extend(outputs)
         _write_metadata(node, proto)

@@ -46,8 +46,8 @@ SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it,
 
 def _tools(node: NodeProto) -> Iterator[str]:
     """Yield the tool that folded a BatchNormalization into a layer."""
-    rules = next((entry.value for entry in node.metadata_props if entry.key == RULES), "")
-    names = list(node.input[1:3])
+    rules = next((entry.value for entry in node.metadata_props[:] if entry.key == RULES), "")
+    names = node.input[1:3]
     if BATCH_NORM_INTO_LAYER in str(rules):
         yield "torch's exporter"
     elif len(names) == 2 and all(_TORCHSCRIPT.fullmatch(str(name)) for name in names):

@@ -93,7 +93,7 @@ def _hide(nodes: Sequence[NodeProto], scope: Scope, tests: Mapping[str, Test]) -
         test = None if node.domain else tests.get(node.op_type)
         if test is not None and (test(node, scope) or any(attribute.ref_attr_name for attribute in node.attribute)):
             node.domain = HIDDEN
-        for attribute in node.attribute:
+        for attribute in node.attribute[:]:
             if attribute.type == AttributeProto.GRAPH:
                 body = attribute.g
                 _hide(body.node, Scope(body.node, body.initializer, scope), tests)

@@ -220,11 +220,11 @@ class _Importer:
         if not type(name) is type(op_type) is type(domain) is type(overload) is str:
             raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
         known = scope.values
-        inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input])
+        inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input[:]])
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
-        outputs = [(result, types.get(result, UNKNOWN)) for result in proto.output]
+        outputs = [(result, types.get(result, UNKNOWN)) for result in proto.output[:]]
         if domain == ML_DOMAIN and (domain, op_type) not in self.functions:
             data = inputs[0].type if inputs and inputs[0] is not None else UNKNOWN
             outputs = with_schema_types(outputs, op_type, domain, graph.opsets.get(domain, 0), data)
@@ -240,7 +240,7 @@ class _Importer:
                 if lowered is not None:
                     op, info = lowered, OPS[lowered]
                     if info.parameters:
-                        sources = {attribute.name: attribute for attribute in proto.attribute}
+                        sources = {attribute.name: attribute for attribute in proto.attribute[:]}
                         attrs, inputs = with_operands(info, attrs, inputs, graph.append, opset, sources.get)
         node = Node(
             op,
@@ -291,7 +291,7 @@ class _Importer:
         """Return the attributes of a node, None if irc cannot represent one; append their graphs to `regions`."""
         attrs: dict[str, Attribute] = {}
         complete = True
-        for i, attribute in enumerate(proto.attribute):
+        for i, attribute in enumerate(proto.attribute[:]):
             if attribute.type in NUMERIC_KINDS:
                 name, value = self.numbers(attribute)
                 attrs[name] = value

@@ -194,7 +194,7 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
         target.output.extend(source.output)
         target.attribute.extend(source.attribute)
         return
-    if not any(attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH) for attribute in source.attribute):
+    if not any(attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH) for attribute in source.attribute[:]):
         target.CopyFrom(source)
         return
     target.op_type, target.domain, target.overload = source.op_type, source.domain, source.overload

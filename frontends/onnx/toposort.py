@@ -50,11 +50,11 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
 def _is_sorted(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> bool:
     """Return whether every name that a node defines, and `known` does not, is read after it is defined."""
     defined: set[str] = set()
-    early: list[str] = []
+    early: set[str] = set()
     for node in nodes:
-        early += [name for name in node.input if name not in defined]
-        defined.update(node.output)
-    return all(known(name) is not None for name in early if name and name in defined)
+        early |= set(node.input[:]) - defined
+        defined.update(node.output[:])
+    return all(known(name) is not None for name in early & defined if name)
 
 
 def _dependencies(nodes: Sequence[NodeProto]) -> tuple[list[list[int]], list[int]]:

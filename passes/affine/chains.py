@@ -85,10 +85,10 @@ class ChainFinder:
         new: list[AffineOp] = []
         visited: set[Node] = set()
         numbers = 0
-        nodes = graph.nodes()[::-1]
+        nodes = [node for node in graph.operators() if node.op in AFFINE_KINDS][::-1]
         while nodes:
             node = nodes.pop()
-            if node.op not in AFFINE_KINDS or node.graph is None:
+            if node.graph is None:
                 continue
             if node in visited:
                 visited.remove(node)
