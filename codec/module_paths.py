@@ -60,7 +60,7 @@ def parameter_path(name: str, parameter: str) -> str | None:
 
 
 def _parameter_path(node: NodeProto) -> str | None:
-    names = node.input
+    names = node.input[:]
     for index, parameter in _PARAMETERS.get(node.op_type, {}).items():
         found = parameter_path(names[index], parameter) if index < len(names) else None
         if found is not None:

@@ -42,9 +42,14 @@ class DebugCounter:
         """Whether the limit is reached."""
         return self.limit is not None and self.count >= self.limit
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads the labels of nodes, or there is a limit."""
+        return not (self.trace is None and self.limit is None and self.log is None)
+
     def label(self, node: Described) -> str:
         """Return the description of `node` for `note` and `decline`, empty where nobody reads it."""
-        return "" if self.trace is None and self.limit is None and self.log is None else node.description
+        return node.description if self.is_watched else ""
 
     def note(self, rule: str, where: str) -> None:
         """Count an application of `rule` at the node `where`."""

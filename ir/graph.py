@@ -356,7 +356,8 @@ class Graph:
         """
         assert node.graph is self, f"{node!r} is not in this graph"
         assert node is not self.return_, "return cannot be removed"
-        assert not node.is_read, f"{node!r} is still read"
+        for value in node.outputs:
+            assert not value.users, f"{node!r} is still read"
         if node.inputs:
             node._drop_uses()
             node.inputs = ()

@@ -191,9 +191,9 @@ def checked_attributes(
 
 def _attribute(title: str, name: str, value: object, kind: str | None) -> Attribute:
     """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and lists are taken."""
-    if isinstance(value, AttributeRef | EmptyList):
-        return value
     if kind is None and (value.__class__ is int or value.__class__ is float):
+        return value
+    if isinstance(value, AttributeRef | EmptyList):
         return value
     if isinstance(value, np.ndarray) and kind in (None, "TENSOR"):
         return ArrayTensor(np.array(value), dtype_from_numpy(value.dtype))

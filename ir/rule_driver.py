@@ -111,6 +111,9 @@ class RuleDriver(Generic[C]):
         self._before_node = before_node
         self._before_round = before_round
         self._counter = rewriter.debug_counter
+        self._is_watched = False
+        self._reads = {op: reads for op, each in rules.items() if (reads := _reads_of(each))}
+        """The operators that the rules for an operator look for, where all of them look for some."""
 
     def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
         """Apply the first of `rules` that does not decline, and return whether there was one."""
@@ -119,7 +122,7 @@ class RuleDriver(Generic[C]):
             return False
         outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
         trace = counter.trace
-        label = counter.label(node)
+        label = counter.label(node) if self._is_watched else ""
         operands = None
         try:
             for each in rules:
@@ -147,18 +150,23 @@ class RuleDriver(Generic[C]):
 
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
-        changed, rewriter, before_node = False, self.rewriter, self._before_node
+        changed, rewriter, before_node, reads = False, self.rewriter, self._before_node, self._reads
         known, others, erase_dead = self._rules, self._any, self._erase_dead
+        is_watched = self._is_watched = self._counter.is_watched
+        is_old = rewriter.changed
         for node in nodes:  # most of them have no rule, so nothing is called for those
             if node.graph is None:
                 continue
-            if before_node is not None and rewriter.changed:
+            if before_node is not None and is_old:
                 before_node(node)
-            rules = known.get(node.op, others)
+            op = node.op
+            rules = known.get(op, others)
             if erase_dead and not node.is_read:
                 rules = (erase_unread, *rules)
-            if rules:
-                changed |= self._apply(rules, node)
+            elif op in reads and not is_watched and not _reads_one(node, reads[op]):
+                continue
+            if rules and self._apply(rules, node):
+                changed = is_old = True
         return changed
 
     def to_fixpoint(self, graph: Graph) -> None:
@@ -172,6 +180,20 @@ class RuleDriver(Generic[C]):
             if self._before_round is not None:
                 self._before_round()
         raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
+
+
+def _reads_of(rules: Sequence[Rule[C]]) -> frozenset[str] | None:
+    """Return the operators that `rules` look for, None where one of them looks for none in particular."""
+    found = [each.reads for each in rules if each.reads is not None]
+    return frozenset().union(*found) if found and len(found) == len(rules) else None
+
+
+def _reads_one(node: Node, ops: frozenset[str]) -> bool:
+    """Return whether one of `ops` computes an operand of `node`."""
+    for value in node.inputs:  # noqa: SIM110 - it is asked of every node; a generator takes twice as long
+        if value is not None and value.node is not None and value.node.op in ops:
+            return True
+    return False
 
 
 def _not_read(ops: frozenset[str]) -> str:

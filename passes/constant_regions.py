@@ -97,7 +97,8 @@ class ConstantRegions:
         for node in graph.operators():
             info = op_info(node.op)
             by_type = frozenset() if info is None else info.by_type
-            if 0 not in by_type and not self.is_computed(node.input(0)):
+            first = node.inputs[0] if node.inputs else None
+            if first is not None and 0 not in by_type and not self.is_computed(first):
                 continue  # nearly every node, at the least cost
             operands, _ = operands_by_use(node, by_type)
             if not all(map(self.is_computed, operands)):

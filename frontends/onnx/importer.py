@@ -220,7 +220,9 @@ class _Importer:
         if not type(name) is type(op_type) is type(domain) is type(overload) is str:
             raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
         known = scope.values
-        inputs = tuple([known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input[:]])
+        inputs = tuple(
+            [known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input[:]]
+        )
         origins = self.module.new_origin()
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
