@@ -10,7 +10,7 @@ from onnx import helper
 
 from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
-from .crossing import CROSSINGS
+from .crossing import CROSSINGS, centred
 from .equalities import Identity
 from .lines import Line, shared_scale
 from .pools import check_same_windows, zero_padding
@@ -236,16 +236,22 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         return
     if operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
-            raise Unproved("the data differ")
+            line = proof.upward(second, first)
+            if line is None:
+                raise Unproved("the data differ")
+            centred(source, {0: line})
         check_scaled_parameters(source, operation, claim)
         proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     data, padding = proof.upward(second, first), None
     if data is None and operation.kind in ("Conv", "ConvTranspose") and proof.term_of(first) == proof.term_of(second):
         data = Line.identity(result.rank)  # data and result of a convolution have one rank
-    padded = zero_padding(first) if data is None else None
-    if padded is not None:
-        data, padding = proof.upward(second, padded[0]), padded[1]
+    family = proof.family(first) if data is None else None
+    padded = None if family is None else zero_padding(family[0])
+    if family is not None and padded is not None:
+        line, padding = proof.upward(second, padded[0]), padded[1]
+        if line is not None and not line.has_shift and line.rank == family[1].rank:  # so it passes the Pad
+            data = family[1].after(line)
     if data is None:
         raise Unproved("the data have no relation to the source's")
     fixed = proof.constant_parts(second)

@@ -121,7 +121,9 @@ class Line:
         scale = _levelled(self.scale, SLACK * np.abs(self.scale)) if self.has_scale else plain.scale
         if not self.has_shift:
             return Line(scale, plain.shift, plain.reach)
-        return Line(scale, _levelled(self.shift, SLACK * self.reach), self.reach)
+        shift = _levelled(self.shift, SLACK * self.reach)
+        same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
+        return Line(scale, shift, self.reach.max(axis=same, keepdims=True))
 
     def near(self, other: Line, slack: float = SLACK) -> bool:
         """Whether both are one line, as far as float64 can tell."""

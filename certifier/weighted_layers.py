@@ -20,9 +20,8 @@ from .program import Array, Datum, Operation, Unproved, static
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias` is [outputs], or
-    more axes before. `data` is the index of the operand that is no constant, `addend` a bias that
-    is none.
+    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias` has the axes of the
+    result. `data` is the index of the operand that is no constant, `addend` a bias that is none.
 
     `factor` and `bias_factor` multiply them when the layer runs.
     """
@@ -59,23 +58,11 @@ def weights_of(operation: Operation) -> Weights | None:
     return found if found is None or bias is not None else replace(found, addend=operation.operand(2))
 
 
-def _vector_of(bias: Numbers | None, outputs: int) -> Numbers | None:
-    """Return a bias as a vector. Raises ValueError where it is none."""
-    if bias is None:
-        return None
-    size, shape = bias.exact.size, bias.exact.shape
-    if size not in (1, outputs) or (len(shape) > 1 and shape[-1] != size):
-        raise ValueError("the bias is no vector")
-    return bias.map(lambda array: np.broadcast_to(array.reshape(-1), (outputs,)))
-
-
 def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -> Weights | None:
     groups = int(operation.attributes.get("group", 1))
     extents = weight.exact.shape
     if len(extents) < 3 or groups < 1 or extents[0] % groups:
         return None
-    if operation.kind == "Conv":
-        return Weights(weight, _vector_of(bias, extents[0]), groups)
 
     def turned(array: Array) -> Array:
         """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
@@ -84,17 +71,19 @@ def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -
             array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
         )
 
-    return Weights(weight.map(turned), _vector_of(bias, extents[1] * groups), groups)
+    if operation.kind == "ConvTranspose":
+        weight = weight.map(turned)
+    vector = (1, len(weight.exact), *[1] * (len(extents) - 2))
+    return Weights(weight, None if bias is None else bias.map(lambda array: array.reshape(vector)), groups)
 
 
 def _gemm(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
-    if weight.exact.ndim != 2:
+    if weight.exact.ndim != 2 or (bias is not None and bias.exact.ndim > 2):
         return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     turned = bool(operation.attributes.get("transA" if index else "transB", 0)) is not bool(index)
     data_axis = int(bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index))
-    if bias is not None and index:
-        bias = bias.map(lambda array: np.atleast_2d(array).T)
+    bias = None if bias is None else bias.map(np.atleast_2d)
     return Weights(weight if turned else weight.map(np.transpose), bias, 1, alpha, beta, 1 - index, data_axis, index)
 
 
@@ -128,15 +117,16 @@ def check_layer(
 ) -> Line:
     """Return the line of the result layer's output over the source layer's. `data` gives v over u.
 
-    With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the result's pads itself.
+    With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the result's pads itself: then
+    `data` is the line of v over the padded u.
 
     Where the result layer adds no constant, the shift of the line is the one that follows. Raises Unproved.
     """
     given, made = weights_of(source), weights_of(result)
     if given is None or made is None or (source.kind != result.kind and {source.kind, result.kind} != DENSE):
         raise Unproved("the layers are not alike, or a weight is not constant")
-    if padding is not None and (data.has_shift or source.kind != "Conv"):
-        raise Unproved("the padding has no shift")
+    if padding is not None and source.kind != "Conv":
+        raise Unproved("only a Conv takes a Pad")
     if given.data != made.data or (given.axis, given.data_axis) != (made.axis, made.data_axis):
         raise Unproved("the layers read their data along different axes")
     if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
@@ -146,16 +136,16 @@ def check_layer(
         is_entered = given.addend is not None and given.addend.term >= 0
         if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
             raise Unproved("a bias is not constant, and would have to change")
-    rank = claim.rank
-    scale, shift, reach = _vector(claim, made.axis, len(made.matrix))
+    plain = np.zeros((1,) * claim.rank)
+    scale = _vector(Line(claim.scale, plain, plain), made.axis, len(made.matrix))[0]
     inputs = made.matrix.shape[1] * made.groups
     factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
     if given.matrix.shape != made.matrix.shape:
         raise Unproved("the weights have different extents")
     weight = given.factor * _by_input(given.matrix, factor, given.groups)
     exact = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor
-    bias = given.bias_factor * given.bias.exact if given.bias is not None else np.zeros(len(weight))
-    total, magnitude = bias, np.abs(bias)
+    total = plain if given.bias is None else given.bias_factor * given.bias.exact
+    magnitude = np.abs(total)
     if data.has_shift:
         along_inputs = tuple(range(1, weight.ndim))
         terms = given.factor * _by_input(given.matrix, offset, given.groups)
@@ -164,19 +154,16 @@ def check_layer(
             raise Unproved("a shift of the data is another one for each matrix of the batch")
         if scaled.any() and _has_padding(source):
             raise Unproved("the padding of the layer has no shift")
-        total = total + terms.sum(along_inputs)
+        total = total + along(terms.sum(along_inputs), made.axis, claim.rank)
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
-        magnitude = magnitude + abs(given.factor) * terms
-    needed = scale * total + shift
+        magnitude = magnitude + abs(given.factor) * along(terms, made.axis, claim.rank)
+    scale = along(scale, made.axis, claim.rank)
+    needed, needed_reach = scale * total + claim.shift, np.abs(scale) * magnitude + claim.reach
     if made.weight.stored.dtype.name in FORMATS:
         _check_seen(weight, exact, needed, data, made)
     made.weight.check("weight", exact, np.abs(exact))
-    needed_reach = np.abs(scale) * magnitude + reach
     if made.bias is None or not made.bias_factor:
-        if total.ndim > 1:
-            raise Unproved("a bias of several axes is left out")
-        vector = -scale * total
-        return Line(claim.scale, along(vector, made.axis, rank), along(np.abs(scale) * magnitude, made.axis, rank))
+        return Line(claim.scale, -scale * total, np.abs(scale) * magnitude)
     needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
     made.bias.check_sum(needed, needed_reach, given.bias, scale)
     return claim
@@ -189,7 +176,9 @@ def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weig
     """
     dtype = made.weight.stored.dtype
     digits, _ = FORMATS[dtype.name]
-    views = [(before, after, np.abs(bias).reshape(-1, len(after)).min(axis=0))]
+    whole = [len(after) if axis == made.axis else extent for axis, extent in enumerate(bias.shape)]
+    beside = np.moveaxis(np.broadcast_to(np.abs(bias), whole), made.axis, 0).reshape(len(after), -1).min(axis=1)
+    views = [(before, after, beside)]
     if data.has_scale:
         extents = (made.groups, len(after) // made.groups, *after.shape[1:])
         old, new = (

@@ -225,3 +225,61 @@ def test_convolutions_have_the_channels_of_their_weights_whatever_the_data_are()
     head = head.replace("float x", "float[A, B, C, D] x")
     assert is_found(head, "a = Conv(x, w) y = Mul(a, s)", "y = Conv(x, v)")
     assert not is_found(head, "a = Conv(x, w) y = Mul(a, s)", "y = Conv(x, u)")
+
+
+GEMM = """(float[3, 2] x) => (float[M, N] y) <float[2, 3] w = {{1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}, float s = {{2.0}},
+    float[2] b = {{1.0, 2.0}}, float[2, 3] v = {{2.0, 4.0, 6.0, 8.0, 10.0, 12.0}}, float[{extents}] c = {{{bias}}},
+    float[2, 1] r = {{2.0, 3.0}}>"""
+
+
+@pytest.mark.parametrize(
+    ("extents", "bias", "scale", "holds"),
+    [
+        ("2", "2.0, 4.0", "s", True),
+        ("1, 2", "2.0, 4.0", "s", True),
+        ("2, 1", "2.0, 4.0", "s", False),  # a column is no row
+        ("2", "2.0, 3.0", "s", False),
+        ("2, 2", "2.0, 4.0, 2.0, 4.0", "s", True),
+        ("2, 2", "2.0, 4.0, 2.0, 5.0", "s", False),
+        ("2", "2.0, 4.0", "r", False),  # scales of rows, of which there is one bias
+    ],
+)
+def test_a_bias_has_the_axes_of_the_result(extents: str, bias: str, scale: str, holds: bool) -> None:
+    """The weights are on the left, so that the outputs of the layer are rows."""
+    head = GEMM.format(extents=extents, bias=bias)
+    result = "y = Gemm(v, x, c)"
+    assert is_found(head, f"a = MatMul(w, x) d = Add(a, b) y = Mul(d, {scale})", result) is holds
+
+
+@pytest.mark.parametrize(("beta", "holds"), [("0.0", True), ("1.0", False)])
+def test_a_bias_that_is_multiplied_by_zero_is_none(beta: str, holds: bool) -> None:
+    head = GEMM.format(extents="1, 2", bias="5.0, 7.0")
+    layer = f"Gemm<beta = {beta}>"
+    assert is_found(head, f"a = {layer}(w, x, c) y = Mul(a, s)", f"y = {layer}(v, x, c)") is holds
+
+
+@pytest.mark.parametrize(
+    ("source", "weight", "bias", "holds"),
+    [
+        ("a = Pad(x, p) b = Add(a, t)", "1.0", "12.0", True),  # the border takes the shift
+        ("a = Pad(x, p) b = Mul(a, t)", "3.0", "0.0", True),
+        ("b = Add(x, t) a = Pad(b, p)", "1.0", "12.0", False),  # the border is zero
+        ("d = Add(x, t) b = Pad(d, p)", "1.0", "12.0", False),
+        ("d = Mul(x, t) b = Pad(d, p)", "3.0", "0.0", True),
+    ],
+)
+def test_affines_between_a_pad_and_a_convolution(source: str, weight: str, bias: str, holds: bool) -> None:
+    head = f"""(float[1, 1, 4, 4] x) => (float[N, C, H, W] y) <int64[8] p = {{0, 0, 1, 1, 0, 0, 1, 1}},
+        float t = {{3.0}}, float[1, 1, 2, 2] w = {{1.0, 1.0, 1.0, 1.0}}, float[1] c = {{{bias}}},
+        float[1, 1, 2, 2] v = {{{", ".join([weight] * 4)}}}>"""
+    last = "a" if source.endswith("a = Pad(b, p)") else "b"
+    result = "y = Conv<pads = [1, 1, 1, 1]>(x, v, c)"
+    assert is_found(head, f"{source} y = Conv({last}, w)", result) is holds
+
+
+@pytest.mark.parametrize(("shift", "holds"), [("3.0, 3.0", True), ("3.0, 4.0", False)])
+def test_a_normalization_takes_scales_and_loses_a_shift(shift: str, holds: bool) -> None:
+    head = f"""(float[2, 2] x) => (float[M, N] y) <float[2] t = {{{shift}}}, float[2] g = {{1.0, 2.0}},
+        float[2] h = {{-1.0, -2.0}}>"""
+    layer = "LayerNormalization"
+    assert is_found(head, f"a = Add(x, t) b = {layer}(a, g) y = Neg(b)", f"y = {layer}(x, h)") is holds
