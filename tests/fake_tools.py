@@ -38,6 +38,11 @@ def copies(source: Path, out: Path) -> None:
     edit(source, out, lambda model: None)
 
 
+def empties(source: Path, out: Path) -> None:
+    """Remove every operator."""
+    edit(source, out, lambda model: model.graph.ClearField("node"))
+
+
 def is_off_by_a_hundredth(source: Path, out: Path) -> None:
     edit(source, out, lambda model: scaled(model, 1.01))
 

@@ -160,6 +160,13 @@ def test_an_output_that_is_listed_twice_with_two_types_is_unchanged(study: Any, 
     assert judged(study, fake_tools.copies, listed, tmp_path).interface == []
 
 
+def test_a_model_without_outputs_may_lose_its_operators(study: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    graph.node("Relu", [graph.input("x", [2, 3])], "y")
+    verdict = judged(study, fake_tools.empties, graph.model(), tmp_path)
+    assert (verdict.invalid, verdict.numbers) == ("", "not compared")
+
+
 def test_a_default_that_is_baked_in_is_wrong_once_it_is_overridden(study: Any, tmp_path: Path) -> None:
     verdict = judged(study, fake_tools.bakes_in, overridable(), tmp_path)
     assert (verdict.numbers, verdict.stimulus, verdict.interface) == ("wrong", "overrides", [])
