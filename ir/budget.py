@@ -76,10 +76,14 @@ class Budget:
 
     def pay_result(self, array: Array, inputs: Sequence[Array | None]) -> None:
         """Pay for the bytes that a result keeps in memory beside `inputs`, of which it may be a view."""
-        if any(given is not None and np.may_share_memory(array, given) for given in inputs):
-            return
-        low, high = np.lib.array_utils.byte_bounds(array)
-        self._left -= KEEPING * int(high - low)
+        for given in inputs:
+            if given is not None and np.may_share_memory(array, given):
+                return
+        kept = array.nbytes
+        if not array.flags.c_contiguous:  # the view of a larger array, or of a smaller one that was broadcast
+            low, high = np.lib.array_utils.byte_bounds(array)
+            kept = int(high - low)
+        self._left -= KEEPING * kept
 
     def _pay(self, cost: int) -> bool:
         if cost > self._left:

@@ -133,11 +133,16 @@ class ConstantEvaluator:
             self._known[value] = None
             return ()
         needed, typed = operands_by_use(node, info.by_type)
-        if any(self._known.get(v, ...) is None for v in needed):
-            self._known[value] = None
-            return ()
-        shaped = [v for v in typed if static_shape_of(v.type) is None]
-        missing = [v for v in (*needed, *shaped[:1]) if v not in self._known]
+        missing: list[Value] = []
+        for operand in needed:
+            found = self._known.get(operand, _UNSEEN)
+            if found is None:
+                self._known[value] = None
+                return ()
+            if found is _UNSEEN:
+                missing.append(operand)
+        shaped = [operand for operand in typed if static_shape_of(operand.type) is None]
+        missing += [operand for operand in shaped[:1] if operand not in self._known]
         if not missing:
             self._evaluate(node, info.evaluate, info.by_type)
         # Payloads are read last, and only if all else is constant.
@@ -192,5 +197,7 @@ class ConstantEvaluator:
 
 def operands_by_use(node: Node, by_type: frozenset[int]) -> tuple[list[Value], list[Value]]:
     """Return the operands of `node` whose elements it needs, and those `by_type`, of which it needs the type."""
+    if not by_type:
+        return [value for value in node.inputs if value is not None], []
     given = [(value, i in by_type) for i, value in enumerate(node.inputs) if value is not None]
     return [value for value, typed in given if not typed], [value for value, typed in given if typed]

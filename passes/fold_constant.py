@@ -121,13 +121,16 @@ class _Constants:
         info = op_info(node.op)
         if info is None or info.evaluate is None or Trait.ATOMIC in info.traits:
             return False
-        return all(self.evaluator.array(value) is not None for value in node.outputs)
+        for value in node.outputs:  # noqa: SIM110 - tried at every operator; a generator takes twice as long
+            if self.evaluator.array(value) is None:
+                return False
+        return True
 
     def stay_with_large(self, graph: Graph) -> bool:
         """Add to `staying` what only such expressions read, and return whether there are any in `graph`. O(nodes)."""
         if not self.staying:
             return False
-        for node in reversed(list(graph.nodes())):
+        for node in reversed(list(graph.operators())):
             readers = [reader for value in node.outputs for reader in value.users]
             if not self.staying.isdisjoint(readers) and self.holds(node) and not self.is_frontier(node):
                 self.staying.add(node)
@@ -138,9 +141,9 @@ class _Constants:
 
         That is one that is not constant, as the return of a graph, or, if `node` is a small part, one that stays.
         """
-        readers = [reader for value in node.outputs for reader in value.users]
-        if not readers or not self.holds(node) or _names_constant(node):
+        if not node.is_read or not self.holds(node) or _names_constant(node):
             return False
+        readers = [reader for value in node.outputs for reader in value.users]
         if any(not self.holds(reader) for reader in readers):
             return True
         return not self.staying.isdisjoint(readers) and self.is_part(node)

@@ -221,7 +221,8 @@ class MapBuilder:
         entry = self.arrays.add(ref, tensor.numpy())
         if isinstance(tensor, OnnxTensor):
             digest = self.digests.get(id(tensor.proto))
-            if digest is None and tensor.nbytes > KEPT_BYTES:  # a tensor of the source may have the same elements
+            if digest is None and self.digests and tensor.nbytes > KEPT_BYTES:
+                # an extracted tensor of the source may have the same elements
                 digest = tensor_digest(tensor.proto, tensor.base_dir)
             if digest is not None:
                 self.stored[digest] = entry

@@ -34,7 +34,7 @@ def _shape(value: Value | None) -> Shape:
 def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
     """Return the integers of an input, None where it is absent or not constant."""
     array = constants.array(node.input(index))
-    return None if array is None or array.dtype.kind not in "iu" else tuple(int(item) for item in array.ravel())
+    return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
 
 
 def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
