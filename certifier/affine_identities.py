@@ -31,6 +31,9 @@ from .weighted_layers import (
     weights_of,
 )
 
+SAME_RANK = frozenset(("Conv", "ConvTranspose", "Gemm"))
+"""Layers whose data and result have one rank."""
+
 FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 """Attributes that follow the data."""
 
@@ -244,8 +247,8 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     data, padding = proof.upward(second, first), None
-    if data is None and operation.kind in ("Conv", "ConvTranspose") and proof.term_of(first) == proof.term_of(second):
-        data = Line.identity(result.rank)  # data and result of a convolution have one rank
+    if data is None and operation.kind in SAME_RANK and proof.term_of(first) == proof.term_of(second):
+        data = Line.identity(result.rank)
     family = proof.family(first) if data is None else None
     padded = None if family is None else zero_padding(family[0])
     if family is not None and padded is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
@@ -22,6 +22,8 @@ from onnx import (
     numpy_helper,
 )
 
+from .inferred_types import bodies_of, copy_of, infer_types, label_of
+
 Array = np.ndarray[Any, Any]
 Extents = tuple["int | str | FreeExtent | None", ...] | None
 
@@ -30,9 +32,6 @@ MADE_UP = "unk__"
 
 STATED = "#extent "
 """How the names begin that stand for an extent of a value, behind which come its label and the axis."""
-
-SMALL = 64
-"""Most elements of a constant that shape inference may read."""
 
 FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 
@@ -248,13 +247,6 @@ def _sort(graph: GraphProto) -> None:
     graph.node.extend(copies)
 
 
-def copy_of(node: NodeProto) -> NodeProto:
-    """Return a copy of a node."""
-    made = NodeProto()
-    made.CopyFrom(node)
-    return made
-
-
 def _interface_type(type_: TypeProto) -> bytes:
     """Return a type as bytes, in which a negative extent is an unknown one."""
     made = TypeProto()
@@ -267,123 +259,26 @@ def _interface_type(type_: TypeProto) -> bytes:
     return made.SerializeToString(deterministic=True)
 
 
-def _is_large(tensor: TensorProto) -> bool:
-    return product(tensor.dims) > SMALL or tensor.data_location == TensorProto.EXTERNAL
-
-
-def _bare(tensor: TensorProto) -> TensorProto:
-    if not _is_large(tensor):
-        return tensor
-    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-
-
-def _skeleton(graph: GraphProto, *, is_main: bool) -> GraphProto:
-    """Return `graph` without large constants and without the types that it declares for values."""
-    bare = GraphProto(name=graph.name)
-    bare.input.extend(graph.input)
-    for given in bare.input:
-        if given.type.HasField("tensor_type"):
-            for dim in given.type.tensor_type.shape.dim:
-                if dim.dim_param == "?":  # exporters write it for any extent that they do not know
-                    dim.ClearField("dim_param")
-            if not is_main:
-                given.type.tensor_type.ClearField("shape")
-    bare.initializer.extend(_bare(tensor) for tensor in graph.initializer)
-    bare.sparse_initializer.extend(graph.sparse_initializer)
-    for output in graph.output:
-        found = bare.output.add()
-        found.CopyFrom(output)
-        if found.type.HasField("tensor_type"):
-            found.type.tensor_type.ClearField("shape")
-        if not is_main:
-            found.ClearField("type")
-    for node in graph.node:
-        made = bare.node.add(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
-        for item in node.attribute:
-            if item.type == AttributeProto.GRAPH:
-                made.attribute.add(name=item.name, type=item.type).g.CopyFrom(_skeleton(item.g, is_main=False))
-            elif item.type == AttributeProto.TENSOR:
-                made.attribute.add(name=item.name, type=item.type).t.CopyFrom(_bare(item.t))
-            else:
-                made.attribute.add().CopyFrom(item)
-    ranks = {each.name: each for each in _ranks(bare)}
-    for output in bare.output:
-        if output.name in ranks:
-            output.CopyFrom(ranks.pop(output.name))
-    bare.value_info.extend(ranks.values())
-    return bare
-
-
-def _ranks(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    """Yield the types of convolutions, whose data and results have the rank of the weight, as onnx defines them.
-
-    onnx's inference needs the rank of the data, which bodies do not state.
-    """
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and not node.domain:
-            weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
-    for node in graph.node:
-        weight = weights.get(node.input[1]) if node.op_type in ("Conv", "ConvTranspose") and not node.domain else None
-        if weight is not None:
-            extents = [None, weight.dims[0] if node.op_type == "Conv" else None, *[None] * (len(weight.dims) - 2)]
-            yield helper.make_tensor_value_info(node.output[0], weight.data_type, extents)
-
-
-def fault_of(model: ModelProto) -> str | None:
-    """Return why onnx's checker refuses a model, None if it does not. Large initializers stand as inputs."""
-    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    graph = bare.graph
-    graph.CopyFrom(GraphProto(name=model.graph.name or "main", node=model.graph.node, output=model.graph.output))
-    graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    large = {tensor.name: tensor for tensor in model.graph.initializer if _is_large(tensor)}
-    graph.input.extend(each for each in model.graph.input if each.name not in large)
-    graph.initializer.extend(each for each in model.graph.initializer if each.name not in large)
-    graph.input.extend(
-        helper.make_tensor_value_info(*each) for each in ((name, t.data_type, t.dims) for name, t in large.items())
-    )
-    try:
-        onnx.checker.check_model(bare, full_check=True)
-    except Exception as error:  # of the checker, or of inference
-        return str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-    return None
-
-
-def infer_types(
-    model: ModelProto, constants: Mapping[str, TensorProto], stated: Sequence[ValueInfoProto] = ()
-) -> GraphProto:
-    """Return the graph with the types that onnx infers, as far as it comes.
-
-    `constants` are values that are known, and `stated` values whose types are.
-    """
-    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    bare.graph.CopyFrom(_skeleton(model.graph, is_main=True))
-    if model.ir_version < 4:
-        defaults = {tensor.name for tensor in model.graph.initializer}
-        free = [each for each in bare.graph.input if each.name not in defaults]
-        del bare.graph.input[:]
-        bare.graph.input.extend(free)
-    if constants or stated:
-        gone = {*constants, *(each.name for each in stated)}
-        nodes = [copy_of(node) for node in bare.graph.node if gone.isdisjoint(node.output)]
-        bare.graph.input.extend(stated)
-        del bare.graph.node[:]
-        bare.graph.node.extend(nodes)
-        bare.graph.initializer.extend(constants.values())
-    try:
-        return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
-    except Exception:  # the checker refuses where it needs a type that it does not know
-        return bare.graph
-
-
 def note_types(program: Program, typed: GraphProto) -> None:
-    """Give the values of the main graph the types that were inferred."""
+    """Give the values the types that were inferred."""
     given = {name for name, _ in program.interface}
-    stated = (each for each in typed.input if each.name not in given)
-    for each in (*typed.value_info, *typed.output, *stated):
+    _note_types(program, typed, [each for each in typed.input if each.name not in given])
+    _settle(program)
+
+
+def _note_types(program: Program, typed: GraphProto, inputs: Iterable[ValueInfoProto]) -> None:
+    for each in (*typed.value_info, *typed.output, *inputs):
         if each.name in program.data:
             _note_type(program.data[each.name], each.type)
-    _settle(program)
+    for place, node in enumerate(typed.node):
+        for _, body in bodies_of(node, place):
+            _note_types(program, body, body.input)
+
+
+def unsettled(value: Datum, axis: int) -> int | str | None:
+    """Return an extent as it is written for onnx's inference, None where it has no name."""
+    extent = None if value.extents is None else value.extents[axis]
+    return f"{STATED}{extent.value.label} {extent.axis}" if isinstance(extent, FreeExtent) else extent
 
 
 def _settle(program: Program) -> None:
@@ -457,7 +352,7 @@ class _Reader:
             if not is_constant:
                 scope[each.name] = self.datum(each.name, path)
                 inputs.append(scope[each.name])
-                _note_type(scope[each.name], declared.get(each.name, each.type))
+                _note_type(scope[each.name], declared.get(path + each.name, each.type))
         for tensor in graph.initializer:
             if tensor.name in given and tensor.name in scope:
                 continue
@@ -479,8 +374,9 @@ class _Reader:
     ) -> Operation | None:
         domain = _domain(node.domain)
         inputs = [names[name] if name else None for name in node.input]
-        first = next((name for name in node.output if name), f"#{place}")
-        operation = Operation(f"{path}{first}", domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, [])
+        operation = Operation(
+            label_of(node, place, path), domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, []
+        )
         typed = {item.name: item for item in bare.attribute}
         constant = node.op_type == "Constant" and not domain
         for item in node.attribute:
@@ -498,8 +394,8 @@ class _Reader:
             made.producer, made.index = operation, i
             if name:
                 names.own[name] = made
-            if name in types:
-                _note_type(made, types[name])
+            if path + name in types:
+                _note_type(made, types[path + name])
             operation.outputs.append(made)
         if constant:
             stored = _constant(node)

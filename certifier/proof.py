@@ -9,7 +9,8 @@ from __future__ import annotations
 from .affine_identities import AFFINES
 from .congruence import RESULT, SOURCE
 from .equalities import EQUALITIES
-from .program import Datum, Operation, Unproved, fault_of
+from .inferred_types import fault_of
+from .program import Datum, Operation, Unproved
 from .relations import Relations
 from .steps import Step
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from .carried import infer_carried, known_operands
+from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_natural
 from .program import (
-    SMALL,
     STATED,
     Array,
     Datum,
@@ -17,9 +18,9 @@ from .program import (
     Program,
     Stored,
     Unproved,
-    infer_types,
     load,
     note_types,
+    operations_of,
     static,
 )
 from .recomputation import recomputed
@@ -33,16 +34,16 @@ def load_typed(model: ModelProto) -> Program:
     """Return the program of a model with all types that follow from the extents of its inputs."""
     program = load(model)
     stated: dict[str, ValueInfoProto] = {}
-    known: list[object] = []
+    known: tuple[int, dict[str, ValueInfoProto], int] | None = None
     for _ in range(ROUNDS):
         if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
             break
         constants, found = _looked_at(program)
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
-        if known == [len(constants), stated]:
+        if known == (len(constants), stated, known_operands(program)):
             break
-        known = [len(constants), stated]
-        note_types(program, infer_types(program.model, constants, list(stated.values())))
+        known = len(constants), stated, known_operands(program)
+        note_types(program, infer_carried(program, constants, stated))
     return program
 
 
@@ -67,11 +68,12 @@ def _shape(value: Datum) -> list[Extent] | None:
 
 
 def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
-    """Return the small integer tensors of the main graph that can be computed, and types that onnx does not infer."""
+    """Return the small integer tensors that can be computed, and types that onnx does not infer."""
     made: dict[str, TensorProto] = {}
     stated: dict[str, ValueInfoProto] = {}
     integers = Integers(_shape)
-    for operation in program.body.operations:
+    main = set(program.body.operations)
+    for operation in operations_of(program.body):
         if operation.outputs[0].stored is not None or operation.bodies:
             continue
         for value, array in _constants(operation, integers):
@@ -80,9 +82,13 @@ def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, Valu
         data, result = operation.operand(0), operation.outputs[0]
         extents = None if operation.domain or data is None or not data.kind else _stated(operation, integers)
         if data is not None and extents is not None and result.stored is None:
-            names = [_named(each) or f"{STATED}{result.label} {axis}" for axis, each in enumerate(extents)]
+            names: list[int | str | None] = [
+                _named(each) or f"{STATED}{result.label} {axis}" for axis, each in enumerate(extents)
+            ]
+            if operation not in main:  # an extent of a value of a body may be another in each run
+                names = [None if str(each).startswith(STATED) else each for each in names]
             stated[result.label] = helper.make_tensor_value_info(result.label, data.kind, names)
-    for operation in program.body.operations:  # they are constants of a proof only by its steps
+    for operation in operations_of(program.body):  # they are constants of a proof only by its steps
         for value in operation.outputs:
             value.stored = None
     return made, stated

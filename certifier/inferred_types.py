@@ -1,0 +1,204 @@
+"""Types by onnx's shape inference, of a model without its large constants and without the types that it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+SMALL = 64
+"""Most elements of a constant that shape inference may read."""
+
+Known = Mapping[str, ValueInfoProto]
+"""Types that are known, by the label of a value: of inputs of bodies, and of results of nodes."""
+
+
+def copy_of(node: NodeProto) -> NodeProto:
+    """Return a copy of a node."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    return made
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    return prod(tensor.dims) > SMALL or tensor.data_location == TensorProto.EXTERNAL
+
+
+def _bare(tensor: TensorProto) -> TensorProto:
+    if not _is_large(tensor):
+        return tensor
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def label_of(node: NodeProto, place: int, path: str) -> str:
+    """Return how an operation is called: by its first result, behind the path of the bodies that it stands in."""
+    return path + next((name for name in node.output if name), f"#{place}")
+
+
+def bodies_of(node: NodeProto, place: int) -> Iterator[tuple[str, GraphProto]]:
+    """Yield the graphs of a node of an inferred graph with their paths."""
+    label = label_of(node, place, "")
+    yield from ((f"{label}/{item.name}/", item.g) for item in node.attribute if item.type == AttributeProto.GRAPH)
+
+
+class _Skeleton:
+    """Copies graphs without large constants and the types that they declare. Values inside bodies have their labels.
+
+    onnx's inference needs that: it takes a value of a body for one of the main graph with its name.
+    """
+
+    def __init__(self, constants: Mapping[str, TensorProto], known: Known) -> None:
+        self.constants = constants
+        self.known = known
+        self.weights: dict[str, TensorProto] = {}
+
+    def copy(self, graph: GraphProto, path: str, outer: Mapping[str, str]) -> GraphProto:
+        """Return the copy of a graph. `outer` has the labels of the names that are visible around it."""
+        names = {**outer, **{name: path + name for name in _defined(graph)}}
+        bare = GraphProto(name=graph.name)
+        for given in graph.input:
+            self._take_input(bare.input.add(), given, path)
+        for tensor in graph.initializer:
+            constant = bare.initializer.add()
+            constant.CopyFrom(_bare(tensor))
+            constant.name = path + tensor.name
+        for sparse in graph.sparse_initializer:
+            values = bare.sparse_initializer.add()
+            values.CopyFrom(sparse)
+            values.values.name = path + sparse.values.name
+        for place, node in enumerate(graph.node):
+            self._take_node(bare, node, label_of(node, place, path), names)
+        self._note_weights(bare)
+        found = {each.name: each for each in _ranks(bare, self.weights)}
+        results = (name for node in bare.node for name in node.output if name in self.known)
+        found |= {name: ValueInfoProto(name=name, type=self.known[name].type) for name in results}
+        for output in graph.output:
+            made = bare.output.add(name=names.get(output.name, output.name))
+            if not path:
+                made.type.CopyFrom(output.type)
+                if made.type.HasField("tensor_type"):
+                    made.type.tensor_type.ClearField("shape")
+            if made.name in found:
+                made.CopyFrom(found.pop(made.name))
+        bare.value_info.extend(found.values())
+        return bare
+
+    def _take_input(self, made: ValueInfoProto, given: ValueInfoProto, path: str) -> None:
+        made.CopyFrom(given)
+        made.name = path + given.name
+        if made.type.HasField("tensor_type"):
+            for dim in made.type.tensor_type.shape.dim:
+                if dim.dim_param == "?":  # exporters write it for any extent that they do not know
+                    dim.ClearField("dim_param")
+            if path:
+                made.type.tensor_type.ClearField("shape")
+        if made.name in self.known:
+            made.type.CopyFrom(self.known[made.name].type)
+
+    def _take_node(self, bare: GraphProto, node: NodeProto, label: str, names: Mapping[str, str]) -> None:
+        outputs = [names.get(name, name) for name in node.output]
+        computed = [name for name in outputs if name in self.constants]
+        for name in computed:
+            constant = bare.initializer.add()
+            constant.CopyFrom(self.constants[name])
+            constant.name = name
+        if computed:
+            return
+        inputs = [names.get(name, name) for name in node.input]
+        made = bare.node.add(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
+        for item in node.attribute:
+            copy = made.attribute.add()
+            if item.type == AttributeProto.GRAPH:
+                self._note_weights(bare)
+                copy.CopyFrom(AttributeProto(name=item.name, type=item.type))
+                copy.g.CopyFrom(self.copy(item.g, f"{label}/{item.name}/", names))
+            elif item.type == AttributeProto.TENSOR:
+                copy.CopyFrom(AttributeProto(name=item.name, type=item.type))
+                copy.t.CopyFrom(_bare(item.t))
+            else:
+                copy.CopyFrom(item)
+
+    def _note_weights(self, bare: GraphProto) -> None:
+        """Note the constants of a graph. Inputs that callers may override are none."""
+        given = {each.name for each in bare.input}
+        self.weights.update((tensor.name, tensor) for tensor in bare.initializer if tensor.name not in given)
+        for node in bare.node:
+            if node.op_type == "Constant" and not node.domain:
+                self.weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
+
+
+def _defined(graph: GraphProto) -> set[str]:
+    found = {each.name for each in graph.input} | {tensor.name for tensor in graph.initializer}
+    found |= {each.values.name for each in graph.sparse_initializer}
+    return found | {name for node in graph.node for name in node.output if name}
+
+
+def _ranks(graph: GraphProto, weights: Mapping[str, TensorProto]) -> Iterator[ValueInfoProto]:
+    """Yield the types of convolutions, whose results have the rank of the weight, and of Gemm, as onnx defines them.
+
+    onnx's inference needs the rank of the data, which bodies do not state.
+    """
+    for node in graph.node:
+        is_gemm = node.op_type == "Gemm"
+        is_layer = not node.domain and (is_gemm or node.op_type in ("Conv", "ConvTranspose"))
+        weight = weights.get(node.input[1]) if is_layer else None
+        if weight is None or (is_gemm and len(weight.dims) != 2):
+            continue
+        extents: list[int | None] = [None] * len(weight.dims)
+        if node.op_type == "Conv":
+            extents[1] = weight.dims[0]
+        if is_gemm:
+            is_turned = any(item.name == "transB" and item.i for item in node.attribute)
+            extents[1] = weight.dims[0 if is_turned else 1]
+        yield helper.make_tensor_value_info(node.output[0], weight.data_type, extents)
+
+
+def fault_of(model: ModelProto) -> str | None:
+    """Return why onnx's checker refuses a model, None if it does not. Large initializers stand as inputs."""
+    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    graph = bare.graph
+    graph.CopyFrom(GraphProto(name=model.graph.name or "main", node=model.graph.node, output=model.graph.output))
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    large = {tensor.name: tensor for tensor in model.graph.initializer if _is_large(tensor)}
+    graph.input.extend(each for each in model.graph.input if each.name not in large)
+    graph.initializer.extend(each for each in model.graph.initializer if each.name not in large)
+    graph.input.extend(
+        helper.make_tensor_value_info(*each) for each in ((name, t.data_type, t.dims) for name, t in large.items())
+    )
+    try:
+        onnx.checker.check_model(bare, full_check=True)
+    except Exception as error:  # of the checker, or of inference
+        return str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+    return None
+
+
+def infer_types(
+    model: ModelProto,
+    constants: Mapping[str, TensorProto],
+    stated: Sequence[ValueInfoProto] = (),
+    known: Known | None = None,
+) -> GraphProto:
+    """Return the graph with the types that onnx infers, as far as it comes. Values of bodies have their labels.
+
+    `constants` are values that are known, by label, `stated` values of the main graph whose types are, in place of
+    those that onnx infers, and `known` types that it may not infer.
+    """
+    bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    bare.graph.CopyFrom(_Skeleton(constants, known or {}).copy(model.graph, "", {}))
+    if model.ir_version < 4:
+        defaults = {tensor.name for tensor in model.graph.initializer}
+        free = [each for each in bare.graph.input if each.name not in defaults]
+        del bare.graph.input[:]
+        bare.graph.input.extend(free)
+    if stated:
+        gone = {each.name for each in stated}
+        nodes = [copy_of(node) for node in bare.graph.node if gone.isdisjoint(node.output)]
+        bare.graph.input.extend(stated)
+        del bare.graph.node[:]
+        bare.graph.node.extend(nodes)
+    try:
+        return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    except Exception:  # the checker refuses where it needs a type that it does not know
+        return bare.graph
