@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from onnx import helper
+
 from ...certifier.affine_operators import own_line
 from ...certifier.clamps import CLAMPS, clamp_of, clamps
 from ...certifier.congruence import SOURCE
 from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
 from ...certifier.kernels import BOUNDS, ulps_between
+from ...certifier.lines import Line
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
 from ...certifier.program import Array, Datum, Operation, Program, Unproved
@@ -20,6 +24,7 @@ from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, LAST_AXIS, NORMALIZATIONS, weights_of
+from .followers import encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -293,6 +298,32 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
         for target in targets:
             yield from self._scaled(target)
+        if own is not None and own[1].rank == base[1].rank:
+            yield from self._snapped(operation, own[1].after(base[1]), base[0])
+
+    def _snapped(self, operation: Operation, line: Line, root: Datum) -> Iterator[dict[str, Any]]:
+        """Yield the step by which constants are roundings of numbers that follow the root of a family."""
+        varying = [axis for axis in range(line.rank) if not line.is_uniform_along((axis,))]
+        vector = line.vector(varying[0] if varying else 0) if line.rank else None
+        if len(varying) > 1 or vector is None or root.label not in self.source.data:
+            return
+        for axis in varying or dict.fromkeys((min(1, line.rank - 1), *range(line.rank))):
+            extent = None if root.extents is None else root.extents[axis]
+            count = extent if isinstance(extent, int) else 1
+            given = [np.broadcast_to(each, (count,)) for each in vector] if vector[0].size in (1, count) else None
+            if given is None:
+                continue
+            candidates = []
+            for member in self.members_of(root)[:MAX_TRIED]:
+                family = self.family(member)
+                own = None if family is None else family[1].vector(axis)
+                if own is not None and own[0].size in (1, count):
+                    start = np.broadcast_to(own[0], (count,)), np.broadcast_to(own[1], (count,))
+                    candidates += list(followers(member, start, axis, self._same))
+            dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
+            scale, shift = snapped((given[0], given[1]), given[2], candidates, dtype)
+            claim = {"scale": encoded(scale), "shift": encoded(shift)}
+            yield {"identity": "rounded affine", "source": root.label, "applies": [claim], "axis": axis}
 
     def _scaled(self, target: Datum) -> Iterator[dict[str, Any]]:
         """Yield the steps by which an operation is an affine of a value, with affines that follow it."""

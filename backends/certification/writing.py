@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ...codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...passes.affine.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from .followers import encoded
 from .links import linked
 from .search import Search
 
@@ -81,7 +81,7 @@ def _part(fold: FoldedAffine, operation: Any) -> dict[str, Any]:
                 return {"of": operation.label}
             if not fold.shift.any():
                 return {"of": operation.label, "only": "scale"}
-    return {"scale": _encoded(fold.scale), "shift": _encoded(fold.shift)}
+    return {"scale": encoded(fold.scale), "shift": encoded(fold.shift)}
 
 
 def _same(one: Array, other: Array) -> bool:
@@ -89,13 +89,6 @@ def _same(one: Array, other: Array) -> bool:
     if first.size != second.size and 1 not in (first.size, second.size):
         return False
     return bool(np.allclose(first, second, rtol=2.0**-46, atol=0.0))
-
-
-def _encoded(array: Array) -> float | str:
-    flat = np.ascontiguousarray(array, "<f8").reshape(-1)
-    if flat.size and (flat == flat[0]).all():
-        return float(flat[0])
-    return b64encode(flat.tobytes()).decode()
 
 
 def _gap(label: str, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
