@@ -23,7 +23,7 @@ from ...certifier.program import Array, Datum, Operation, Program, Unproved
 from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
-from ...certifier.weighted_layers import DENSE, LAST_AXIS, NORMALIZATIONS, weights_of
+from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .followers import encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
@@ -71,7 +71,6 @@ class Search(Proof):
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._orders: list[tuple[int, ...]] | None = None
         self._classes: dict[int, list[Datum]] | None = None
-        self.parts: dict[Datum | None, tuple[int, list[dict[str, Any]]]] = {}
 
     def attempt(self) -> None:
         """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
@@ -164,7 +163,6 @@ class Search(Proof):
             base = self.base(result)
             is_near = named is None or (family is not None and base is not None and base[0].term == family[0].term)
             if result.term in self.known or (is_near and result.label not in self.source.data):
-                self._remember(operation, step)
                 return True
             if best is None or best[0] < is_near:
                 best = is_near, step
@@ -172,16 +170,7 @@ class Search(Proof):
         if best is None:
             return False
         self._try(operation, best[1])
-        self._remember(operation, best[1])
         return True
-
-    def _remember(self, operation: Operation, step: dict[str, Any]) -> None:
-        """Remember the affines that a layer applies, for the sum behind it that takes their shifts."""
-        result = operation.outputs[0]
-        if step["identity"] == "layer" and result.rank is not None:
-            weights = weights_of(operation)
-            axis = result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
-            self.parts[result] = axis, step.get("applies", [])
 
     def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps that may hold at an operation of the result."""
@@ -291,13 +280,6 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
             if operation.kind in ("Add", "Sub"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
-        applied = [self.parts[each] for each in operation.inputs if each in self.parts]
-        for axis, parts in applied:
-            whole = [{k: v for k, v in part.items() if k != "only"} for part in parts]
-            for target in targets:
-                yield {"identity": "rounded affine", "source": target.label, "applies": whole, "axis": axis}
-        for target in targets:
-            yield from self._scaled(target)
         if own is not None and own[1].rank == base[1].rank:
             yield from self._snapped(operation, own[1].after(base[1]), base[0])
 
@@ -324,14 +306,6 @@ class Search(Proof):
             scale, shift = snapped((given[0], given[1]), given[2], candidates, dtype)
             claim = {"scale": encoded(scale), "shift": encoded(shift)}
             yield {"identity": "rounded affine", "source": root.label, "applies": [claim], "axis": axis}
-
-    def _scaled(self, target: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation is an affine of a value, with affines that follow it."""
-        rank = target.rank or 0
-        for parts in islice(self._ahead(target), MAX_TRIED):
-            for axis in dict.fromkeys((min(1, rank - 1), *range(rank))):
-                for claim in (parts, [{**each, "only": "scale"} for each in parts]):
-                    yield {"identity": "rounded affine", "source": target.label, "applies": claim, "axis": axis}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""
