@@ -126,17 +126,29 @@ def _limited(array: Array, bounds: Bounds) -> Array:
     return np.asarray(np.minimum(np.maximum(array, bounds[0]), bounds[1]))
 
 
+def limits(value: Datum, depth: int = MAX_CHAIN) -> Bounds | None:
+    """Return the bounds of a value by the operators that make it, None where there are none."""
+    producer = value.producer
+    if producer is None or value.index or producer.domain or not depth or value.rank is None:
+        return None
+    own, affine = clamp_of(producer), own_line(producer)
+    if own is not None:
+        inner = limits(own[0], depth - 1)
+        return own[1] if inner is None else (_limited(inner[0], own[1]), _limited(inner[1], own[1]))
+    if affine is not None:
+        inner = limits(affine[0], depth - 1)
+        return None if inner is None or affine[1].rank != value.rank else image(affine[1], inner)
+    zero = np.zeros((1,) * value.rank)
+    return (zero, zero + np.inf) if producer.kind in NON_NEGATIVE else None
+
+
 def without_effect(operation: Operation) -> bool:
-    """Return whether a clamp limits nothing: its data are within the bounds by the operator that makes them."""
+    """Return whether a clamp limits nothing: its data are within the bounds by the operators that make them."""
     own = clamp_of(operation)
-    if own is None:
-        return False
-    data, (low, high) = own
-    before = data.producer
-    if before is not None and not before.domain and before.kind in NON_NEGATIVE:
-        if (low <= 0).all() and np.isinf(high).all():
-            return True
-    return any((low <= inner[0]).all() and (high >= inner[1]).all() for _, _, inner in clamps(data))
+    inner = None if own is None else limits(own[0])
+    return (
+        own is not None and inner is not None and bool((own[1][0] <= inner[0]).all() and (own[1][1] >= inner[1]).all())
+    )
 
 
 def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:

@@ -325,17 +325,7 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
         _check_crop(operation, line)
     if mode not in (b"nearest", b"linear", b"bilinear", b"cubic"):
         raise Unproved(f"mode {mode!r}")
-    _uniform(line, range(2, line.rank))
-    data, result = operation.inputs[0], operation.outputs[0]
-    assert data is not None
-    if not line.is_uniform_along((0,)):
-        raise Unproved("the first axis may be resized")
-    if not line.is_uniform_along((1,)):
-        if _keeps_channels(operation):
-            return [line]
-        before, after = (None if each.extents is None else each.extents[1] for each in (data, result))
-        if before is None or before != after:
-            raise Unproved("channels may be resized")
+    _uniform(line, [axis for axis in range(line.rank) if axis > 1 or not _keeps_axis(operation, axis, line.rank)])
     return [line]
 
 
@@ -349,25 +339,26 @@ def _check_crop(operation: Operation, line: Line) -> None:
         raise Unproved("channels may be cropped")
 
 
-def _keeps_channels(operation: Operation) -> bool:
-    """Return whether the factor of the channel axis is stated to be 1; refuse another factor."""
+def _keeps_axis(operation: Operation, axis: int, rank: int) -> bool:
+    """Return whether a Resize leaves the positions along an axis."""
+    axes = [int(each) % rank for each in operation.attributes.get("axes", range(rank))]
+    if axis not in axes:
+        return True
+    is_half = operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_half_pixel_for_nn"
+    if is_half or "keep_aspect_ratio_policy" in operation.attributes:
+        return False
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
-    if operation.kind == "Upsample" and operation.version < 9:
-        if len(operation.attributes.get("scales", ())) > 1 and operation.attributes["scales"][1] == 1.0:
-            return True
-        raise Unproved("the scales are not known")
-    data = operation.operand(0)
-    rank = data.rank if data is not None and data.rank else 1
-    axes = [int(axis) % rank for axis in operation.attributes.get("axes", ())]
-    if axes and not {0, 1} & set(axes):
-        return True
-    if axes or "keep_aspect_ratio_policy" in operation.attributes:
-        raise Unproved("the axes that are resized are not looked at")
-    if given is not None and given.extents != (0,):
-        if given.stored is None or given.stored.array.size < 2 or given.stored.array.reshape(-1)[1] != 1.0:
-            raise Unproved("channels may be resized")
-        return True
-    return False
+    scales: Array | None = np.array(operation.attributes.get("scales", ()))
+    if operation.kind == "Resize" or operation.version >= 9:
+        scales = None if given is None or given.extents == (0,) or given.stored is None else given.stored.array
+        if given is not None and given.extents != (0,) and scales is None:
+            return False
+    if scales is not None:
+        return scales.size == len(axes) and scales.reshape(-1)[axes.index(axis)] == 1.0
+    before, after = operation.operand(0), operation.outputs[0]
+    if before is None or before.extents is None or after.extents is None:
+        return False
+    return before.extents[axis] is not None and before.extents[axis] == after.extents[axis]
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:

@@ -283,3 +283,50 @@ def test_a_normalization_takes_scales_and_loses_a_shift(shift: str, holds: bool)
         float[2] h = {{-1.0, -2.0}}>"""
     layer = "LayerNormalization"
     assert is_found(head, f"a = Add(x, t) b = {layer}(a, g) y = Neg(b)", f"y = {layer}(x, h)") is holds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shift", "holds"), [("2, 1, 8, 4", "1.0, 2.0", True), ("4, 1, 8, 4", "1.0, 2.0, 1.0, 2.0", False)]
+)
+def test_affines_of_the_batch_pass_a_resize_that_keeps_it(sizes: str, shift: str, holds: bool) -> None:
+    count = len(shift.split(","))
+    head = f"""(float[2, 1, 4, 4] x) => (float[N, C, H, W] y) <int64[4] n = {{{sizes}}},
+        float[2, 1, 1, 1] s = {{1.0, 2.0}}, float[{count}, 1, 1, 1] t = {{{shift}}}>"""
+    resize = 'Resize<mode = "linear">'
+    assert is_found(head, f"a = {resize}(x,,,n) y = Mul(a, t)", f"a = Mul(x, s) y = {resize}(a,,,n)") is holds
+
+
+@pytest.mark.parametrize(
+    ("limit", "affine", "low", "holds"),
+    [
+        ("Abs", "Sub(a, t)", "-3.0", True),
+        ("Abs", "Sub(a, t)", "-2.0", False),
+        ("Abs", "Sub(t, a)", "-3.0", False),
+        ("Relu", "Mul(a, t)", "0.0", True),
+        ("Tanh", "Mul(a, t)", "-3.0", False),
+    ],
+)
+def test_a_clamp_beyond_the_limits_of_its_data_is_none(limit: str, affine: str, low: str, holds: bool) -> None:
+    head = f"{ONE} <float t = {{3.0}}, float low = {{{low}}}>"
+    source, result = f"a = {limit}(x) b = {affine} y = Clip(b, low)", f"a = {limit}(x) y = {affine}"
+    assert is_found(head, source, result) is holds
+
+
+SPLIT = """(float[1, 2, 4, 4] x) => (float[N, C, H, W] y, float[M, B, U, V] z) <int64[2] n = {{1, 1}},
+    float k = {{0.3}}, float s = {{0.1}}, float[2, 1, 1] t = {{{shift}}}, float[2, 1, 1] u = {{{scale}}}>"""
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale", "holds"),
+    [
+        ("0.3, 0.40000000596", "1.0, 1.0", True),
+        ("0.40000000596, 0.3", "1.0, 1.0", False),  # the shift of the other part
+        ("0.3, 0.4000001", "1.0, 1.0", False),
+        ("0.3, 0.40000000596", "1.0, 2.0", False),
+    ],
+)
+def test_parts_of_a_split_have_affines_of_their_own(shift: str, scale: str, holds: bool) -> None:
+    head = SPLIT.format(shift=shift, scale=scale)
+    source = "a = Sigmoid(x) b = Add(a, k) y, c = Split<axis = 1>(b, n) z = Add(c, s)"
+    result = "a = Sigmoid(x) d = Mul(a, u) b = Add(d, t) y, z = Split<axis = 1>(b, n)"
+    assert is_found(head, source, result) is holds
