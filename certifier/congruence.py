@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from .equal_operands import normal_operands
-from .integers import INTEGERS, Expression, Extent, Integers
+from .inferred_types import SMALL
+from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
 from .parts import parts_of
-from .program import Block, Datum, FreeExtent, Operation, Stored, Unproved
+from .program import FLOATS, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
 from .reordering import Groups, composed, extents_of, viewed, whole
 from .transposition import BROADCASTING
 
@@ -98,7 +100,8 @@ class Congruence:
     def _unexpanded(self, operation: Operation) -> list[Datum | None]:
         """Return the operands of an operation, or others with which it has the same results.
 
-        An operand that is expanded to extents that another has anyway is read before: broadcasting is associative.
+        An operand that is expanded to extents that another has anyway is read before: broadcasting is associative. So
+        is a small constant whose elements are one.
         """
         found = normal_operands(operation)
         if operation.domain or operation.kind not in BROADCASTING or operation.version < 7:
@@ -106,15 +109,28 @@ class Congruence:
         for i in range(1 if operation.kind == "PRelu" else 0, len(found)):
             value = found[i]
             value = None if value is None else self.known.get(self.term_of(value), value)
-            expand = None if value is None or value.stored is not None else value.producer
-            if expand is None or expand.domain or expand.kind != "Expand":
+            target, data = (None, None) if value is None else self._expanded(value)
+            if target is None or data is None:
                 continue
-            target, data = self.integers.of(expand.operand(1)), expand.operand(0)
             others = found[:1] if operation.kind == "PRelu" else [*found[:i], *found[i + 1 :]]
             shapes = [self.shape(each) or () for each in others if each is not None]
-            if target is not None and data is not None and any(_is_within(list(target.flat), each) for each in shapes):
+            if any(_is_within(target, each) for each in shapes):
                 found[i] = data
         return found
+
+    def _expanded(self, value: Datum) -> tuple[list[Extent] | None, Datum | None]:
+        """Return the extents to which a value was expanded, and the value before."""
+        stored, expand = value.stored, value.producer
+        if stored is not None and 0 < product(stored.array.shape) <= SMALL:
+            first = stored.array.reshape(-1)[:1]
+            if stored.array.tobytes() != first.tobytes() * stored.array.size:
+                return None, None
+            one = Stored(None, first.reshape(()))
+            return list(stored.array.shape), Datum(value.label, None, 0, value.kind, (), one, self.term(one.key))
+        if stored is not None or expand is None or expand.domain or expand.kind != "Expand":
+            return None, None
+        target = self.integers.of(expand.operand(1))
+        return None if target is None else list(target.flat), expand.operand(0)
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation."""
@@ -145,9 +161,13 @@ class Congruence:
         if numbers is None or not result.kind:
             return None
         dtype = INTEGERS.get(result.kind)
-        if dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
+        if result.kind in FLOATS and all(is_cast_number(each) for each in numbers.flat):
+            counts = np.array([each.parts[-1] for each in numbers.flat], np.int64).reshape(numbers.shape)
+            result.stored = Stored(None, counts.astype(helper.tensor_dtype_to_np_dtype(result.kind)))
+        elif dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
             return self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
-        result.stored = Stored(None, numbers.astype(dtype))
+        else:
+            result.stored = Stored(None, numbers.astype(dtype))
         return self.term(result.stored.key)
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:

@@ -127,6 +127,8 @@ class _Skeleton:
         for node in bare.node:
             if node.op_type == "Constant" and not node.domain:
                 self.weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
+            elif node.op_type == "Identity" and not node.domain and node.input[0] in self.weights:
+                self.weights[node.output[0]] = self.weights[node.input[0]]
 
 
 def _defined(graph: GraphProto) -> set[str]:

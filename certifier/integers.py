@@ -85,6 +85,11 @@ def is_natural(number: Extent) -> bool:
     return number.head in ("symbol", "extent") or (number.head == "Cast" and is_natural(number.parts[-1]))
 
 
+def is_cast_number(number: Extent) -> bool:
+    """Return whether a number is an integer that was cast to a floating-point type."""
+    return isinstance(number, Expression) and number.head == "Cast" and isinstance(number.parts[-1], int)
+
+
 def _known(kind: str, compute: Callable[..., int]) -> Callable[..., Extent]:
     """Return a function that computes with numbers, and makes an expression otherwise."""
     return lambda *given: (

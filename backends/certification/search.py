@@ -43,6 +43,9 @@ MAX_AHEAD = 12
 CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
 """Operators that an affine may cross; convolutions have one channel in each group then."""
 
+MAX_TURNED = 4
+"""Most readers of a value with permuted axes that are tried."""
+
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
@@ -208,12 +211,25 @@ class Search(Proof):
         found = [None if value is None else self.source.operations.get(value.label) for value in named]
         cores = [self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None]
         found += [self.known[core].producer for core in cores if core in self.known]
-        for source in (each for each in found if each is not None and each.kind == operation.kind):
+        found += self._turned_readers(operation)
+        name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
+        for source in dict.fromkeys(each for each in found if each is not None and each.kind == operation.kind):
             data = next((each for each in source.inputs if each is not None and each.stored is None), None)
             for perm in self._perms():
                 if data is not None and len(perm) == data.rank:
-                    name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
                     yield {"identity": name, "source": source.label, "perm": list(perm)}
+
+    def _turned_readers(self, operation: Operation) -> Iterator[Operation]:
+        """Yield operations of the source that read the value that an operand is an affine of with permuted axes."""
+        bases = [self.base(each) for each in operation.inputs[:2] if each is not None and each.stored is None]
+        for root in dict.fromkeys(base[0] for base in bases if base is not None):
+            for perm in self._perms():
+                if len(perm) == root.rank:
+                    try:
+                        turned = self.permuted(root, perm)
+                    except Unproved:
+                        continue
+                    yield from self._readers_of(operation.kind, turned.term)[:MAX_TURNED]
 
     def _perms(self) -> list[tuple[int, ...]]:
         """Return the permutations of axes in the source, and their inverses."""

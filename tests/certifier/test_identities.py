@@ -122,3 +122,30 @@ def test_the_length_of_a_target_is_the_rank_of_the_result(move: str, length: str
     source = UNRANKED.format(move=move, length=length, first="Transpose(b)", second=f"{turned}(c)")
     result = UNRANKED.format(move=move, length=length, first="Identity(b)", second="Identity(c)")
     assert is_proved(source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("operand", "numbers", "holds"),
+    [
+        ("float[1, 3]", "2, 2, 2", True),
+        ("float[3]", "2, 2, 2", True),
+        ("float[3]", "2, 3, 2", False),
+        ("float[2, 3]", "2, 2, 2, 2, 2, 2", False),
+        ("float[1]", "2", True),
+    ],
+)
+def test_a_constant_of_one_number_is_a_scalar_where_it_enlarges_nothing(
+    operand: str, numbers: str, holds: bool
+) -> None:
+    """A constant [2, 3] is not read as a scalar beside [N, 3], where N may be 1."""
+    text = "(float[N, 3] x, bool[N, 3] c) => (float[A, B] out) <{} k = {{{}}}> {{ out = Where(c, x, k) }}"
+    assert is_proved(text.format(operand, numbers), text.format("float", "2")) is holds
+
+
+@pytest.mark.parametrize(("number", "holds"), [("5.0", True), ("6.0", False)])
+def test_an_integer_of_extents_is_cast_to_a_constant(number: str, holds: bool) -> None:
+    """Div by the size of an axis, which is known."""
+    source = """(float[N, 5] x) => (float[N, 5] out) <int64 i = {1}> {
+        s = Shape(x)  n = Gather(s, i)  k = Cast<to = 1>(n)  out = Div(x, k) }"""
+    result = f"(float[N, 5] x) => (float[N, 5] out) <float k = {{{number}}}> {{ out = Div(x, k) }}"
+    assert is_proved(source, result) is holds
