@@ -81,11 +81,9 @@ def _zero_weights(operation: Operation) -> list[Line]:
     if rank is None or not constants or constants[0].all():
         return []
     made = weights_of(operation)
-    if made is None or made.addend is not None or (made.bias is not None and made.bias.exact.ndim > 1):
+    if made is None or made.addend is not None or not 0 <= made.axis < rank:
         return []
-    gone = ~made.matrix.any(axis=tuple(range(1, made.matrix.ndim)))
-    bias = np.zeros(gone.size) if made.bias is None else made.bias_factor * made.bias.exact
-    if not gone.any() or bias.size not in (1, gone.size) or not 0 <= made.axis < rank:
-        return []
-    shift = np.where(gone, bias, 0.0)
-    return [Line.of(along(np.where(gone, 0.0, 1.0), made.axis, rank), along(shift, made.axis, rank))]
+    seen = np.asarray(made.matrix.any(axis=tuple(range(1, made.matrix.ndim))), np.float64)
+    scale = along(seen, made.axis, rank)
+    bias = np.zeros((1,) * rank) if made.bias is None else made.bias_factor * made.bias.exact
+    return [Line.of(scale, np.where(scale == 0.0, bias, 0.0))]
