@@ -170,8 +170,8 @@ def _same_bounds(proof: Relations, step: Step, operation: Operation) -> None:
     reason = Unproved("it is no clamp of a value that is related to the source")
     if source.kind != result.kind:
         raise Unproved("the element types differ")
-    for data, after, bounds in clamps(result):
-        for inner, line, given in clamps(source):
+    for data, after, bounds in clamps(result, proof.first_of):
+        for inner, line, given in clamps(source, proof.first_of):
             try:
                 _check_clamps(proof, (result, data, after, bounds), (source, inner, line, given))
             except Unproved as refusal:
@@ -295,7 +295,8 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
-    proof.relate(operation.outputs[0], family[0], check_rounded(operation, base[1], claim), DOWN)
+    fixed = proof.constant_parts(data)
+    proof.relate(operation.outputs[0], family[0], check_rounded(operation, base[1], claim, fixed), DOWN)
 
 
 AFFINES: dict[str, Identity] = {

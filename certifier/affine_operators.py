@@ -73,7 +73,8 @@ def _binary(operation: Operation) -> tuple[Datum, Line] | None:
         return None
     if not data.is_float or data.rank is None:
         return None
-    number = fitted(operation, data, constant)
+    assert constant.stored is not None
+    number = fitted(operation, data, constant.stored.exact)
     if number is None:
         return None
     kind, one, zero = operation.kind, np.ones((1,) * data.rank), np.zeros((1,) * data.rank)
@@ -92,10 +93,10 @@ def _binary(operation: Operation) -> tuple[Datum, Line] | None:
     return (data, line) if line.is_finite else None
 
 
-def fitted(operation: Operation, data: Datum, constant: Datum) -> Array | None:
+def fitted(operation: Operation, data: Datum, number: Array) -> Array | None:
     """Return a constant operand with the axes of the data; None where it may make the result larger than the data."""
-    assert constant.stored is not None and data.extents is not None
-    number, rank = constant.stored.exact, len(data.extents)
+    assert data.extents is not None
+    rank = len(data.extents)
     if number.ndim > rank:
         return None
     extents = (1,) * (rank - number.ndim) + number.shape

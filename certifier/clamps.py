@@ -9,7 +9,7 @@ affines is one clamp of one affine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,8 @@ def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
         data = parts[0] if parts[1] is constants[0] else parts[1]
         if data is None or data.extents is None:
             return None
-        number = fitted(operation, data, constants[0])
+        stored = constants[0].stored
+        number = None if stored is None else fitted(operation, data, stored.exact)
         if number is None:
             return None
         low, high = (number, high) if operation.kind == "Max" else (low, number)
@@ -93,11 +94,15 @@ def _unlimited(stored: Array) -> Array:
     return np.where(np.abs(wide) >= greatest, np.copysign(np.inf, wide), wide)
 
 
-def clamps(value: Datum) -> Iterator[tuple[Datum, Line, Bounds]]:
-    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds."""
+def clamps(value: Datum, same: Callable[[Datum], Datum] = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
+    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds.
+
+    `same` may give another value that is equal.
+    """
     bounds: Bounds | None = None
     line: Line | None = None
     for _ in range(MAX_CHAIN):
+        value = same(value)
         producer = None if value.index else value.producer
         own, affine = (None, None) if producer is None else (clamp_of(producer), own_line(producer))
         if own is not None and own[0].rank is not None:

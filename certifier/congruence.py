@@ -56,6 +56,10 @@ class Congruence:
             self.note(value)
         return value.term
 
+    def first_of(self, value: Datum) -> Datum:
+        """Return the first value of the source that is equal to a value, or this one."""
+        return value if value.term < 0 else self.known.get(value.term, value)
+
     def note(self, value: Datum) -> None:
         """Remember the first value of the source in a class."""
         if self.side == SOURCE:

@@ -44,7 +44,7 @@ def _neutral(number: float, *, first: bool, negative_zero: bool | None = None) -
 def _within(operation: Operation, data: Datum, constant: Datum) -> Array | None:
     if data.extents is None:
         return constant.stored.array if constant.stored is not None and constant.rank == 0 else None
-    return fitted(operation, data, constant)
+    return None if constant.stored is None else fitted(operation, data, constant.stored.exact)
 
 
 def _dropout(operation: Operation) -> int:

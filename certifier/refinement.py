@@ -26,6 +26,9 @@ from .program import (
 from .recomputation import recomputed
 from .reordering import extents_of, regrouped, whole
 
+KEEPING = frozenset(("GroupNormalization", "HardSigmoid"))
+"""Operators whose results have the extents and type of their data, of which onnx does not know it in all opsets."""
+
 ROUNDS = 6
 """Most times that types are inferred; each time may make more extents, and so more constants, known."""
 
@@ -118,7 +121,7 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
         return _reshaped(operation, shape, integers)
     if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
         return [None] * len(shape)
-    return shape if operation.kind == "GroupNormalization" and result.extents is None else None
+    return shape if operation.kind in KEEPING and result.extents is None else None
 
 
 def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Integers) -> Sequence[Extent | None] | None:

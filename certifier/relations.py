@@ -219,8 +219,12 @@ class Relations(Congruence):
         if family is None or base is None:
             return {}
         (root, line), (other, given, direction) = family, base
-        if root.term != other.term or line.rank != given.rank:
+        if line.rank != given.rank:
             return {}
+        if root.term != other.term:
+            fixed = self.constant_parts(result)  # a constant is an affine of every value
+            is_one = fixed is not None and not fixed.scale.any() and self.shape(result) == self.shape(source)
+            return {DOWN: fixed} if fixed is not None and is_one else {}
         up: Line | None
         down: Line | None
         if direction == UP:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import TensorProto
 
-from .affine_operators import batch_norm_numbers, compressed, fitted
+from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
 from .lines import FORMATS, Line, along, is_rounding, vanishes
 from .program import Array, Datum, Operation, Unproved, static
@@ -345,51 +345,41 @@ def check_bias(source: Operation, result: Operation, claim: Line) -> None:
         raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
 
 
-def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
+def check_rounded(result: Operation, data: Line, claim: Line, fixed: Line | None = None) -> Line:
     """Return the line of an affine operation whose constants are rounded. `data` is the line of its operand.
 
-    The operation is a product or a sum with one constant, or a BatchNormalization. Raises Unproved.
+    The operation is a product or a sum with one constant, or a BatchNormalization. Where the operand is constant, as
+    `fixed` says, its own scale is as good as any other. Raises Unproved.
     """
+    own, wanted = own_line(result), claim.over(data)
+    if own is None or wanted is None:
+        raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
+    if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
+        wanted = wanted.with_scale(own[1].scale, fixed)
     if result.kind == "BatchNormalization":
-        return _check_normalization(result, data, claim)
-    for index in (1, 0):
-        constant, other = result.operand(index), result.operand(1 - index)
-        if constant is not None and constant.stored is not None and other is not None and other.stored is None:
-            break
-    else:
-        raise Unproved("no operand is constant")
-    array = fitted(result, other, constant)
-    if array is None or constant.stored is None:
-        raise Unproved("the constant may make the result larger than the data")
-    stored = compressed(
-        constant.stored.array.reshape((1,) * (claim.rank - constant.stored.array.ndim) + constant.stored.array.shape)
-    )
-    is_left = index == 0
-    if result.kind in ("Add", "Sub"):
-        sign = -1.0 if is_left and result.kind == "Sub" else 1.0
-        scales = [Line(each, 0 * each, 0 * each) for each in (claim.scale, sign * data.scale)]
-        if not scales[0].near(scales[1]):
-            raise Unproved("a sum changes no scale")
-        exact, reach = claim.shift - sign * data.shift, claim.reach + data.reach
-        if result.kind == "Sub" and not is_left:
-            exact = -exact
-    elif result.kind in ("Mul", "Div"):
-        if not data.scale.all():
-            raise Unproved("a scale of the data is zero")
-        exact = claim.scale / data.scale
-        reach = np.abs(exact)
-        total = exact * data.shift
-        left = np.abs(claim.shift - total)
-        if (left > 2.0**-42 * (claim.reach + np.abs(exact) * data.reach)).any():
-            raise Unproved("a product has no shift of its own")
-        if result.kind == "Div":
-            if is_left or not exact.all():
-                raise Unproved("a quotient of a constant, or by zero")
-            exact = 1.0 / exact
-            reach = np.abs(exact)
-    else:
+        _check_normalization(result, wanted.tidy())
+        return claim
+    index = 1 if result.constant(1) is not None else 0
+    constant = result.constant(index)
+    if constant is None or result.kind not in ("Add", "Sub", "Mul", "Div"):
         raise Unproved(f"{result.kind} is not looked at")
-    exact, reach, stored = np.broadcast_arrays(exact, reach, stored)
+    constant = fitted(result, own[0], constant)
+    if constant is None:
+        raise Unproved("the constant may make the result larger than the data")
+    exact, reach = wanted.scale, np.abs(wanted.scale)
+    if result.kind in ("Add", "Sub"):
+        sign = -1.0 if index == 0 and result.kind == "Sub" else 1.0
+        if not Line.of(exact, 0 * exact).near(Line.of(sign + 0 * exact, 0 * exact)):
+            raise Unproved("a sum changes no scale")
+        exact, reach = -wanted.shift if index and result.kind == "Sub" else wanted.shift, wanted.reach
+    elif wanted.has_shift:
+        raise Unproved("a product has no shift of its own")
+    elif result.kind == "Div":
+        if index == 0 or not exact.all():
+            raise Unproved("a quotient of a constant, or by zero")
+        exact = 1.0 / exact
+        reach = np.abs(exact)
+    exact, reach, stored = np.broadcast_arrays(exact, reach, constant)
     if result.kind in ("Mul", "Div") and vanishes(exact, stored.dtype).any():
         raise Unproved("a factor is below the normal numbers of its type")
     if not is_rounding(stored, exact, reach):
@@ -397,18 +387,14 @@ def check_rounded(result: Operation, data: Line, claim: Line) -> Line:
     return claim
 
 
-def _check_normalization(result: Operation, data: Line, claim: Line) -> Line:
-    numbers, back = batch_norm_numbers(result), data.inverse()
+def _check_normalization(result: Operation, wanted: Line) -> None:
     gamma, beta, mean, variance = (result.constant(i) for i in (1, 2, 3, 4))
-    if numbers is None or gamma is None or beta is None or mean is None or variance is None or back is None:
-        raise Unproved("the parameters are not constant, or a scale is zero")
-    whole, claim = claim, claim.after(back).tidy()
-    count = gamma.size
-    scale, shift, reach = _vector(claim, 1, count)
-    deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", float(np.float32(1e-5))))
+    if gamma is None or beta is None or mean is None or variance is None:
+        raise Unproved("the parameters are not constant")
+    scale, shift, reach = _vector(wanted, 1, gamma.size)
+    deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON))
     if not is_rounding(gamma, scale * deviation, np.abs(scale * deviation)):
         raise Unproved("the scale is not the rounded product")
     product = mean.astype(np.float64) * scale
     if not is_rounding(beta, shift + product, reach + np.abs(product)):
         raise Unproved("the bias is not the rounded sum")
-    return whole

@@ -242,7 +242,7 @@ class Search(Proof):
     def _clamped(self, operation: Operation) -> list[Datum]:
         """Return values of the source that a clamp may be, those with its name first."""
         result = operation.outputs[0]
-        bases = [self.base(data) for data, _, _ in clamps(result)]
+        bases = [self.base(data) for data, _, _ in clamps(result, self.first_of)]
         roots = [base[0].term for base in bases if base is not None]
         found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
         row, seen = found[:], set[int]()
@@ -337,7 +337,8 @@ class Search(Proof):
         yield from ([{"value": each.label}] for each in members if each.label == label)
         for claim in self.claims.get(label, ()):
             yield list(claim)
-            if 1 < len(claim) < MAX_PARTS:  # a part that moved on may be recorded, too
+            if 1 < len(claim) < MAX_PARTS:  # a part that moved on, or came twice, may be recorded, too
+                yield [each for i, each in enumerate(claim) if each not in claim[:i]]
                 yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
         yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
