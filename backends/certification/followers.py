@@ -7,7 +7,9 @@ rows of the checker that let a line pass say where positions go. Number 0 stands
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,10 +19,8 @@ from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
 from ...certifier.lines import Line, along
 from ...certifier.program import Datum, Operation, Unproved
+from ...certifier.reordering import VIEWS
 from ...ir.tensor import Array
-
-Numbers = tuple[Array, Array]
-"""Scale and shift at each position; NaN where an affine does not reach it."""
 
 MAX_DEPTH = 12
 """Most operators between a value and an affine that moved up to it."""
@@ -32,35 +32,50 @@ SNAP = {"float64": 2.0**-46, "float32": 2.0**-20}
 """The distance, relative to the magnitudes, at which a number is taken for the rounding of another."""
 
 
-def followers(
-    value: Datum, start: Numbers, axis: int, same: Callable[[Datum], list[Datum]]
-) -> Iterator[tuple[Array, Array]]:
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN where it ends."""
+
+    scale: Array
+    shift: Array
+    gain: Array
+
+    def times(self, scale: Array | float, shift: Array | float) -> Numbers:
+        """Return another affine after this one."""
+        return Numbers(scale * self.scale, scale * self.shift + shift, scale * self.gain)
+
+
+_State = tuple[Datum, Line | None, Numbers, int]
+"""A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
+
+
+def followers(value: Datum, start: Numbers, axis: int, same: Callable[[Datum], list[Datum]]) -> Iterator[Numbers]:
     """Yield the affine of a value that `start` is, and those that follow it, by position along an axis."""
     yield start
-    count, found = start[0].size, 0
-    rank = value.rank or 0
-    positions = along(np.arange(1.0, count + 1.0), axis, rank)
-    stack = [(value, Line.of(positions, np.zeros((1,) * rank)), start, 0)]
+    count, found, rank = start.scale.size, 0, value.rank or 0
+    positions = Line.of(along(np.arange(1.0, count + 1.0), axis, rank), np.zeros((1,) * rank))
+    stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
         here, line, numbers, depth = stack.pop()
-        if depth > MAX_DEPTH:
-            continue
-        for equal in same(here):
-            for reader in equal.readers:
-                own = own_line(reader)
-                after = None if own is None else _after(own[1], line, numbers)
-                if after is not None:
-                    yield after
-                    found += 1
-                    stack.append((reader.outputs[0], line, after, depth + 1))
-                    stack.append((reader.outputs[0], line, numbers, depth + 1))  # one that stays where it is
-                elif own is None:
-                    stack.extend((result, each, numbers, depth + 1) for result, each in _behind(reader, equal, line))
+        readers = [(each, equal) for equal in same(here) for each in equal.readers] if depth < MAX_DEPTH else []
+        for reader, equal in readers:
+            own = own_line(reader)
+            if own is None:
+                stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers))
+                continue
+            after = _after(own[1], line, numbers)
+            if after is not None:
+                yield after
+                found += 1
+                stack.append((reader.outputs[0], line, after, depth + 1))
+                stack.append((reader.outputs[0], line, numbers, depth + 1))  # one that stays where it is
 
 
-def _after(own: Line, positions: Line, numbers: Numbers) -> Numbers | None:
+def _after(own: Line, positions: Line | None, numbers: Numbers) -> Numbers | None:
     """Return an affine behind numbers of positions, None where one position has several numbers."""
-    if own.rank != positions.rank:
+    if own.scale.size == own.shift.size == 1:
+        return numbers.times(float(own.scale.item()), float(own.shift.item()))
+    if positions is None or own.rank != positions.rank:
         return None
     try:
         arrays = np.broadcast_arrays(positions.scale, own.scale, own.shift)
@@ -69,44 +84,47 @@ def _after(own: Line, positions: Line, numbers: Numbers) -> Numbers | None:
     places, scale, shift = (each.reshape(-1) for each in arrays)
     used = places > 0
     index = places[used].astype(np.int64) - 1
-    made = np.full(numbers[0].size, np.nan), np.full(numbers[0].size, np.nan)
+    made = np.full(numbers.scale.size, np.nan), np.full(numbers.scale.size, np.nan)
     for array, given in zip(made, (scale[used], shift[used]), strict=True):
         array[index] = given
         if (array[index] != given).any():
             return None
-    return made[0] * numbers[0], made[0] * numbers[1] + made[1]
+    return numbers.times(*made)
 
 
-def _behind(reader: Operation, value: Datum, positions: Line) -> Iterator[tuple[Datum, Line]]:
+def _behind(
+    reader: Operation, value: Datum, positions: Line | None, numbers: Numbers
+) -> Iterator[tuple[Datum, Line | None, Numbers]]:
     """Yield the results of an operator that an affine may cross, with the positions of their elements."""
-    if clamp_of(reader) is not None:
-        yield reader.outputs[0], positions
-        return
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
-    if crossing is None:
-        return
-    lines = {i: positions for i, each in enumerate(reader.inputs) if each is value}
-    if reader.kind in TOGETHER:
-        plain = np.zeros((1,) * positions.rank)
-        other = Line.of(plain, plain) if reader.kind == "Concat" else positions
-        lines = {i: lines.get(i, other) for i in range(reader.kind == "Where", len(reader.inputs))}
-    try:
-        found = crossing(reader, lines)
-    except (Unproved, ValueError, IndexError, TypeError, KeyError):
-        return
-    for result, line in zip(reader.outputs, found, strict=False):
-        if line is not None and result.rank == line.rank:
-            yield result, line
+    if clamp_of(reader) is not None:
+        yield reader.outputs[0], positions, numbers
+    elif reader.kind in VIEWS or (crossing is not None and positions is None):
+        yield from ((each, None, numbers) for each in reader.outputs)
+    elif crossing is not None and positions is not None:
+        if reader.kind == "Sub" and reader.operand(1) is value:
+            numbers = numbers.times(-1.0, 0.0)
+        lines = {i: positions for i, each in enumerate(reader.inputs) if each is value}
+        if reader.kind in TOGETHER:
+            plain = np.zeros((1,) * positions.rank)
+            other = Line.of(plain, plain) if reader.kind == "Concat" else positions
+            lines = {i: lines.get(i, other) for i in range(reader.kind == "Where", len(reader.inputs))}
+        found: Sequence[Line | None] = [None] * len(reader.outputs)
+        with suppress(Unproved, ValueError, IndexError, TypeError, KeyError):
+            found = crossing(reader, lines)
+        for result, line in zip(reader.outputs, found, strict=False):
+            yield result, line if line is not None and result.rank == line.rank else None, numbers
 
 
-def snapped(given: Numbers, reach: Array, candidates: list[Numbers], dtype: str) -> Numbers:
-    """Return numbers with each replaced by the nearest candidate that it may be a rounding of."""
+def snapped(scale: Array, shift: Array, reach: Array, candidates: list[Numbers], dtype: str) -> tuple[Array, Array]:
+    """Return scale and shift with each number replaced by the nearest candidate that it may be a rounding of."""
     limit = SNAP.get(dtype, 2.0**-8)
-    scale = _nearest(given[0], [each for each, _ in candidates], limit * np.abs(given[0]))
-    shifts = [shift for _, shift in candidates]
+    scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))
     with np.errstate(all="ignore"):
-        shifts += [scale * (shift / own) for own, shift in candidates]
-    return scale, _nearest(given[1], shifts, limit * reach)
+        shifts = [each.shift for each in candidates]
+        shifts += [scale * (each.shift / each.scale) for each in candidates]
+        shifts += [each.shift / each.gain for each in candidates]
+    return scale, _nearest(shift, shifts, limit * reach)
 
 
 def _nearest(given: Array, candidates: list[Array], limit: Array) -> Array:

@@ -24,7 +24,7 @@ from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
-from .followers import encoded, followers, snapped
+from .followers import Numbers, encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -316,10 +316,10 @@ class Search(Proof):
                 family = self.family(member)
                 own = None if family is None else family[1].vector(axis)
                 if own is not None and own[0].size in (1, count):
-                    start = np.broadcast_to(own[0], (count,)), np.broadcast_to(own[1], (count,))
-                    candidates += list(followers(member, start, axis, self._same))
+                    scale, shift = (np.broadcast_to(each, (count,)) for each in own[:2])
+                    candidates += list(followers(member, Numbers(scale, shift, np.ones(count)), axis, self._same))
             dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
-            scale, shift = snapped((given[0], given[1]), given[2], candidates, dtype)
+            scale, shift = snapped(given[0], given[1], given[2], candidates, dtype)
             claim = {"scale": encoded(scale), "shift": encoded(shift)}
             yield {"identity": "rounded affine", "source": root.label, "applies": [claim], "axis": axis}
 
