@@ -93,7 +93,12 @@ def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> L
             raise Unproved("the rank of the affine is another")
         return family[1]
     scale, shift = (_numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0)))
-    return Line.of(*(along(np.atleast_1d(each), axis, rank) for each in (scale, shift)))
+    extents = part.get("extents")
+    if extents is None:
+        return Line.of(*(along(np.atleast_1d(each), axis, rank) for each in (scale, shift)))
+    if not isinstance(extents, list) or len(extents) != rank:
+        raise Unproved("the numbers have another rank")
+    return Line.of(*(each.reshape(extents if each.size > 1 else [1] * rank) for each in (scale, shift)))
 
 
 def _numbers(given: object) -> np.ndarray[Any, Any]:

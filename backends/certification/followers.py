@@ -1,6 +1,6 @@
 """Affines of the source that follow a value, position by position: a fold may have moved each of them up to it.
 
-Positions along an axis go along in a line: its scale at an element is the number of the element's position, so the
+Positions go along in a line: its scale at an element is the number of the element's position, so the
 rows of the checker that let a line pass say where positions go. Number 0 stands for elements of other values.
 """
 
@@ -17,7 +17,7 @@ from ...certifier.affine_operators import own_line
 from ...certifier.clamps import clamp_of
 from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
-from ...certifier.lines import Line, along
+from ...certifier.lines import Line
 from ...certifier.program import Datum, Operation, Unproved
 from ...certifier.reordering import VIEWS
 from ...ir.tensor import Array
@@ -49,11 +49,13 @@ _State = tuple[Datum, Line | None, Numbers, int]
 """A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
 
 
-def followers(value: Datum, start: Numbers, axis: int, same: Callable[[Datum], list[Datum]]) -> Iterator[Numbers]:
-    """Yield the affine of a value that `start` is, and those that follow it, by position along an axis."""
+def followers(
+    value: Datum, start: Numbers, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]]
+) -> Iterator[Numbers]:
+    """Yield the affine of a value that `start` is, and those that follow it, by position in `extents`."""
     yield start
-    count, found, rank = start.scale.size, 0, value.rank or 0
-    positions = Line.of(along(np.arange(1.0, count + 1.0), axis, rank), np.zeros((1,) * rank))
+    found, plain = 0, np.zeros((1,) * len(extents))
+    positions = Line.of(np.arange(1.0, start.scale.size + 1.0).reshape(extents), plain)
     stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
         here, line, numbers, depth = stack.pop()
@@ -63,12 +65,12 @@ def followers(value: Datum, start: Numbers, axis: int, same: Callable[[Datum], l
             if own is None:
                 stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers))
                 continue
+            stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
             after = _after(own[1], line, numbers)
             if after is not None:
                 yield after
                 found += 1
                 stack.append((reader.outputs[0], line, after, depth + 1))
-                stack.append((reader.outputs[0], line, numbers, depth + 1))  # one that stays where it is
 
 
 def _after(own: Line, positions: Line | None, numbers: Numbers) -> Numbers | None:

@@ -19,7 +19,7 @@ from ...certifier.kernels import BOUNDS, ulps_between
 from ...certifier.lines import Line
 from ...certifier.movement import is_move
 from ...certifier.pools import POOLS
-from ...certifier.program import Array, Datum, Operation, Program, Unproved
+from ...certifier.program import Array, Datum, Operation, Program, Unproved, product
 from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
@@ -48,6 +48,9 @@ MAX_TURNED = 4
 
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
+
+MAX_SNAPPED = 1 << 14
+"""Most numbers of an affine that are compared with those of others."""
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
 """Operators whose weights take affines."""
@@ -301,27 +304,23 @@ class Search(Proof):
 
     def _snapped(self, operation: Operation, line: Line, root: Datum) -> Iterator[dict[str, Any]]:
         """Yield the step by which constants are roundings of numbers that follow the root of a family."""
-        varying = [axis for axis in range(line.rank) if not line.is_uniform_along((axis,))]
-        vector = line.vector(varying[0] if varying else 0) if line.rank else None
-        if len(varying) > 1 or vector is None or root.label not in self.source.data:
+        extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
+        if product(extents) > MAX_SNAPPED or root.label not in self.source.data:
             return
-        for axis in varying or dict.fromkeys((min(1, line.rank - 1), *range(line.rank))):
-            extent = None if root.extents is None else root.extents[axis]
-            count = extent if isinstance(extent, int) else 1
-            given = [np.broadcast_to(each, (count,)) for each in vector] if vector[0].size in (1, count) else None
-            if given is None:
-                continue
-            candidates = []
-            for member in self.members_of(root)[:MAX_TRIED]:
-                family = self.family(member)
-                own = None if family is None else family[1].vector(axis)
-                if own is not None and own[0].size in (1, count):
-                    scale, shift = (np.broadcast_to(each, (count,)) for each in own[:2])
-                    candidates += list(followers(member, Numbers(scale, shift, np.ones(count)), axis, self._same))
-            dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
-            scale, shift = snapped(given[0], given[1], given[2], candidates, dtype)
-            claim = {"scale": encoded(scale), "shift": encoded(shift)}
-            yield {"identity": "rounded affine", "source": root.label, "applies": [claim], "axis": axis}
+
+        def flat(array: Array) -> Array:
+            return np.broadcast_to(array, extents).reshape(-1)
+
+        candidates = []
+        for member in self.members_of(root)[:MAX_TRIED]:
+            family = self.family(member)
+            if family is not None and family[1].rank == line.rank and family[1].fits(extents):
+                start = Numbers(flat(family[1].scale), flat(family[1].shift), np.ones(product(extents)))
+                candidates += list(followers(member, start, extents, self._same))
+        dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
+        scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
+        claim = {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
+        yield {"identity": "rounded affine", "source": root.label, "applies": [claim]}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""

@@ -330,3 +330,26 @@ def test_parts_of_a_split_have_affines_of_their_own(shift: str, scale: str, hold
     source = "a = Sigmoid(x) b = Add(a, k) y, c = Split<axis = 1>(b, n) z = Add(c, s)"
     result = "a = Sigmoid(x) d = Mul(a, u) b = Add(d, t) y, z = Split<axis = 1>(b, n)"
     assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("number", "extents", "holds"),
+    [
+        ("0.40000000596, 0.5, 0.6, 0.70000000596", "[1, 2, 2, 1]", True),
+        ("0.40000000596, 0.5, 0.6, 0.7000001", "[1, 2, 2, 1]", False),
+        ("0.40000000596, 0.6, 0.5, 0.70000000596", "[1, 2, 2, 1]", False),
+    ],
+)
+def test_numbers_vary_along_several_axes(number: str, extents: str, holds: bool) -> None:
+    """Two sums become one, the constants of which are rounded, behind operators that put elements in another order."""
+    head = f"""(float[1, 2, 2, 4] x) => (float[N, M] y) <float[2, 1, 1] k = {{0.3, 0.5}},
+        float[2, 1] j = {{0.1, 0.2}}, float{extents} t = {{{number}}}, float s = {{3.0}}, float r = {{0.5}}>"""
+    source = "a = Sigmoid(x) b = Add(a, k) c = Add(b, j) y = Flatten(c)"
+    assert is_found(head, source, "a = Sigmoid(x) c = Add(a, t) y = Flatten(c)") is holds
+
+
+@pytest.mark.parametrize(("shift", "holds"), [("-0.70000000596", True), ("0.3", False), ("-0.7000002", False)])
+def test_a_shift_moves_over_a_difference(shift: str, holds: bool) -> None:
+    head = f"""{ONE} <float s = {{0.7}}, float t = {{{shift}}}, float one = {{1.0}}>"""
+    source = "a = Sigmoid(x) b = Tanh(x) c = Sub(a, b) y = Add(c, s)"
+    assert is_found(head, source, "a = Sigmoid(x) b = Tanh(x) d = Add(b, t) y = Sub(a, d)") is holds
