@@ -33,25 +33,25 @@ SNAP = {"float64": 2.0**-46, "float32": 2.0**-20}
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class ElementwiseAffine:
     """An affine by position: scale and shift, and the scale of the part that follows the value. NaN where it ends."""
 
     scale: Array
     shift: Array
     gain: Array
 
-    def times(self, scale: Array | float, shift: Array | float) -> Numbers:
+    def times(self, scale: Array | float, shift: Array | float) -> ElementwiseAffine:
         """Return another affine after this one."""
-        return Numbers(scale * self.scale, scale * self.shift + shift, scale * self.gain)
+        return ElementwiseAffine(scale * self.scale, scale * self.shift + shift, scale * self.gain)
 
 
-_State = tuple[Datum, Line | None, Numbers, int]
+_State = tuple[Datum, Line | None, ElementwiseAffine, int]
 """A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
 
 
 def followers(
-    value: Datum, start: Numbers, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]]
-) -> Iterator[Numbers]:
+    value: Datum, start: ElementwiseAffine, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]]
+) -> Iterator[ElementwiseAffine]:
     """Yield the affine of a value that `start` is, and those that follow it, by position in `extents`."""
     yield start
     found, plain = 0, np.zeros((1,) * len(extents))
@@ -73,7 +73,7 @@ def followers(
                 stack.append((reader.outputs[0], line, after, depth + 1))
 
 
-def _after(own: Line, positions: Line | None, numbers: Numbers) -> Numbers | None:
+def _after(own: Line, positions: Line | None, numbers: ElementwiseAffine) -> ElementwiseAffine | None:
     """Return an affine behind numbers of positions, None where one position has several numbers."""
     if own.scale.size == own.shift.size == 1:
         return numbers.times(float(own.scale.item()), float(own.shift.item()))
@@ -95,8 +95,8 @@ def _after(own: Line, positions: Line | None, numbers: Numbers) -> Numbers | Non
 
 
 def _behind(
-    reader: Operation, value: Datum, positions: Line | None, numbers: Numbers
-) -> Iterator[tuple[Datum, Line | None, Numbers]]:
+    reader: Operation, value: Datum, positions: Line | None, numbers: ElementwiseAffine
+) -> Iterator[tuple[Datum, Line | None, ElementwiseAffine]]:
     """Yield the results of an operator that an affine may cross, with the positions of their elements."""
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
     if clamp_of(reader) is not None:
@@ -118,7 +118,9 @@ def _behind(
             yield result, line if line is not None and result.rank == line.rank else None, numbers
 
 
-def snapped(scale: Array, shift: Array, reach: Array, candidates: list[Numbers], dtype: str) -> tuple[Array, Array]:
+def snapped(
+    scale: Array, shift: Array, reach: Array, candidates: list[ElementwiseAffine], dtype: str
+) -> tuple[Array, Array]:
     """Return scale and shift with each number replaced by the nearest candidate that it may be a rounding of."""
     limit = SNAP.get(dtype, 2.0**-8)
     scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))

@@ -24,7 +24,7 @@ from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
-from .followers import Numbers, encoded, followers, snapped
+from .followers import ElementwiseAffine, encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -315,7 +315,7 @@ class Search(Proof):
         for member in self.members_of(root)[:MAX_TRIED]:
             family = self.family(member)
             if family is not None and family[1].rank == line.rank and family[1].fits(extents):
-                start = Numbers(flat(family[1].scale), flat(family[1].shift), np.ones(product(extents)))
+                start = ElementwiseAffine(flat(family[1].scale), flat(family[1].shift), np.ones(product(extents)))
                 candidates += list(followers(member, start, extents, self._same))
         dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
         scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
