@@ -56,7 +56,8 @@ def parameter_path(name: str, parameter: str) -> str | None:
     """Return the module whose `parameter`, such as weight, is called `name` in a state_dict."""
     if name == parameter:
         return ""
-    return name[: -len(parameter) - 1] if name.endswith(f".{parameter}") else None
+    path = name.removesuffix(parameter)
+    return path[:-1] if path != name and path.endswith(".") else None
 
 
 def _parameter_path(node: NodeProto) -> str | None:

@@ -68,13 +68,16 @@ REMOVED = "was removed, because it has no effect, by"
 
 Table = TypeVar("Table", bound=SideTable)
 
+Consumed = tuple[Origins, str, str, str]
+"""Origins that a rule consumed, the note on it, the pass that ran, and the name of the rule, if it has one."""
+
 
 class Provenance:
     """The record of one module.
 
     - `refusals` says by origin why an affine stays.
-    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, both with a
-      sentence that names the rule.
+    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, both with the
+      parts of a sentence that names the rule.
     - `dropped` lists the origins that nothing in the module descends from any more.
     - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
     - `passes` are those that ran, and `running` is the name of the one that runs; `is_foreign` says that it is one of
@@ -84,8 +87,8 @@ class Provenance:
 
     def __init__(self) -> None:
         self.refusals: dict[int, Refusal] = {}
-        self.merged: list[tuple[Origins, str]] = []
-        self.replaced: list[tuple[Origins, str]] = []
+        self.merged: list[Consumed] = []
+        self.replaced: list[Consumed] = []
         self.dropped: list[Origins] = []
         self.passes: list[str] = []
         self.running = "a rewrite"
@@ -118,15 +121,14 @@ class Provenance:
         An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
         same: whoever asks knows which operators do.
         """
-        name = f"{self.running}.{rule}" if rule else self.running
         if heir is not None and heir in self.foreign and heir.origins is node.origins:
             data = {value for value in node.inputs if value is not None and not is_constant(value)}
             if not data.isdisjoint(heir.inputs):
                 self.foreign.discard(heir)
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
-            self.merged.append((node.origins, f"{note} {name}"))
+            self.merged.append((node.origins, note, self.running, rule))
         elif heir.op != node.op:
-            self.replaced.append((node.origins, f"{MERGED} {name}"))
+            self.replaced.append((node.origins, MERGED, self.running, rule))
 
     def merged_origins(self) -> dict[int, str]:
         """Return, for each origin that was consumed, the sentence on its first rule."""
@@ -137,10 +139,10 @@ class Provenance:
         return _first_notes(self.replaced)
 
 
-def _first_notes(notes: Iterable[tuple[Origins, str]]) -> dict[int, str]:
+def _first_notes(consumed: Iterable[Consumed]) -> dict[int, str]:
     seen: set[int] = set()
     first: dict[int, str] = {}
-    for origins, note in notes:
+    for origins, note, running, rule in consumed:
         for origin in flatten_origins(origins, seen):
-            first.setdefault(origin, note)
+            first.setdefault(origin, f"{note} {running}.{rule}" if rule else f"{note} {running}")
     return first

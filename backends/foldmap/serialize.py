@@ -66,8 +66,9 @@ def write_document(
 ) -> None:
     """Write a document of `fields` to `path`; its `arrays` go into it, or to `npz` if given."""
     with path.open("wb") as stream:
-        for line in document_lines(with_store(fields, arrays, npz), texts):
-            stream.write(line.encode(errors="backslashreplace"))  # a file name may hold bytes that are not UTF-8
+        lines = document_lines(with_store(fields, arrays, npz), texts)
+        # the name of a file may hold bytes that are not UTF-8
+        stream.writelines(line.encode(errors="backslashreplace") for line in lines)
 
 
 def check_store(store: str) -> None:
