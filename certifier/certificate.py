@@ -35,11 +35,9 @@ class Replay(Proof):
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation, by its step if it has one."""
-        key = self.key(operation) if operation.bodies else None  # the steps of bodies come first
-        if not self._take_step(operation):
-            key = self.key(operation) if key is None else key
-            if not self.bind(operation, key):
-                self.enter(operation, key)
+        key = self.key(operation)  # it enters the constants that are operands, and the steps of bodies come first
+        if not self._take_step(operation) and not self.bind(operation, key):
+            self.enter(operation, key)
 
     def _take_step(self, operation: Operation) -> bool:
         """Apply the next step of the certificate if it is about an operation, and return whether it is."""
