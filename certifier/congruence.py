@@ -108,6 +108,8 @@ class Congruence:
         is a small constant whose elements are one.
         """
         found = normal_operands(operation)
+        if operation.kind == "Reshape" and not operation.domain and operation.version >= 5:
+            found[1] = self._uncopied(operation)
         if operation.domain or operation.kind not in BROADCASTING or operation.version < 7:
             return found
         for i in range(1 if operation.kind == "PRelu" else 0, len(found)):
@@ -121,6 +123,22 @@ class Congruence:
             if any(_is_within(target, each) for each in shapes):
                 found[i] = data
         return found
+
+    def _uncopied(self, operation: Operation) -> Datum | None:
+        """Return the target of a Reshape with extents for the zeros that copy them, as far as they are known."""
+        data, target = operation.inputs[:2]
+        shape = None if data is None else self.shape(data)
+        numbers = self.integers.of(target)
+        if target is None or shape is None or numbers is None or operation.attributes.get("allowzero", 0):
+            return target
+        if numbers.ndim != 1 or 0 not in list(numbers) or len(numbers) > len(shape):
+            return target
+        extents = self._target(operation, shape)
+        if any(isinstance(each, Expression) for each in extents):
+            term = self.term(("integers", target.kind, numbers.shape, tuple(extents)))
+        else:
+            term = self.term(Stored(None, np.array(extents, np.int64)).key)
+        return Datum(target.label, None, 0, target.kind, (len(extents),), None, term)
 
     def _expanded(self, value: Datum) -> tuple[list[Extent] | None, Datum | None]:
         """Return the extents to which a value was expanded, and the value before."""

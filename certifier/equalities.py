@@ -8,7 +8,7 @@ from .congruence import SOURCE
 from .equal_operands import equal_operand
 from .kernels import BOUNDS, stated
 from .movement import same_join, same_moves
-from .pools import check_padded_average, check_same_windows, zero_padding
+from .pools import check_padded, check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved
 from .recomputation import recomputed
 from .relations import Relations
@@ -75,16 +75,17 @@ def _same_join(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is a pool of the source with other attributes, and the same windows."""
+    """Prove that the operation is a pool or Conv of the source with other attributes, and the same windows."""
     source = counterpart(proof, step, operation)
     first, second = source.operand(0), operation.operand(0)
-    if first is None or second is None or len(source.inputs) > 1 or len(operation.inputs) > 1:
+    others = [[-1 if each is None else proof.term_of(each) for each in op.inputs[1:]] for op in (source, operation)]
+    if first is None or second is None or others[0] != others[1]:
         raise Unproved("the operands differ")
     padded = zero_padding(first)
     if proof.term_of(first) == proof.term_of(second):
         check_same_windows(source, operation)
     elif padded is not None and proof.term_of(padded[0]) == proof.term_of(second):
-        check_padded_average(source, operation, padded[1])
+        check_padded(source, operation, padded[1])
     else:
         raise Unproved("the operands differ")
     for result, given in zip(operation.outputs, source.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Pools whose windows are the same though an attribute differs."""
+"""Windows that are the same though an attribute differs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
     return data, [*pads[2:rank], *pads[rank + 2 :]]
 
 
-def check_padded_average(source: Operation, result: Operation, padding: list[int]) -> None:
-    """Prove that an AveragePool that counts its padding is the source's behind a Pad. Raises Unproved."""
-    if source.kind != "AveragePool":
-        raise Unproved(f"{source.kind} is no AveragePool")
+def check_padded(source: Operation, result: Operation, padding: list[int]) -> None:
+    """Prove that a Conv, or an AveragePool that counts its padding, is the source's behind a Pad. Raises Unproved."""
+    if source.kind not in ("AveragePool", "Conv"):
+        raise Unproved(f"{source.kind} is no AveragePool, and no Conv")
     own = [dict(each.attributes) for each in (source, result)]
     pads = [tuple(each.pop("pads", (0,) * len(padding))) for each in own]
     counts = [each.pop("count_include_pad", 0) for each in own]
     automatic = [each.pop("auto_pad", b"NOTSET") for each in own]
-    if own[0] != own[1] or any(each.get("ceil_mode", 0) for each in own) or set(automatic) - {b"NOTSET", b"VALID"}:
+    pairs = zip(automatic, pads, strict=True)
+    is_stated = [auto == b"NOTSET" or (auto == b"VALID" and not any(each)) for auto, each in pairs]
+    if own[0] != own[1] or any(each.get("ceil_mode", 0) for each in own) or not all(is_stated):
         raise Unproved("an attribute differs, or pads are not stated")
+    if source.kind == "Conv":
+        counts = [1, 1]
     if not counts[1] or (not counts[0] and any(pads[0])):
         raise Unproved("zeros of the padding are not counted")
     if len(pads[0]) != len(padding) or pads[1] != tuple(a + b for a, b in zip(pads[0], padding, strict=True)):

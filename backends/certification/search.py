@@ -189,7 +189,7 @@ class Search(Proof):
         yield from self._turned(operation)
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
-            if operation.kind in POOLS:
+            if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):
                 yield {"identity": "same windows", "source": source.label}
             if operation.kind == "Concat":
                 yield {"identity": "same join", "source": source.label}

@@ -16,11 +16,11 @@ def model(text: str) -> ModelProto:
     return parser.parse_model(HEAD + text)
 
 
-def is_proved(source: str, result: str) -> bool:
+def is_proved(source: str, result: str, *steps: dict[str, object]) -> bool:
     pair = model(source), model(result)
-    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *pair)
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair)
     try:
-        return certify(*pair, document) == 0
+        return certify(*pair, document) == len(steps)
     except Rejected:
         return False
 
@@ -149,3 +149,41 @@ def test_an_integer_of_extents_is_cast_to_a_constant(number: str, holds: bool) -
         s = Shape(x)  n = Gather(s, i)  k = Cast<to = 1>(n)  out = Div(x, k) }"""
     result = f"(float[N, 5] x) => (float[N, 5] out) <float k = {{{number}}}> {{ out = Div(x, k) }}"
     assert is_proved(source, result) is holds
+
+
+PADDED = """(float[1, 2, 4, 4] x, float[3, 2, 3, 3] w) => (float[A, B, C, D] out)
+    <int64[8] p = {{{pads}}}, float v = {{{value}}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "attributes", "holds"),
+    [
+        ("0, 0, 1, 1, 0, 0, 1, 1", 0, "pads = [1, 1, 1, 1]", True),
+        ("0, 0, 1, 1, 0, 0, 1, 1", 1, "pads = [1, 1, 1, 1]", False),
+        ("0, 0, 1, 1, 0, 0, 1, 1", 0, "pads = [1, 1, 1, 0]", False),
+        ("0, 0, 1, 1, 0, 0, 1, 1", 0, "pads = [1, 1, 1, 1], strides = [2, 2]", False),
+        ("0, 0, 1, 1, 0, 0, 1, 1", 0, 'pads = [1, 1, 1, 1], auto_pad = "VALID"', False),
+        ("1, 0, 1, 1, 0, 0, 1, 1", 0, "pads = [1, 1, 1, 1]", False),
+    ],
+)
+def test_zeros_that_a_pad_adds_may_be_pads_of_a_conv(pads: str, value: int, attributes: str, holds: bool) -> None:
+    """Also where the weight is no constant."""
+    source = PADDED.format(pads=pads, value=value, body="y = Pad(x, p, v)  out = Conv(y, w)")
+    result = PADDED.format(pads=pads, value=value, body=f"out = Conv<{attributes}>(x, w)")
+    step = {"at": "result", "operation": "out", "identity": "same windows", "source": "out"}
+    assert is_proved(source, result, step) is holds
+
+
+COPIED = """(float[N, T, 6] x) => (float[A, B, C] out) <int64[3] t = {{{target}}}, int64[1] i = {{{place}}},
+    int64[1] four = {{4}}, int64[1] first = {{0}}> {{
+    a = Exp(x)  s = Shape(a)  e = Gather(s, i)  k = Gather(s, first)  u = Concat<axis = 0>(k, e, four)
+    out = Reshape(a, {by}) }}"""
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "holds"), [(1, "0, 0, 4", True), (0, "0, 0, 4", False), (1, "0, 0, 3", False)]
+)
+def test_zeros_of_a_target_copy_extents(place: int, target: str, holds: bool) -> None:
+    """Also where the extents do not divide one another, as 6 and 4."""
+    pair = (COPIED.format(place=place, target=target, by=by) for by in ("u", "t"))
+    assert is_proved(*pair) is holds
