@@ -263,7 +263,11 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     except Unproved:
         if fixed is None or fixed.rank != data.rank:
             raise
-        line = check_layer(source, operation, data.without_shift(fixed), claim, padding)
+        data = data.with_scale(0.0 * data.scale, fixed)  # the weights of these data are free
+        try:
+            line = check_layer(source, operation, data, claim, padding, fixed)
+        except Unproved:
+            line = check_layer(source, operation, data.without_shift(fixed), claim, padding)
     proof.relate(operation.outputs[0], result, line, DOWN)
 
 

@@ -113,14 +113,20 @@ DENSE = {"Gemm", "MatMul"}
 
 
 def check_layer(
-    source: Operation, result: Operation, data: Line, claim: Line, padding: Sequence[int] | None = None
+    source: Operation,
+    result: Operation,
+    data: Line,
+    claim: Line,
+    padding: Sequence[int] | None = None,
+    fixed: Line | None = None,
 ) -> Line:
     """Return the line of the result layer's output over the source layer's. `data` gives v over u.
 
     With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the result's pads itself: then
     `data` is the line of v over the padded u.
 
-    Where the result layer adds no constant, the shift of the line is the one that follows. Raises Unproved.
+    Where the result layer adds no constant, the shift of the line is the one that follows. Where u is constant, as
+    `fixed` says, any weights hold that make the same sum with the bias. Raises Unproved.
     """
     given, made = weights_of(source), weights_of(result)
     if given is None or made is None or (source.kind != result.kind and {source.kind, result.kind} != DENSE):
@@ -158,15 +164,32 @@ def check_layer(
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
         magnitude = magnitude + abs(given.factor) * along(terms, made.axis, claim.rank)
     scale = along(scale, made.axis, claim.rank)
-    needed, needed_reach = scale * total + claim.shift, np.abs(scale) * magnitude + claim.reach
+    total, magnitude = scale * total, np.abs(scale) * magnitude
+    if fixed is not None:
+        free, terms = _constant_inputs(result, made, fixed, given.data_axis)
+        exact = np.where(free, made.matrix, exact)
+        total = total - along(terms, made.axis, claim.rank)
+        magnitude = magnitude + along(np.abs(terms), made.axis, claim.rank)
+    needed, needed_reach = total + claim.shift, magnitude + claim.reach
     if made.weight.stored.dtype.name in FORMATS:
         _check_seen(weight, exact, needed, data, made)
     made.weight.check("weight", exact, np.abs(exact))
     if made.bias is None or not made.bias_factor:
-        return Line(claim.scale, -scale * total, np.abs(scale) * magnitude)
+        return Line(claim.scale, -total, magnitude)
     needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
     made.bias.check_sum(needed, needed_reach, given.bias, scale)
     return claim
+
+
+def _constant_inputs(result: Operation, made: Weights, fixed: Line, axis: int) -> tuple[Array, Array]:
+    """Return which weights read constant data, and the sums of their products. Raises Unproved."""
+    inputs = made.matrix.shape[1] * made.groups
+    alive, value, _ = _vector(fixed, axis, inputs)
+    free = _by_input(np.ones_like(made.matrix), np.where(alive == 0, 1.0, 0.0), made.groups) > 0
+    terms = made.factor * _by_input(made.matrix, np.where(alive == 0, value, 0.0), made.groups)
+    if terms.any() and (_has_padding(result) or (result.kind == "MatMul" and terms.ndim > 2)):
+        raise Unproved("the padding of the layer is no such constant, or a matrix of the batch has another sum")
+    return free, terms.sum(tuple(range(1, terms.ndim)))
 
 
 def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weights) -> None:

@@ -148,9 +148,10 @@ class Search(Proof):
         return any(self._try(operation, {"identity": name}) for name in names)
 
     def _prove(self, operation: Operation) -> bool:
-        if self._first(operation, FIRST):
+        is_clamp = operation.kind in CLAMPS  # one that limits nothing may be an affine of another, too
+        if (is_clamp and self._relate(operation)) or self._first(operation, FIRST):
             return True
-        if not operation.domain and self._relate(operation):
+        if not operation.domain and not is_clamp and self._relate(operation):
             return True
         return is_move(operation) and self._moves(operation)
 
