@@ -299,8 +299,8 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
-    fixed = proof.constant_parts(data)
-    proof.relate(operation.outputs[0], family[0], check_rounded(operation, base[1], claim, fixed), DOWN)
+    check_rounded(operation, proof.between(family[0], claim, base[1]), proof.constant_parts(data))
+    proof.relate(operation.outputs[0], family[0], claim, DOWN)
 
 
 AFFINES: dict[str, Identity] = {

@@ -47,6 +47,8 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
         if line is None:
             return []
         return [Line(line.scale, np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0), line.reach)]
+    if operation.kind == "Mul" and len(lines) < len(given):
+        return _zeros(operation, next(iter(lines.values())))
     if operation.kind in ALIGNED:
         return _aligned(operation, list(lines.values())) if len(lines) == len(given) else []
     if operation.kind == "Concat":
@@ -72,6 +74,14 @@ def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
     reaches = [each.reach for each in lines]
     reach = 2 * np.multiply(*reaches) if kind == "Mul" else sum(reaches[1:], reaches[0])
     return [Line(np.where(gone, 0.0, 1.0), np.where(gone, shift, 0.0), np.where(gone, reach, 0.0))]
+
+
+def _zeros(product: Operation, line: Line) -> list[Line]:
+    """Return the line of a product, one operand of which has constant parts: it is zero where they are."""
+    if product.version < 7 or line.rank != product.outputs[0].rank:
+        return []
+    gone = (line.scale == 0.0) & (line.shift == 0.0)
+    return [Line(np.where(gone, 0.0, 1.0), 0.0 * line.shift, np.where(gone, line.reach, 0.0))]
 
 
 def _zero_weights(operation: Operation) -> list[Line]:

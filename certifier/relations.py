@@ -230,15 +230,16 @@ class Relations(Congruence):
         if direction == UP:
             up, down = line.after(given), line.after(given).inverse()
         else:
-            fixed = self._projection(root)
             if given.near(line):
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
-            down, up = given.over(line), line.over(given)
-            if fixed is not None and (down is None or up is None):
-                given, line = given.after(fixed), line.after(fixed)
-                down, up = down or given.over(line), up or line.over(given)
+            down, up = self.between(root, given, line), self.between(root, line, given)
         return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+
+    def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
+        """Return the line that `outer` of the root of a family is of `inner` of it, None where there is none."""
+        found, fixed = outer.over(inner), self._projection(root)
+        return outer.after(fixed).over(inner.after(fixed)) if found is None and fixed is not None else found
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
         """Return the line that a value of the source is of one of the result, None where none is known."""

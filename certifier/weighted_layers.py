@@ -368,20 +368,20 @@ def check_bias(source: Operation, result: Operation, claim: Line) -> None:
         raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
 
 
-def check_rounded(result: Operation, data: Line, claim: Line, fixed: Line | None = None) -> Line:
-    """Return the line of an affine operation whose constants are rounded. `data` is the line of its operand.
+def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = None) -> None:
+    """Prove that the constants of an affine operation are rounded from those that make it `wanted` of its operand.
 
     The operation is a product or a sum with one constant, or a BatchNormalization. Where the operand is constant, as
     `fixed` says, its own scale is as good as any other. Raises Unproved.
     """
-    own, wanted = own_line(result), claim.over(data)
+    own = own_line(result)
     if own is None or wanted is None:
         raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
     if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
         wanted = wanted.with_scale(own[1].scale, fixed)
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())
-        return claim
+        return
     index = 1 if result.constant(1) is not None else 0
     constant = result.constant(index)
     if constant is None or result.kind not in ("Add", "Sub", "Mul", "Div"):
@@ -407,7 +407,6 @@ def check_rounded(result: Operation, data: Line, claim: Line, fixed: Line | None
         raise Unproved("a factor is below the normal numbers of its type")
     if not is_rounding(stored, exact, reach):
         raise Unproved("the constant is not the rounded number")
-    return claim
 
 
 def _check_normalization(result: Operation, wanted: Line) -> None:
