@@ -94,6 +94,12 @@ def _unlimited(stored: Array) -> Array:
     return np.where(np.abs(wide) >= greatest, np.copysign(np.inf, wide), wide)
 
 
+def _parts(value: Datum) -> tuple[tuple[Datum, Bounds] | None, tuple[Datum, Line] | None]:
+    """Return the data and bounds of the clamp that gives a value, and the data and line of the affine."""
+    producer = None if value.index else value.producer
+    return (None, None) if producer is None else (clamp_of(producer), own_line(producer))
+
+
 def clamps(value: Datum, same: Callable[[Datum], Datum] = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
     """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds.
 
@@ -102,9 +108,10 @@ def clamps(value: Datum, same: Callable[[Datum], Datum] = lambda each: each) -> 
     bounds: Bounds | None = None
     line: Line | None = None
     for _ in range(MAX_CHAIN):
-        value = same(value)
-        producer = None if value.index else value.producer
-        own, affine = (None, None) if producer is None else (clamp_of(producer), own_line(producer))
+        own, affine = _parts(value)
+        if own is None and affine is None:
+            value = same(value)
+            own, affine = _parts(value)
         if own is not None and own[0].rank is not None:
             value, inner = own
             line = Line.identity(own[0].rank) if line is None else line

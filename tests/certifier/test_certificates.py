@@ -280,6 +280,14 @@ def carried(graph: Graph) -> str:
     return graph.node("Gemm", [x, graph.initializer(graph.random(6, 32)), graph.initializer(graph.random(32))])
 
 
+def clipped_between(graph: Graph) -> str:
+    x = graph.node("Conv", [graph.input("x", ["N", 3, "H", 6]), graph.initializer(graph.random(4, 3, 3, 3))])
+    bounds = [graph.initializer(np.array(number, np.float32)) for number in (0, 6)]
+    x = graph.node("Clip", [graph.node("Transpose", [graph.node("Sin", [x])], perm=[0, 2, 3, 1]), *bounds])
+    x = graph.node("Mul", [x, graph.initializer(np.array(0.5, np.float32))])
+    return graph.node("Sigmoid", [graph.node("Transpose", [x], perm=[0, 3, 1, 2])])
+
+
 def masked(graph: Graph) -> str:
     x = graph.input("x", ["N", 5, 5])
     size = graph.node("Gather", [graph.node("Shape", [x]), graph.initializer(np.array(-1))])
@@ -328,6 +336,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         last_step,
         gated,
         masked,
+        clipped_between,
         carried,
     )
 }
