@@ -281,11 +281,12 @@ def carried(graph: Graph) -> str:
 
 
 def clipped_between(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", ["N", 3, "H", 6]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node("Mul", [graph.node("Sin", [graph.input("x", ["N", 3, "H", 6])]), graph.input("y", [1, 1, 1, 6])])
     bounds = [graph.initializer(np.array(number, np.float32)) for number in (0, 6)]
-    x = graph.node("Clip", [graph.node("Transpose", [graph.node("Sin", [x])], perm=[0, 2, 3, 1]), *bounds])
-    x = graph.node("Mul", [x, graph.initializer(np.array(0.5, np.float32))])
-    return graph.node("Sigmoid", [graph.node("Transpose", [x], perm=[0, 3, 1, 2])])
+    x = graph.node("Mul", [x, graph.initializer(np.array(0.2, np.float32))])
+    x = graph.node("Clip", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), *bounds])
+    x = graph.node("Transpose", [x], perm=[0, 3, 1, 2])
+    return graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3))])
 
 
 def masked(graph: Graph) -> str:
