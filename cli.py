@@ -45,6 +45,15 @@ class Parser(argparse.ArgumentParser):
 
         return super().format_help() + example_lines(self.prog)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from .support.errors import did_you_mean
+
+            hint = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
+
 
 def _columns() -> int:
     """Return the columns of the terminal: COLUMNS, else those of standard output, else 80."""

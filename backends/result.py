@@ -14,7 +14,7 @@ from ..codec.protos import ModelProto
 from ..codec.streaming import materialize
 from ..codec.traversal import all_nodes, external_tensors
 from ..ir.graph import Value
-from ..ir.module import Module
+from ..ir.module import Module, check_module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
 from ..passes.affine.fold_records import fold_records
@@ -250,7 +250,11 @@ def copied(model: ModelProto) -> ModelProto:
 
 
 def emit(module: Module) -> Result:
-    """Express `module` in ONNX without changing it; raise EmitError if it has no ONNX form."""
+    """Express `module` in ONNX without changing it.
+
+    Raises EmitError if it has no ONNX form, and UsageError for anything else than a module.
+    """
+    check_module(module)
     return Result(module)
 
 

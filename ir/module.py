@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.notebook import folded_text, frame, table
 from .debug_counter import DebugCounter
@@ -153,3 +154,9 @@ class Module:
         from .text.printer import to_text
 
         return to_text(self)
+
+
+def check_module(module: object) -> None:
+    """Raise UsageError for anything else than a module."""
+    if not isinstance(module, Module):
+        raise UsageError(f"{type(module).__name__} is no Module: irc.load reads a model as one")

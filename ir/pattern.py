@@ -128,8 +128,13 @@ class Pattern:
         return frozenset()
 
     def match(self, found: Node | Value) -> Match | Mismatch:
-        """Return the first match at a value, or at the first result of a node; a Mismatch has the `reason`."""
+        """Return the first match at a value, or at the first result of a node; a Mismatch has the `reason`.
+
+        Raises UsageError for anything else.
+        """
         value_ = found.output if isinstance(found, Node) else found
+        if not isinstance(value_, Value):
+            raise UsageError(f"a pattern matches at a Node or a Value, and {type(found).__name__} is neither")
         if value_.node is None:
             return Mismatch(f"%{value_.name} is an input of the graph")
         search = _Attempt()

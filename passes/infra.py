@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..frontends.onnx.node_schemas import ONNX_SCHEMAS
-from ..ir.module import Module
+from ..ir.module import Module, check_module
 from ..support.errors import EmitError, ModelError, PassError, UsageError, VerifyError
 from .affine.source_affines import collect_sources
 from .catalog import CATALOG, DEFINED, check_name, format_option
@@ -116,9 +116,11 @@ class Pass:
     def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
         """Run the pass and the instruments of the context on `module`, and return the same module.
 
-        A module marked untouchable stays as it is, and a warning says why.
+        A module marked untouchable stays as it is, and a warning says why. Raises UsageError for anything else than a
+        module.
         """
         ctx = context_of(ctx)
+        check_module(module)
         module.opened = False
         module.schemas = ONNX_SCHEMAS
         if ctx.runs is not None:

@@ -153,6 +153,7 @@ def test_the_file_of_a_saved_model_is_told_as_its_folder(folder: Path, capsys: p
         ),
         (["foldmap", "show", "a", "--bye"], "irc foldmap show: error: unknown option --bye (did you mean --by?)"),
         (["dump", "net.onnx", "b"], "irc dump: error: unknown argument b"),
+        (["foldmap", "chek", "a"], "; did you mean check?"),
         (["compile", "net.onnx", "--passes", ""], "name a pass, `default`, or `none`"),
     ],
 )

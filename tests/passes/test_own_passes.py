@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +17,7 @@ import pytest
 from harness import ROOT, session
 from irc.cli import main
 from irc.frontends.onnx import from_model
-from irc.ir import Module, Rewriter
+from irc.ir import Module, Rewriter, pattern
 from irc.passes import (
     FoldScaleAxis,
     Pass,
@@ -232,6 +232,22 @@ def test_composing_takes_sequences_classes_and_lists() -> None:
 def test_composing_tells_what_is_no_pass(passes: list[object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Sequential(passes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda module: irc.emit("net.onnx"), "str is no Module: irc.load reads a model as one"),
+        (lambda module: Silent()(module.graph), "Graph is no Module"),
+        (
+            lambda module: pattern.op("Relu").match(module.graph),
+            "a pattern matches at a Node or a Value, and Graph is neither",
+        ),
+    ],
+)
+def test_another_object_than_is_asked_for_is_named(call: Callable[[Module], object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(relu())
 
 
 def test_a_pass_that_returns_none_counts_as_a_change_with_a_warning() -> None:
