@@ -57,7 +57,7 @@ def _normalization(operation: Operation) -> tuple[Datum, Line] | None:
     if numbers is None or data is None or not data.is_float or data.rank is None or data.rank < 2:
         return None
     rank = data.rank
-    line = Line(*(along(each, 1, rank) for each in numbers))
+    line = Line(*(compressed(along(each, 1, rank)) for each in numbers))
     return (data, line) if line.is_finite else None
 
 

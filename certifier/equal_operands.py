@@ -43,8 +43,21 @@ def _neutral(number: float, *, first: bool, negative_zero: bool | None = None) -
 
 def _within(operation: Operation, data: Datum, constant: Datum) -> Array | None:
     if data.extents is None:
-        return constant.stored.array if constant.stored is not None and constant.rank == 0 else None
+        array = None if constant.stored is None else constant.stored.array
+        columns = _columns(data) if operation.version >= 7 else 0
+        fits = array is not None and (array.ndim == 0 or (columns and array.shape in ((1,), (columns,))))
+        return array if fits else None
     return None if constant.stored is None else fitted(operation, data, constant.stored.exact)
+
+
+def _columns(data: Datum) -> int:
+    """Return the last extent of a product with a matrix, whatever the rank of the other operand; else 0."""
+    producer = data.producer
+    if producer is not None and producer.kind == "Cast" and not producer.domain and producer.inputs[0] is not None:
+        return _columns(producer.inputs[0])
+    matrix = None if producer is None or producer.domain or producer.kind != "MatMul" else producer.operand(1)
+    extents = None if matrix is None else static(matrix.extents)
+    return extents[1] if extents is not None and len(extents) == 2 else 0
 
 
 def _dropout(operation: Operation) -> int:

@@ -146,7 +146,7 @@ def _ranks(graph: GraphProto, weights: Mapping[str, TensorProto]) -> Iterator[Va
         is_gemm = node.op_type == "Gemm"
         is_layer = not node.domain and (is_gemm or node.op_type in ("Conv", "ConvTranspose"))
         weight = weights.get(node.input[1]) if is_layer else None
-        if weight is None or (is_gemm and len(weight.dims) != 2):
+        if weight is None or (len(weight.dims) != 2 if is_gemm else len(weight.dims) < 3):
             continue
         extents: list[int | None] = [None] * len(weight.dims)
         if node.op_type == "Conv":

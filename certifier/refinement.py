@@ -29,7 +29,7 @@ from .reordering import extents_of, regrouped, whole
 KEEPING = frozenset(("GroupNormalization", "HardSigmoid"))
 """Operators whose results have the extents and type of their data, of which onnx does not know it in all opsets."""
 
-ROUNDS = 6
+ROUNDS = 24
 """Most times that types are inferred; each time may make more extents, and so more constants, known."""
 
 
@@ -71,7 +71,7 @@ def _shape(value: Datum) -> list[Extent] | None:
 
 
 def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
-    """Return the small integer tensors that can be computed, and types that onnx does not infer."""
+    """Return the small tensors that can be computed, and types that onnx does not infer."""
     made: dict[str, TensorProto] = {}
     stated: dict[str, ValueInfoProto] = {}
     integers = Integers(_shape)
@@ -98,7 +98,7 @@ def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, Valu
 
 
 def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Array]]:
-    """Return the results of an operation that are small constants of integers or truth values."""
+    """Return the results of an operation that are small constants."""
     numbers = integers.enter(operation)
     dtype = INTEGERS.get(operation.outputs[0].kind)
     if numbers is not None and dtype is not None and not any(isinstance(each, Expression) for each in numbers.flat):
@@ -108,7 +108,14 @@ def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Ar
     except Unproved:
         return []
     pairs = zip(operation.outputs, found, strict=False)
-    return [(v, s.array) for v, s in pairs if s.array.dtype.kind in "iub" and s.array.size <= SMALL]
+    return [(value, stored.array) for value, stored in pairs if stored.array.size <= SMALL and _is_exact(stored)]
+
+
+def _is_exact(stored: Stored) -> bool:
+    """Return whether a constant was computed without rounding, so that runtimes have it, too."""
+    return stored.array.dtype.kind in "iub" or (
+        stored.array.dtype.kind == "f" and bool((stored.exact == stored.array).all())
+    )
 
 
 def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
