@@ -187,3 +187,13 @@ def test_zeros_of_a_target_copy_extents(place: int, target: str, holds: bool) ->
     """Also where the extents do not divide one another, as 6 and 4."""
     pair = (COPIED.format(place=place, target=target, by=by) for by in ("u", "t"))
     assert is_proved(*pair) is holds
+
+
+@pytest.mark.parametrize(("scale", "holds"), [("Mul(one, two)", True), ("Div(two, third)", False)])
+def test_constants_that_are_computed_without_rounding_give_extents(scale: str, holds: bool) -> None:
+    text = """(float[1, 3] x) => (float[A, B] out) <float[1] one = {{1.0}}, float[1] two = {{2.0}},
+        float[1] third = {{0.7}}, int64[2] t = {{1, {extent}}}> {{
+        a = {scale}  s = Concat<axis = 0>(one, a)  y = Resize<mode = "nearest">(x, , s)  out = {result} }}"""
+    extent = 6 if holds else 8
+    pair = (text.format(scale=scale, extent=extent, result=result) for result in ("Reshape(y, t)", "Identity(y)"))
+    assert is_proved(*pair) is holds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from irc.backends.certification.search import Search
 from irc.backends.certification.writing import needed
@@ -353,3 +354,32 @@ def test_a_shift_moves_over_a_difference(shift: str, holds: bool) -> None:
     head = f"""{ONE} <float s = {{0.7}}, float t = {{{shift}}}, float one = {{1.0}}>"""
     source = "a = Sigmoid(x) b = Tanh(x) c = Sub(a, b) y = Add(c, s)"
     assert is_found(head, source, "a = Sigmoid(x) b = Tanh(x) d = Add(b, t) y = Sub(a, d)") is holds
+
+
+@pytest.mark.parametrize(
+    ("factors", "holds"), [((0, 0, 1, 1), True), ((0, 1, 0, 1), False), ((1, 1, 0, 0), False), ((0, 0, 0, 1), False)]
+)
+def test_scales_behind_a_view_move_to_the_elements_that_they_scale(factors: tuple[int, ...], holds: bool) -> None:
+    first, second = np.array([0.1, 0.7, 0.3, 0.9], np.float32), np.array([1.1, 2.3], np.float32)
+    product = (first.astype(np.float64) * second[list(factors)]).astype(np.float32)
+    numbers = [", ".join(map(repr, array.tolist())) for array in (first, second, product)]
+    head = f"""(float[1, 4, 6] x) => (float[1, 2, 2, 6] y) <int64[4] t = {{1, 2, 2, 6}},
+        float[4, 1] s = {{{numbers[0]}}}, float[2, 1, 1] u = {{{numbers[1]}}}, float[4, 1] v = {{{numbers[2]}}}>"""
+    assert is_found(head, "a = Mul(x, s) b = Reshape(a, t) y = Mul(b, u)", "a = Mul(x, v) y = Reshape(a, t)") is holds
+
+
+@pytest.mark.parametrize(
+    ("matrix", "addend", "holds"),
+    [
+        ("float[2, 3] w", "float[3] z = {0.0, 0.0, 0.0}", True),
+        ("float[2, 3] w", "float[1] z = {0.0}", True),
+        ("float[2, 3] w", "float[1, 3] z = {0.0, 0.0, 0.0}", False),
+        ("float[2, 1] w", "float[3] z = {0.0, 0.0, 0.0}", False),
+        ("float[2, 3] w", "float[3] z = {0.0, 0.0, 1.0}", False),
+        ("float[L, M] w", "float[3] z = {0.0, 0.0, 0.0}", False),
+    ],
+)
+def test_zeros_beside_a_product_of_unknown_rank(matrix: str, addend: str, holds: bool) -> None:
+    head = f"(int64[K] n, {matrix}) => (float[A, B] y) <{addend}>"
+    product = "x = ConstantOfShape(n) {} = MatMul(x, w)"
+    assert is_found(head, f"{product.format('a')} y = Add(a, z)", product.format("y")) is holds
