@@ -19,7 +19,7 @@ from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
 from ...certifier.lines import Line
 from ...certifier.program import Datum, Operation, Unproved
-from ...certifier.reordering import VIEWS
+from ...certifier.reordering import VIEWS, Groups, moved
 from ...ir.tensor import Array
 
 MAX_DEPTH = 12
@@ -45,12 +45,15 @@ class ElementwiseAffine:
         return ElementwiseAffine(scale * self.scale, scale * self.shift + shift, scale * self.gain)
 
 
+Seen = Callable[[Datum, Datum], Groups | None]
+"""Returns how the second value is a view of the first, None if it is none."""
+
 _State = tuple[Datum, Line | None, ElementwiseAffine, int]
 """A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
 
 
 def followers(
-    value: Datum, start: ElementwiseAffine, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]]
+    value: Datum, start: ElementwiseAffine, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]], seen: Seen
 ) -> Iterator[ElementwiseAffine]:
     """Yield the affine of a value that `start` is, and those that follow it, by position in `extents`."""
     yield start
@@ -63,7 +66,7 @@ def followers(
         for reader, equal in readers:
             own = own_line(reader)
             if own is None:
-                stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers))
+                stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers, seen))
                 continue
             stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
             after = _after(own[1], line, numbers)
@@ -95,13 +98,19 @@ def _after(own: Line, positions: Line | None, numbers: ElementwiseAffine) -> Ele
 
 
 def _behind(
-    reader: Operation, value: Datum, positions: Line | None, numbers: ElementwiseAffine
+    reader: Operation, value: Datum, positions: Line | None, numbers: ElementwiseAffine, seen: Seen
 ) -> Iterator[tuple[Datum, Line | None, ElementwiseAffine]]:
     """Yield the results of an operator that an affine may cross, with the positions of their elements."""
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
     if clamp_of(reader) is not None:
         yield reader.outputs[0], positions, numbers
-    elif reader.kind in VIEWS or (crossing is not None and positions is None):
+    elif reader.kind in VIEWS:
+        groups, line = seen(value, reader.outputs[0]), None
+        if groups is not None and positions is not None:
+            with suppress(Unproved, ValueError, IndexError):
+                line = positions.map(lambda array: moved(array, groups))
+        yield from ((each, line, numbers) for each in reader.outputs)
+    elif crossing is not None and positions is None:
         yield from ((each, None, numbers) for each in reader.outputs)
     elif crossing is not None and positions is not None:
         if reader.kind == "Sub" and reader.operand(1) is value:

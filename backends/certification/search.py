@@ -22,7 +22,7 @@ from ...certifier.pools import POOLS
 from ...certifier.program import Array, Datum, Operation, Program, Unproved, product
 from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
-from ...certifier.reordering import VIEWS
+from ...certifier.reordering import VIEWS, Groups
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .followers import ElementwiseAffine, encoded, followers, snapped
 
@@ -303,6 +303,11 @@ class Search(Proof):
         if own is not None and own[1].rank == base[1].rank:
             yield from self._snapped(operation, own[1].after(base[1]), base[0])
 
+    def _seen(self, value: Datum, result: Datum) -> Groups | None:
+        """Return how a value of the source is a view of another, None if it is none."""
+        core, groups = self.views.get(result.term, (-1, ()))
+        return groups if core == value.term else None
+
     def _snapped(self, operation: Operation, line: Line, root: Datum) -> Iterator[dict[str, Any]]:
         """Yield the step by which constants are roundings of numbers that follow the root of a family."""
         extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
@@ -317,7 +322,7 @@ class Search(Proof):
             family = self.family(member)
             if family is not None and family[1].rank == line.rank and family[1].fits(extents):
                 start = ElementwiseAffine(flat(family[1].scale), flat(family[1].shift), np.ones(product(extents)))
-                candidates += list(followers(member, start, extents, self._same))
+                candidates += list(followers(member, start, extents, self._same, self._seen))
         dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
         scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
         claim = {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}

@@ -383,3 +383,12 @@ def test_zeros_beside_a_product_of_unknown_rank(matrix: str, addend: str, holds:
     head = f"(int64[K] n, {matrix}) => (float[A, B] y) <{addend}>"
     product = "x = ConstantOfShape(n) {} = MatMul(x, w)"
     assert is_found(head, f"{product.format('a')} y = Add(a, z)", product.format("y")) is holds
+
+
+@pytest.mark.parametrize(("order", "holds"), [("1.0, 2.0", True), ("2.0, 1.0", False)])
+def test_a_clamp_is_that_of_data_whose_axes_are_permuted(order: str, holds: bool) -> None:
+    head = f"""(float[1, 2, 3, 2] x) => (float[N, C, H, W] y)
+        <float[2, 2, 1, 1] w = {{1.0, 2.0, 3.0, 4.0}}, float[2] c = {{1.0, 2.0}}, float[2] d = {{{order}}}>"""
+    source = """h = Conv(x, w) a = Transpose<perm = [0, 2, 3, 1]>(h) b = Add(a, c) e = Relu(b)
+        y = Transpose<perm = [0, 3, 1, 2]>(e)"""
+    assert is_found(head, source, "a = Conv(x, w, d) y = Relu(a)") is holds
