@@ -9,7 +9,7 @@ from .equal_operands import equal_operand
 from .kernels import BOUNDS, stated
 from .movement import same_join, same_moves
 from .pools import check_padded, check_same_windows, zero_padding
-from .program import Datum, Operation, Unproved
+from .program import Datum, Operation, Stored, Unproved
 from .recomputation import recomputed
 from .relations import Relations
 from .steps import Step, counterpart
@@ -22,9 +22,12 @@ Identity = Callable[[Relations, Step, Operation], None]
 def _constant(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation computes a constant, which the checker computes itself.
 
-    A step may state how far a runtime's result is away, for operators that runtimes do not round to the nearest.
+    A step may state that its numbers are rounded to their type before others are computed from them, and how far a
+    runtime's result is away, for operators that runtimes do not round to the nearest.
     """
     found = recomputed(operation)
+    if step.get("rounded"):
+        found = [Stored(None, each.array) for each in found]
     if step.get("ulps") is not None:
         if proof.side != SOURCE:
             raise Unproved("only the source has constants that a runtime computed")

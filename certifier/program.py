@@ -71,6 +71,13 @@ class Stored:
         return self._exact
 
     @property
+    def is_unrounded(self) -> bool:
+        """Whether `exact` has other numbers than `array`."""
+        return self._exact is not None and not np.array_equal(
+            self._exact, self.array.astype(np.float64), equal_nan=True
+        )
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """Element type, extents and digest of the elements."""
         if self._key is None:

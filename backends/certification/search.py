@@ -65,11 +65,23 @@ class Search(Proof):
     """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers."""
 
     def __init__(
-        self, source: Program, result: Program, claims: Claims, computed: Mapping[str, Array] | None = None
+        self,
+        source: Program,
+        result: Program,
+        claims: Claims,
+        computed: Mapping[str, Array] | None = None,
+        *,
+        is_rounding: bool = False,
     ) -> None:
-        """Search with the claims of layers, and the constants that a runtime computed, by the names of values."""
+        """Search with the claims of layers, and the constants that a runtime computed, by the names of values.
+
+        `is_rounding` rounds constants at every operator of the source that computes one; `computes` is whether that
+        makes a difference.
+        """
         super().__init__(source, result)
         self.claims = claims
+        self.is_rounding = is_rounding
+        self.computes = False
         self.computed = computed or {}
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
@@ -145,7 +157,13 @@ class Search(Proof):
         return True
 
     def _first(self, operation: Operation, names: Sequence[str]) -> bool:
-        return any(self._try(operation, {"identity": name}) for name in names)
+        rounded = {"rounded": True} if self.is_rounding and self.side == SOURCE else {}
+        for name in names:
+            if self._try(operation, {"identity": name, **(rounded if name == "constant" else {})}):
+                stored = operation.outputs[0].stored
+                self.computes |= stored is not None and stored.is_unrounded
+                return True
+        return False
 
     def _prove(self, operation: Operation) -> bool:
         is_clamp = operation.kind in CLAMPS  # one that limits nothing may be an affine of another, too

@@ -33,7 +33,7 @@ def certificate_of(
     search = None
     warnings: list[str] = []
     try:
-        search = _searched(load_typed(source), load_typed(result), module, layers)
+        search = _searched(source, result, module, layers)
     except Unproved as refusal:
         steps, warnings = [_gap("", log)], [f"the certificate proves nothing: {refusal}"]
     else:
@@ -54,12 +54,20 @@ def certificate_of(
     return document, warnings
 
 
-def _searched(source: Program, result: Program, module: Module, layers: Mapping[str, Layer]) -> Search:
+def _searched(source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]) -> Search:
+    """Return a search that proved the result, or the first: constants are rounded at each operator in the second."""
     sources = fold_records(module).sources or {}
-    claims = {name: [_claim(layer.folds, sources, source)] for name, layer in layers.items()}
-    search = Search(source, result, claims, module.debug_counter.computed)
-    search.attempt()
-    return search
+    first: Search | None = None
+    for is_rounding in (False, True):
+        programs = load_typed(source), load_typed(result)
+        claims = {name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()}
+        search = Search(*programs, claims, module.debug_counter.computed, is_rounding=is_rounding)
+        search.attempt()
+        first = first or search
+        if search.is_proved or not search.computes:
+            return search if search.is_proved else first
+    assert first is not None
+    return first
 
 
 def _claim(folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program) -> list[dict[str, Any]]:

@@ -163,3 +163,22 @@ def test_kernels_of_onnxruntime_keep_the_bounds(operator: str) -> None:
     rounded = Stored(None, exact.astype(np.float32), exact)
     ulps = ulps_between(y, rounded)
     assert ulps is not None and (stated(operation, rounded, ulps).array == y).all()
+
+
+def test_constants_are_rounded_where_a_step_says_so() -> None:
+    """The product of two constants is rounded before a weight takes it; unrounded it makes other weights."""
+    graph = Graph(count=3)
+    product = graph.node("Mul", [graph.initializer(graph.random(1, 64)), graph.initializer(graph.random(1, 64))])
+    x = graph.node("Mul", [graph.node("Tanh", [graph.input("x", [2, 64])]), product])
+    graph.output(graph.node("Gemm", [x, graph.initializer(graph.random(64, 32)), graph.initializer(graph.random(32))]))
+    source = graph.model()
+    result = compile_model(source, certificate=True)
+    document = result.certificate()
+    assert not result.warnings
+    assert [node.op_type for node in result.model.graph.node] == ["Tanh", "Gemm"]
+    certify(source, result.model, document)
+    forged = json.loads(json.dumps(document))
+    (step,) = [each for each in forged["steps"] if "rounded" in each]
+    del step["rounded"]
+    with pytest.raises(Rejected, match="weight is not the rounded product"):
+        certify(source, result.model, sealed(forged, source, result.model))
