@@ -160,7 +160,7 @@ class ArrayTensor(Tensor):
         self.dtype = dtype if dtype is not None else dtype_from_numpy(array.dtype)
         self.shape, self.size = array.shape, array.size
         self._array = array.view()
-        self._array.flags.writeable = False
+        self._array.setflags(write=False)
 
     def numpy(self) -> Array:
         if not self._array.flags.c_contiguous:  # not before somebody asks: a broadcast view may stand for much

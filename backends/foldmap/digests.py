@@ -14,7 +14,7 @@ from pathlib import Path
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...codec.streaming import contains_placeholder, materialize_in_place
+from ...codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
 from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
 from ...codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
@@ -75,10 +75,13 @@ def graph_digest(
     named = sorted([(str(name), digest) for name, digest in digests])
     pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
     hasher.update("".join(pairs).encode())
-    for node in graph.node:
-        has_tensors = not bare_nodes and may_hold_tensors(node)
-        data = b"" if has_tensors else node.SerializeToString(deterministic=True)
-        hasher.update(_with_digests(node, folder) if has_tensors or contains_placeholder(data) else data)
+    if bare_nodes and not placeholders_exist():
+        hasher.update(b"".join([node.SerializeToString(deterministic=True) for node in graph.node]))
+    else:
+        for node in graph.node:
+            has_tensors = not bare_nodes and may_hold_tensors(node)
+            data = b"" if has_tensors else node.SerializeToString(deterministic=True)
+            hasher.update(_with_digests(node, folder) if has_tensors or contains_placeholder(data) else data)
     for sparse in graph.sparse_initializer:
         hasher.update(_with_digests(sparse, folder))
     for function in model.functions:

@@ -236,7 +236,7 @@ def of_result(
     affine, channels = fold.affine, largest.shape[0]
     check_channels(fold.node, affine, fold.axis, channels)
     new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
-    least = np.abs(new).reshape(-1, channels).min(axis=0)
+    least = np.abs(new) if new.shape == (channels,) else np.abs(new).reshape(-1, channels).min(axis=0)
     scale = _per_channel(affine.scale, channels)
     return checked(fold, weight, scale, largest, spread, bias, new, least, slot=slot, bias_scale=scale)
 
