@@ -368,6 +368,10 @@ def check_bias(source: Operation, result: Operation, claim: Line) -> None:
         raise Unproved("the bias is not the rounded sum of the source's bias and the shifts")
 
 
+NEAR = 2.0**-7
+"""The relative distance at which a scale of constant data is taken for the rounding of another."""
+
+
 def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = None) -> None:
     """Prove that the constants of an affine operation are rounded from those that make it `wanted` of its operand.
 
@@ -378,7 +382,8 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
     if own is None or wanted is None:
         raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
     if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
-        wanted = wanted.with_scale(own[1].scale, fixed)
+        is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(wanted.scale)  # it may be the rounded one
+        wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())
         return
