@@ -198,7 +198,7 @@ def _check_clamps(proof: Relations, result: _Clamp, source: _Clamp) -> None:
             continue
         found = last.after(between).after(back).tidy()
         try:
-            check(found, limits, bounds, dtype)
+            found = check(found, limits, bounds, dtype)
         except Unproved as refusal:
             reason = refusal
             continue

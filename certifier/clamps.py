@@ -163,23 +163,29 @@ def without_effect(operation: Operation) -> bool:
     )
 
 
-def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
-    """Prove that the bounds of the result are the roundings of the line of the source's. Raises Unproved."""
-    gone = line.scale == 0.0
-    if (gone & ((line.shift < result[0]) | (line.shift > result[1]))).any():
-        raise Unproved("a scale is zero, and the bounds limit the shift")
-    _check_bounds(line, gone, source, result, dtype)
+def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> Line:
+    """Prove that the bounds of the result are the roundings of the line of the source's. Raises Unproved.
+
+    Returns the line between the clamps: where the scale is zero, the bounds of the result limit the shift.
+    """
+    _check_bounds(line, line.scale == 0.0, source, result, dtype)
+    return _limited_shift(line, result)
 
 
-def check_restored_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
+def check_restored_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> Line:
     """Prove the same where the source is the line of the result. Raises Unproved."""
     gone = line.scale == 0.0
-    if (gone & ((line.shift < source[0]) | (line.shift > source[1]))).any():
-        raise Unproved("a scale is zero, and the bounds limit the shift")
     back = Line(np.where(gone, 1.0, line.scale), line.shift, line.reach).inverse()
     if back is None:
         raise Unproved("a scale is too small")
     _check_bounds(back, gone, source, result, dtype)
+    return _limited_shift(line, source)
+
+
+def _limited_shift(line: Line, bounds: Bounds) -> Line:
+    if line.scale.all():
+        return line
+    return Line.of(line.scale, np.where(line.scale == 0.0, _limited(line.shift, bounds), line.shift), line.reach)
 
 
 def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:

@@ -20,6 +20,9 @@ from .reordering import Groups, moved_line
 DOWN, UP = "down", "up"
 """Directions of a relation: the result's value is a line of the source's, or the other way round."""
 
+MAX_BETWEEN = 16
+"""Most affines in a row that are composed one by one."""
+
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
@@ -234,12 +237,26 @@ class Relations(Congruence):
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
             down, up = self.between(root, given, line), self.between(root, line, given)
+        if not line.scale.all() or not given.scale.all():  # the operators between say more than the two lines
+            down, up = self._composed(result, source) or down, self._composed(source, result) or up
         return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
         """Return the line that `outer` of the root of a family is of `inner` of it, None where there is none."""
         found, fixed = outer.over(inner), self._projection(root)
         return outer.after(fixed).over(inner.after(fixed)) if found is None and fixed is not None else found
+
+    def _composed(self, value: Datum, below: Datum) -> Line | None:
+        """Return the line of the affines that lead from a value `below` to another, None if none do."""
+        line = Line.identity(value.rank or 0)
+        for _ in range(MAX_BETWEEN):
+            own = None if value.producer is None or value.index else own_line(value.producer)
+            if own is None or own[1].rank != line.rank:
+                return None
+            value, line = own[0], line.after(own[1])
+            if self.term_of(value) == below.term:
+                return line
+        return None
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
         """Return the line that a value of the source is of one of the result, None where none is known."""
