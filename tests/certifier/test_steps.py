@@ -392,3 +392,33 @@ def test_a_clamp_is_that_of_data_whose_axes_are_permuted(order: str, holds: bool
     source = """h = Conv(x, w) a = Transpose<perm = [0, 2, 3, 1]>(h) b = Add(a, c) e = Relu(b)
         y = Transpose<perm = [0, 3, 1, 2]>(e)"""
     assert is_found(head, source, "a = Conv(x, w, d) y = Relu(a)") is holds
+
+
+@pytest.mark.parametrize(
+    ("bias", "limit", "holds"),
+    [
+        ("0.0", "Relu(a)", True),
+        ("1.0", "Relu(a)", False),
+        ("-1.0", "Clip(a, low)", True),
+        ("-2.0", "Clip(a, low)", False),
+    ],
+)
+def test_bounds_limit_the_shift_behind_a_zero_scale(bias: str, limit: str, holds: bool) -> None:
+    """The scale of zero leaves -2, of which the bound makes what the convolution adds."""
+    head = f"""{ONE} <float[2, 1, 1] s = {{0.0, 1.0}}, float[2, 1, 1] t = {{-2.0, 0.0}}, float low = {{-1.0}},
+        float[1, 2, 1, 1] w = {{1.0, 5.0}}, float[1, 2, 1, 1] v = {{0.0, 5.0}}, float[1] b = {{{bias}}}>"""
+    made = limit.replace("(a", "(x")
+    assert (
+        is_found(head, f"c = Mul(x, s) a = Add(c, t) d = {limit} y = Conv(d, w)", f"d = {made} y = Conv(d, v, b)")
+        is holds
+    )
+
+
+@pytest.mark.parametrize(("weight", "holds"), [("6.0, 10.0", True), ("6.0, 5.0", False), ("3.0, 10.0", True)])
+def test_affines_behind_a_zero_scale_are_composed_one_by_one(weight: str, holds: bool) -> None:
+    """The weights of a channel of zeros are free."""
+    head = f"""{ONE} <float[2, 1, 1] s = {{0.0, 1.0}}, float[2, 1, 1] t = {{2.0, 2.0}},
+        float[1, 2, 1, 1] w = {{3.0, 5.0}}, float[1, 2, 1, 1] v = {{{weight}}}>"""
+    pool = "MaxPool<kernel_shape = [2, 2]>"
+    source = f"a = Mul(x, s) b = Mul(a, t) c = {pool}(b) y = Conv(c, w)"
+    assert is_found(head, source, f"a = Mul(x, s) c = {pool}(a) y = Conv(c, v)") is holds
