@@ -30,7 +30,7 @@ def own_line(operation: Operation) -> tuple[Datum, Line] | None:
 
 
 def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | None:
-    """Return scale, shift and reach by channel of a BatchNormalization in inference mode with constant parameters."""
+    """Return scale, shift and reach of a BatchNormalization in inference mode, in the extents of its parameters."""
     attributes = operation.attributes
     if operation.version >= 14:
         is_inference = not attributes.get("training_mode", 0)
@@ -38,13 +38,13 @@ def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | Non
         is_inference = len(operation.outputs) == 1 or all("#" in each.label for each in operation.outputs[1:])
         if operation.version < 7:
             is_inference = is_inference and bool(attributes.get("is_test", 0))
-    if not is_inference or not attributes.get("spatial", 1) or len(operation.inputs) != 5:
+    if not is_inference or len(operation.inputs) != 5:
         return None
     found = [None if each is None or each.stored is None else each.stored.exact for each in operation.inputs[1:]]
-    if any(each is None or each.ndim != 1 for each in found):
+    if any(each is None for each in found):
         return None
     gamma, beta, mean, variance = (each for each in found if each is not None)
-    if len({each.size for each in (gamma, beta, mean, variance)}) != 1:
+    if len({each.shape for each in (gamma, beta, mean, variance)}) != 1:
         return None
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
@@ -56,8 +56,13 @@ def _normalization(operation: Operation) -> tuple[Datum, Line] | None:
     data, numbers = operation.operand(0), batch_norm_numbers(operation)
     if numbers is None or data is None or not data.is_float or data.rank is None or data.rank < 2:
         return None
-    rank = data.rank
-    line = Line(*(compressed(along(each, 1, rank)) for each in numbers))
+    rank, extents = data.rank, numbers[0].shape
+    if len(extents) == 1:
+        line = Line(*(compressed(along(each, 1, rank)) for each in numbers))
+    elif operation.attributes.get("spatial", 1) or data.extents is None or data.extents[1:] != extents:
+        return None
+    else:  # of each element
+        line = Line(*(compressed(each.reshape(1, *extents)) for each in numbers))
     return (data, line) if line.is_finite else None
 
 

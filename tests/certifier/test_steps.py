@@ -422,3 +422,24 @@ def test_affines_behind_a_zero_scale_are_composed_one_by_one(weight: str, holds:
     pool = "MaxPool<kernel_shape = [2, 2]>"
     source = f"a = Mul(x, s) b = Mul(a, t) c = {pool}(b) y = Conv(c, w)"
     assert is_found(head, source, f"a = Mul(x, s) c = {pool}(a) y = Conv(c, v)") is holds
+
+
+@pytest.mark.parametrize(
+    ("attributes", "extents", "numbers", "holds"),
+    [
+        ("spatial = 0", "1, 3, 2", "1, 2, 3, 4, 5, 6", True),
+        ("spatial = 0", "1, 3, 2", "1, 2, 3, 4, 6, 5", False),
+        ("spatial = 1", "1, 3, 2", "1, 2, 3, 4, 5, 6", False),
+        ("spatial = 0", "1, 1, 6", "1, 2, 3, 4, 5, 6", False),
+        ("spatial = 0", "6", "1, 2, 3, 4, 5, 6", False),
+    ],
+)
+def test_a_normalization_may_have_parameters_of_each_element(
+    attributes: str, extents: str, numbers: str, holds: bool
+) -> None:
+    ones, zeros = (", ".join([each] * 6) for each in ("1", "0"))
+    head = f"""(float[N, 1, 3, 2] x) => (float[N, 1, 3, 2] y) <float[{extents}] g = {{{numbers}}},
+        float[{extents}] one = {{{ones}}}, float[{extents}] zero = {{{zeros}}},
+        float[1, 3, 2] w = {{1, 2, 3, 4, 5, 6}}>"""
+    source = f"y = BatchNormalization<epsilon = 0.0, {attributes}>(x, g, zero, zero, one)"
+    assert is_found(head, source, "y = Mul(x, w)", opset=7) is holds
