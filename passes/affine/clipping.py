@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.ops import is_legal, sole_reader
 from ...ir.ops.channel_map import unknown_shape
 from ...ir.ops.row import NUMPY_BROADCAST
@@ -76,10 +76,16 @@ def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
     bounds = clip_bounds(node, params.evaluator)
     if bounds is None:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
-    low, high = bounds.ends
+    low, high = (_unrounded(node.input(i), end, params) for i, end in enumerate(bounds.ends, 1))
     if not low <= high:
         raise Refused("activation_between", f"{node.description}: bounds {low:.6g} and {high:.6g} cannot be scaled")
     return low, high
+
+
+def _unrounded(bound: Value | None, rounded: float, params: Parameters) -> float:
+    """Return a bound as an earlier fold computed it, before its rounding."""
+    array = params.evaluator.exact(bound)
+    return rounded if array is None or array.dtype != np.float64 else float(array.ravel()[0])
 
 
 def _passed(node: Node, affine: Affine, move: Move, params: Parameters) -> Transfer:
