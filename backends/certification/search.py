@@ -318,6 +318,8 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
             if operation.kind in ("Add", "Sub"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
+        for target in targets:  # a Neg may have moved
+            yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
         if own is not None and own[1].rank == base[1].rank:
             yield from self._snapped(operation, own[1].after(base[1]), base[0])
 

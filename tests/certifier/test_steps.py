@@ -6,6 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from irc import certify
+from irc import compile as compile_model
 from irc.backends.certification.search import Search
 from irc.backends.certification.writing import needed
 from irc.certifier.certificate import Replay
@@ -443,3 +445,20 @@ def test_a_normalization_may_have_parameters_of_each_element(
         float[1, 3, 2] w = {{1, 2, 3, 4, 5, 6}}>"""
     source = f"y = BatchNormalization<epsilon = 0.0, {attributes}>(x, g, zero, zero, one)"
     assert is_found(head, source, "y = Mul(x, w)", opset=7) is holds
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_of_a_clip_behind_several_folds_are_rounded_once(seed: int) -> None:
+    """A Clip takes the affine of a MaxPool behind it, then another one: bounds rounded twice would be refused."""
+    rng = np.random.default_rng(seed)
+    numbers = [str(each) for each in rng.uniform(0.5, 2.0, 5).astype(np.float32)]
+    source = model(
+        f"""(float[1, 1, 4, 4] x) => (float[N, C, H, W] y) <float[1, 1, 1, 1] w = {{{numbers[0]}}}, float l = {{-0.3}},
+        float h = {{{numbers[1]}}}, float s = {{{numbers[2]}}}, float t = {{{numbers[3]}}}, float k = {{{numbers[4]}}}>
+        {{ a = Conv(x, w) b = Clip(a, l, h) c = Mul(b, s) d = MaxPool<kernel_shape = [2, 2]>(c) e = Mul(d, t)
+           f = GlobalAveragePool(e) y = Add(f, k) }}""",
+        18,
+    )
+    result = compile_model(source, certificate=True)
+    assert [node.op_type for node in result.model.graph.node].count("Mul") == 0
+    assert certify(source, result.model, result.certificate())
