@@ -274,7 +274,7 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
         raise Unproved("the layers have different attributes")
-    found = [_parameters(operation, claim) for operation in (source, result)]
+    found = [parameters(operation, claim) for operation in (source, result)]
     gamma, beta = (each.astype(np.float64) for each in found[0])
     scale, shift, reach = claim.scale, claim.shift, claim.reach
     exact = gamma * scale, beta * scale + shift
@@ -286,7 +286,7 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
             raise Unproved("a parameter is not the rounded number that the scale and shift make of the source's")
 
 
-def _parameters(operation: Operation, claim: Line) -> list[Array]:
+def parameters(operation: Operation, claim: Line) -> list[Array]:
     """Return the constant scale and bias of a normalization, with the axes of its data. Raises Unproved."""
     rank = claim.rank
     gamma, beta = operation.constant(1), operation.constant(2)

@@ -17,9 +17,10 @@ from ...certifier.affine_operators import own_line
 from ...certifier.clamps import clamp_of
 from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
-from ...certifier.lines import Line
+from ...certifier.lines import Line, along
 from ...certifier.program import Datum, Operation, Unproved
 from ...certifier.reordering import VIEWS, Groups, moved
+from ...certifier.weighted_layers import parameters, weights_of
 from ...ir.tensor import Array
 
 MAX_DEPTH = 12
@@ -148,6 +149,32 @@ def _nearest(given: Array, candidates: list[Array], limit: Array) -> Array:
         is_near = np.isfinite(each) & (off <= distance)
         best, distance = np.where(is_near, each, best), np.where(is_near, off, distance)
     return best
+
+
+def approximate(source: Operation, result: Operation) -> Line | None:
+    """Return the affine that a layer applies to another with the same data, as its rounded constants have it."""
+    given, made, rank = weights_of(source), weights_of(result), source.outputs[0].rank or 0
+    if given is None or made is None:
+        try:
+            pairs = [parameters(each, Line.identity(rank)) for each in (source, result)]
+        except (Unproved, ValueError):
+            return None
+        (old, old_bias), (new, new_bias) = ([part.astype(np.float64) for part in pair] for pair in pairs)
+    else:
+        if given.matrix.shape != made.matrix.shape or given.axis != made.axis or rank <= made.axis:
+            return None
+        count = len(given.matrix)
+        before, after = given.factor * given.matrix.reshape(count, -1), made.factor * made.matrix.reshape(count, -1)
+        place = np.arange(count), np.abs(before).argmax(axis=1)
+        old, new = (along(each[place], made.axis, rank) for each in (before, after))
+        plain = np.zeros((1,) * rank)
+        old_bias, new_bias = (
+            plain if each.bias is None else each.bias_factor * each.bias.exact for each in (given, made)
+        )
+    with np.errstate(all="ignore"):
+        scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
+    line = Line.of(scale, new_bias - scale * old_bias, np.abs(new_bias) + np.abs(scale * old_bias))
+    return line if line.is_finite else None
 
 
 def encoded(array: Array) -> float | str:

@@ -24,7 +24,7 @@ from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS, Groups
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
-from .followers import ElementwiseAffine, encoded, followers, snapped
+from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -217,6 +217,9 @@ class Search(Proof):
             if is_layer:
                 for claim in self._claims(operation, source):
                     yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+                line = approximate(source, operation)
+                for part in () if line is None else self._snapped(operation, line, source.outputs[0]):
+                    yield {"identity": "layer", "source": source.label, "applies": [part]}
 
     def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps by which an affine crosses an operator, with affines that constants beside it may take."""
@@ -321,7 +324,8 @@ class Search(Proof):
         for target in targets:  # a Neg may have moved
             yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
         if own is not None and own[1].rank == base[1].rank:
-            yield from self._snapped(operation, own[1].after(base[1]), base[0])
+            for claim in self._snapped(operation, own[1].after(base[1]), base[0]):
+                yield {"identity": "rounded affine", "source": base[0].label, "applies": [claim]}
 
     def _seen(self, value: Datum, result: Datum) -> Groups | None:
         """Return how a value of the source is a view of another, None if it is none."""
@@ -329,7 +333,7 @@ class Search(Proof):
         return groups if core == value.term else None
 
     def _snapped(self, operation: Operation, line: Line, root: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the step by which constants are roundings of numbers that follow the root of a family."""
+        """Yield the affine of which a line is a rounding, by numbers that follow the root of a family."""
         extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
         if product(extents) > MAX_SNAPPED or root.label not in self.source.data:
             return
@@ -345,8 +349,7 @@ class Search(Proof):
                 candidates += list(followers(member, start, extents, self._same, self._seen))
         dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
         scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
-        claim = {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
-        yield {"identity": "rounded affine", "source": root.label, "applies": [claim]}
+        yield {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""

@@ -462,3 +462,13 @@ def test_bounds_of_a_clip_behind_several_folds_are_rounded_once(seed: int) -> No
     result = compile_model(source, certificate=True)
     assert [node.op_type for node in result.model.graph.node].count("Mul") == 0
     assert certify(source, result.model, result.certificate())
+
+
+@pytest.mark.parametrize(
+    ("bias", "holds"), [("0.3, 0.40000000596", True), ("0.40000000596, 0.3", False), ("0.3, 0.4000001", False)]
+)
+def test_a_layer_takes_affines_of_parts_of_its_result(bias: str, holds: bool) -> None:
+    head = f"""(float[3, 2] x) => (float[M, N] y, float[A, B] z) <float[2, 2] w = {{1.0, 2.0, 3.0, 4.0}},
+        float[2] k = {{0.3, 0.3}}, float s = {{0.1}}, int64[2] n = {{1, 1}}, float[2] c = {{{bias}}}>"""
+    source = "a = MatMul(x, w) b = Add(a, k) y, d = Split<axis = 1>(b, n) z = Add(d, s)"
+    assert is_found(head, source, "b = Gemm(x, w, c) y, z = Split<axis = 1>(b, n)") is holds
