@@ -157,7 +157,7 @@ def approximate(source: Operation, result: Operation) -> Line | None:
     if given is None or made is None:
         try:
             pairs = [parameters(each, Line.identity(rank)) for each in (source, result)]
-        except (Unproved, ValueError):
+        except (Unproved, ValueError, IndexError):
             return None
         (old, old_bias), (new, new_bias) = ([part.astype(np.float64) for part in pair] for pair in pairs)
     else:
