@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -274,11 +274,12 @@ class Study:
 
     def reduced(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
         """Reduce a model for which a tool is wrong; unreduced where a smaller model ends the process."""
+        verdict = row.records[tool].verdict
         for budget in (seconds, 0.0):
             with contextlib.suppress(tools.Failure):
-                found = self.jury.call(reduce_fault, self.compilers[tool], data, budget)
-                return Fault(tool, row.suite, row.name, *found)
-        verdict = row.records[tool].verdict
+                fields = self.jury.call(reduce_fault, self.compilers[tool], data, budget)
+                found = Fault(tool, row.suite, row.name, *fields)
+                return found if found.detail else replace(found, detail=verdict.detail, stimulus=verdict.stimulus)
         return Fault(tool, row.suite, row.name, detail=verdict.detail, stimulus=verdict.stimulus)
 
 
