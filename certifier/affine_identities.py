@@ -34,6 +34,9 @@ from .weighted_layers import (
 SAME_RANK = frozenset(("Conv", "ConvTranspose", "Gemm"))
 """Layers whose data and result have one rank."""
 
+CENTRED = frozenset(("GroupNormalization", "InstanceNormalization", "LayerNormalization"))
+"""Normalizations that subtract the mean of their data."""
+
 FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 """Attributes that follow the data."""
 
@@ -240,7 +243,7 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     if operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
             line = proof.upward(second, first)
-            if line is None:
+            if line is None or operation.kind not in CENTRED:
                 raise Unproved("the data differ")
             centred(source, {0: line})
         check_scaled_parameters(source, operation, claim)

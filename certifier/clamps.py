@@ -83,15 +83,15 @@ def _clip_bounds(operation: Operation) -> Bounds | None:
             if operand is not None and (operand.stored is None or operand.stored.array.size != 1):
                 return None
             stored = None if operand is None or operand.stored is None else operand.stored.array.reshape(())
-        made.append(infinite if stored is None else _unlimited(stored))
+        made.append(infinite if stored is None else _unlimited(stored, -1.0 if index == 1 else 1.0))
     return made[0], made[1]
 
 
-def _unlimited(stored: Array) -> Array:
-    """Return bounds in float64, with infinity for the greatest numbers of the type."""
+def _unlimited(stored: Array, sign: float) -> Array:
+    """Return bounds in float64, with infinity for the greatest number of the type that has this sign."""
     wide = stored.astype(np.float64)
     greatest = GREATEST.get(stored.dtype.name, np.inf)
-    return np.where(np.abs(wide) >= greatest, np.copysign(np.inf, wide), wide)
+    return np.where(sign * wide >= greatest, sign * np.inf, wide)
 
 
 def _parts(value: Datum) -> tuple[tuple[Datum, Bounds] | None, tuple[Datum, Line] | None]:

@@ -42,6 +42,7 @@ class Congruence:
         self.constants: dict[tuple[Any, ...], Stored] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
+        self.enclosing: tuple[Any, ...] = ()
 
     def term(self, key: tuple[Any, ...]) -> int:
         """Return the class with this key."""
@@ -87,13 +88,20 @@ class Congruence:
             operands = operands[:-1]
         head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
         if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
-            head = (*head, operation.label)  # it may have an effect, or another result each time
+            head = (*head, self.enclosing, operation.label)  # it may have an effect, or another result each time
         if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
             head = (*head, operation.label)
         bodies = []
         for name, body in sorted(operation.bodies.items()):
-            inputs = [self.term(("parameter", *head, name, i, each.kind)) for i, each in enumerate(body.inputs)]
+            # A body inside another has parameters of its own, and so has one whose values have other extents.
+            place = (*head, name, self.enclosing)
+            inputs = [
+                self.term(("parameter", *place, i, each.kind, known_extents(each)))
+                for i, each in enumerate(body.inputs)
+            ]
+            outside, self.enclosing = self.enclosing, (*self.enclosing, (operation.kind, name, *inputs))
             bodies.append((name, self.body(body, inputs)))
+            self.enclosing = outside
         return ("operation", *head, tuple(bodies))
 
     def agree(self, operation: Operation, stored: Stored) -> None:
@@ -304,3 +312,10 @@ def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
     """Return whether a target of Expand has only ones and the extents that a value has on the same axes."""
     last = shape[len(shape) - len(target) :]
     return 0 < len(target) <= len(shape) and all(a in (1, b) for a, b in zip(target, last, strict=True))
+
+
+def known_extents(value: Datum) -> tuple[int | None, ...] | None:
+    """Return the extents of a value that are numbers, None in place of the others."""
+    if value.extents is None:
+        return None
+    return tuple(extent if isinstance(extent, int) else None for extent in value.extents)

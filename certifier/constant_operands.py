@@ -40,6 +40,8 @@ def constant_lines(source: Operation, result: Operation, lines: dict[int, Line],
         assert given is not None and given.stored is not None and made is not None and made.stored is not None
         is_same = source.kind == "Concat" and claim is None and given.term == made.term
         found[i] = Line.identity(given.stored.array.ndim) if is_same else _line_of(source, i, lines, wanted, claim)
+        if source.kind == "Concat" and given.stored.array.shape != made.stored.array.shape:
+            raise Unproved("a constant has other extents")
         _check_constant(source.outputs[0], given.stored.exact, made.stored.array, found[i])
     return found
 

@@ -273,6 +273,8 @@ def slice_(operation: Operation, lines: Lines) -> list[Line]:
     assert data is not None and data.extents is not None
     starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
     axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
+    if any(given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))):
+        raise Unproved("the axes or the steps are not constant")
     if starts is None or ends is None:
         varying = [axis for axis in range(line.rank) if not line.is_uniform_along((axis,))]
         if axes is None or any(axis % line.rank in varying for axis in axes):
@@ -286,6 +288,8 @@ def slice_(operation: Operation, lines: Lines) -> list[Line]:
         if not isinstance(extent, int):
             raise Unproved("the extent along a cut axis is unknown")
         step = 1 if steps is None else steps[i]
+        if step < 0 and starts[i] < -extent:
+            raise Unproved("a slice begins before the first element")
         positions = np.arange(extent)[slice(starts[i], None if ends[i] < -extent else ends[i], step)]
         line = _part(line, axis, positions)
     return [line]

@@ -49,7 +49,8 @@ class _Skeleton:
     onnx's inference needs that: it takes a value of a body for one of the main graph with its name.
     """
 
-    def __init__(self, constants: Mapping[str, TensorProto], known: Known) -> None:
+    def __init__(self, constants: Mapping[str, TensorProto], known: Known, *, may_override: bool) -> None:
+        self.may_override = may_override
         self.constants = constants
         self.known = known
         self.weights: dict[str, TensorProto] = {}
@@ -60,7 +61,10 @@ class _Skeleton:
         bare = GraphProto(name=graph.name)
         for given in graph.input:
             self._take_input(bare.input.add(), given, path)
+        overridable = {each.name for each in graph.input} if self.may_override and not path else set()
         for tensor in graph.initializer:
+            if tensor.name in overridable:
+                continue  # callers may give other elements
             constant = bare.initializer.add()
             constant.CopyFrom(_bare(tensor))
             constant.name = path + tensor.name
@@ -188,7 +192,7 @@ def infer_types(
     those that onnx infers, and `known` types that it may not infer.
     """
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    bare.graph.CopyFrom(_Skeleton(constants, known or {}).copy(model.graph, "", {}))
+    bare.graph.CopyFrom(_Skeleton(constants, known or {}, may_override=model.ir_version >= 4).copy(model.graph, "", {}))
     if model.ir_version < 4:
         defaults = {tensor.name for tensor in model.graph.initializer}
         free = [each for each in bare.graph.input if each.name not in defaults]

@@ -13,6 +13,9 @@ from .program import Array, Extents
 SLACK = 2.0**-42
 """Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
 
+GROWTH = 2.0**16
+"""Most times that a number which the source does not fix may exceed the greatest of its kind in the source."""
+
 OWN_SLACK = 2.0**-49
 """The bound for constants that are float64 themselves."""
 

@@ -324,10 +324,12 @@ class _Reader:
     def run(self) -> Program:
         graph = self.model.graph
         initialized = {tensor.name: tensor for tensor in graph.initializer}
+        if len({(_domain(each.domain), each.version) for each in self.model.opset_import}) > len(self.opsets):
+            raise Unproved("two versions of one domain are imported")
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
-        if any(dim.dim_param.startswith(STATED) for each in free for dim in each.type.tensor_type.shape.dim):
-            raise Unproved(f"the name of an extent begins with {STATED!r}")
+        if any(STATED.encode() in each.type.SerializeToString() for each in free):
+            raise Unproved(f"the name of an extent contains {STATED!r}")
         body = self.graph(graph, infer_types(self.model, {}), {}, "")
         program = Program(
             self.model,
@@ -394,7 +396,7 @@ class _Reader:
                 operation.attributes[item.name] = _attribute(item)
         _drop_defaults(operation)
         written = list(node.output)
-        while written and not written[-1]:
+        while written and not written[-1] and node.op_type != "Split":  # which cuts a part for each of them
             written.pop()
         for i, name in enumerate(written):
             made = self.datum(name, path) if name else Datum(f"{operation.label}#{i}")

@@ -39,10 +39,14 @@ def _slice(operation: Operation, arrays: list[Array]) -> Array:
     starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
     if starts is None or ends is None:
         raise Unproved("the bounds are not constant")
-    axes = operation.integers("axes", 3) or list(range(len(starts)))
-    steps = operation.integers("steps", 4) or [1] * len(starts)
+    axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
+    if any(given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))):
+        raise Unproved("the axes or the steps are not constant")
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
     index = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step < 0 and start < -data.shape[axis]:
+            raise Unproved("a slice begins before the first element")
         index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
     return data[tuple(index)]
 
@@ -99,6 +103,8 @@ def _divide(operation: Operation, arrays: list[Array]) -> Array:
     if first.dtype.kind in "iu":
         if not second.all():
             raise Unproved("a division by zero")
+        if first.dtype.kind == "i" and (first == np.iinfo(first.dtype).min).any():
+            raise Unproved("the least integer has no magnitude")
         quotient = np.abs(first) // np.abs(second)
         return np.where((first < 0) != (second < 0), -quotient, quotient)
     return first / second
@@ -130,7 +136,7 @@ def _clip(operation: Operation, arrays: list[Array]) -> Array:
 def _reduce(function: Callable[..., Any]) -> Evaluate:
     def evaluate(operation: Operation, arrays: list[Array]) -> Array:
         axes = operation.integers("axes", 1)
-        if axes is None and operation.attributes.get("noop_with_empty_axes"):
+        if not axes and operation.attributes.get("noop_with_empty_axes"):
             raise Unproved("the axes are empty")
         keep = bool(operation.attributes.get("keepdims", 1))
         return np.asarray(function(arrays[0], axis=None if not axes else tuple(axes), keepdims=keep))

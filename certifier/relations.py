@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from .affine_operators import own_line
 from .congruence import RESULT, SOURCE, Congruence
 from .constant_parts import constant_results
 from .crossing import concatenate
-from .lines import OWN_SLACK, SLACK, Line
+from .lines import GROWTH, OWN_SLACK, SLACK, Line
 from .parts import rejoined
 from .program import Datum, Operation, Program, Unproved
 from .reordering import Groups, moved_line
@@ -82,7 +83,10 @@ class Relations(Congruence):
         relation = self.base(result) if is_bound else self._own(operation)
         if relation is None:
             return is_bound
-        term = self.same(result.kind, relation, SLACK if self.side == RESULT else OWN_SLACK)
+        if self.side == RESULT and (np.abs(relation[1].shift) > GROWTH * self.greatest_shift).any():
+            return is_bound  # it would drown the data
+        is_double = result.kind == TensorProto.DOUBLE
+        term = self.same(result.kind, relation, SLACK if self.side == RESULT and not is_double else OWN_SLACK)
         if term is not None:
             self.terms[(*key, 0)] = term
             self.give(result, term)

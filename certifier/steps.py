@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .affine_operators import own_line
-from .lines import Line, along
+from .lines import GROWTH, Line, along
 from .program import Operation, Unproved
 from .relations import Relations
 from .transposition import transposed
@@ -19,9 +19,6 @@ Step = Mapping[str, Any]
 
 MAX_PARTS = 64
 """Most affines that one layer applies."""
-
-GROWTH = 2.0**16
-"""Most times that a shift which a certificate states may exceed the greatest of the source."""
 
 
 def permuted(proof: Relations, step: Step, operation: Operation) -> Operation:

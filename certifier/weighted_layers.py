@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
-from .lines import FORMATS, Line, along, is_rounding, vanishes
+from .lines import FORMATS, GROWTH, Line, along, is_rounding, vanishes
 from .program import Array, Datum, Operation, Unproved, static
 
 
@@ -167,6 +167,8 @@ def check_layer(
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
         free, terms = _constant_inputs(result, made, fixed, given.data_axis)
+        if (np.abs(made.matrix[free]) > GROWTH * np.abs(exact).max(initial=0.0)).any():
+            raise Unproved("a weight of constant data is far beyond those of the source, and would drown the others")
         exact = np.where(free, made.matrix, exact)
         total = total - along(terms, made.axis, claim.rank)
         magnitude = magnitude + along(np.abs(terms), made.axis, claim.rank)
@@ -383,6 +385,8 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
         raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
     if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
         is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(wanted.scale)  # it may be the rounded one
+        if (np.abs(own[1].scale) > GROWTH * max(np.abs(wanted.scale).max(initial=0.0), 1.0)).any():
+            raise Unproved("a scale of constant data is far beyond those of the source, and would drown the others")
         wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())

@@ -12,12 +12,12 @@ from .forgeries import sealed
 HEAD = '<ir_version: 8, opset_import: ["": 18]> g '
 
 
-def model(text: str) -> ModelProto:
-    return parser.parse_model(HEAD + text)
+def model(text: str, opset: int = 18) -> ModelProto:
+    return parser.parse_model(HEAD.replace("18", str(opset)) + text)
 
 
-def is_proved(source: str, result: str, *steps: dict[str, object]) -> bool:
-    pair = model(source), model(result)
+def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:
+    pair = model(source, opset), model(result, opset)
     document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair)
     try:
         return certify(*pair, document) == len(steps)
