@@ -8,8 +8,8 @@ from irc import Rejected, certify
 from onnx import ModelProto, numpy_helper, parser
 
 from .forgeries import sealed
+from .pairs import is_proved
 from .test_certificates import certified
-from .test_identities import is_proved
 
 LOOP = """(float[{extents}] x, int64 n, bool go) => (float[A, B] out, float[C, D, E] all) <int64[2] t = {{2, 3}}> {{
     y, all = Loop (n, go, x) <body: graph = body (int64 i, bool on, float state) => (bool next, float z, float w)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .test_identities import is_proved
-from .test_steps import is_found
+from .pairs import is_found, is_proved
 
 HEAD = """(float[1, 2, 4, 4] x, float[1, 2, 4, 4] z) => (float[N, C, H, W] y) <float[2, 1, 1] s = {{{scale}}},
     float[2, 1, 1] k = {{{shift}}}, float[2, 1, 1] t = {{3.0, 5.0}}, float[2, 1, 1] u = {{7.0, 5.0}}>"""

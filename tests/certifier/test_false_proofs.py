@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .test_identities import is_proved
+from .pairs import is_proved
 
 LOOP = """(float[2, 3] x) => (float[P, Q] y) <int64 m = {{3}}> {{
     y = Loop(m, , x) <body = outer (int64 i, bool c, float[A, B] a) => (bool d, float[C, D] e) {{

@@ -3,27 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from irc import Rejected, certify
-from irc.certifier.certificate import FORMAT, VERSION
-from onnx import ModelProto, parser
 
-from .forgeries import sealed
-
-HEAD = '<ir_version: 8, opset_import: ["": 18]> g '
-
-
-def model(text: str, opset: int = 18) -> ModelProto:
-    return parser.parse_model(HEAD.replace("18", str(opset)) + text)
-
-
-def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:
-    pair = model(source, opset), model(result, opset)
-    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair)
-    try:
-        return certify(*pair, document) == len(steps)
-    except Rejected:
-        return False
-
+from .pairs import is_proved
 
 EXPANDED = """(float[N, 3] x, float[1, 3] y, float[{extents}] z) => (float[K, 3] out) {{
     s = Shape(z)  w = {expand}  out = Mul(x, w) }}"""

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from irc import certify
 from irc import compile as compile_model
-from irc.backends.certification.search import Search
-from irc.backends.certification.writing import needed
-from irc.certifier.certificate import Replay
-from irc.certifier.program import Unproved
-from irc.certifier.refinement import load_typed
-from onnx import ModelProto, checker, parser
 
-
-def model(text: str, opset: int) -> ModelProto:
-    made = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
-    if "GroupNormalization" not in text:  # deprecated in its first version
-        checker.check_model(made, full_check=True)
-    return made
-
-
-def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
-    """Whether steps prove that the second body computes what the first does."""
-    pair = [model(f"{head} {{ {body} }}", opset) for body in (source, result)]
-    search = Search(load_typed(pair[0]), load_typed(pair[1]), {})
-    search.attempt()
-    if not search.is_proved:
-        return False
-    steps = needed(search)
-    try:
-        Replay(pair[0], pair[1], json.loads(json.dumps(steps))).run()
-    except Unproved:
-        return False
-    return True
-
+from .pairs import is_found, model
 
 ONE = "(float[1, 2, 4, 4] x) => (float[N, C, H, W] y)"
 
@@ -457,7 +428,6 @@ def test_bounds_of_a_clip_behind_several_folds_are_rounded_once(seed: int) -> No
         float h = {{{numbers[1]}}}, float s = {{{numbers[2]}}}, float t = {{{numbers[3]}}}, float k = {{{numbers[4]}}}>
         {{ a = Conv(x, w) b = Clip(a, l, h) c = Mul(b, s) d = MaxPool<kernel_shape = [2, 2]>(c) e = Mul(d, t)
            f = GlobalAveragePool(e) y = Add(f, k) }}""",
-        18,
     )
     result = compile_model(source, certificate=True)
     assert [node.op_type for node in result.model.graph.node].count("Mul") == 0

@@ -1,0 +1,47 @@
+"""Pairs of models in the text language of onnx: whether a certificate proves the second one from the first."""
+
+from __future__ import annotations
+
+import json
+
+from irc import Rejected, certify
+from irc.backends.certification.search import Search
+from irc.backends.certification.writing import needed
+from irc.certifier.certificate import FORMAT, VERSION, Replay
+from irc.certifier.program import Unproved
+from irc.certifier.refinement import load_typed
+from onnx import ModelProto, checker, parser
+
+from .forgeries import sealed
+
+
+def model(text: str, opset: int = 18) -> ModelProto:
+    """Return the model of a graph without its header and name."""
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+
+
+def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:
+    """Whether the checker accepts exactly these steps."""
+    pair = model(source, opset), model(result, opset)
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair)
+    try:
+        return certify(*pair, document) == len(steps)
+    except Rejected:
+        return False
+
+
+def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
+    """Whether steps are found that prove the second body from the first, and hold."""
+    pair = [model(f"{head} {{ {body} }}", opset) for body in (source, result)]
+    for made in pair:
+        if all(node.op_type != "GroupNormalization" for node in made.graph.node):  # deprecated in its first version
+            checker.check_model(made, full_check=True)
+    search = Search(load_typed(pair[0]), load_typed(pair[1]), {})
+    search.attempt()
+    if not search.is_proved:
+        return False
+    try:
+        Replay(pair[0], pair[1], json.loads(json.dumps(needed(search)))).run()
+    except Unproved:
+        return False
+    return True
