@@ -35,7 +35,7 @@ def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | Non
     if operation.version >= 14:
         is_inference = not attributes.get("training_mode", 0)
     else:
-        is_inference = len(operation.outputs) == 1 or all("#" in each.label for each in operation.outputs[1:])
+        is_inference = len(operation.outputs) == 1
         if operation.version < 7:
             is_inference = is_inference and bool(attributes.get("is_test", 0))
     if not is_inference or len(operation.inputs) != 5:

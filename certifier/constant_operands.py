@@ -116,8 +116,10 @@ def check_padding(source: Operation, result: Operation, line: Line, claim: Line 
                 _check_value(old, new, claim)
             continue
         extent = None if data.extents is None else data.extents[axis]
-        if not isinstance(extent, int):
-            raise Unproved("the extents of a padded axis are unknown")
+        if not isinstance(extent, int) or not claim.fits(
+            (*[None] * axis, before + extent + after, *[None] * (claim.rank - axis - 1))
+        ):
+            raise Unproved("the extents of a padded axis are unknown, or others than the affine's")
         _check_value(old, new, _cut(claim, axis, slice(0, before)))
         _check_value(old, new, _cut(claim, axis, slice(before + extent, None)))
         inner = _cut(inner, axis, slice(before, before + extent))

@@ -50,12 +50,12 @@ class Line:
     @property
     def has_shift(self) -> bool:
         """Whether a shift is other than zero, as far as float64 can tell."""
-        return bool((np.abs(self.shift) > SLACK * self.reach).any())
+        return not (np.abs(self.shift) <= SLACK * self.reach).all()
 
     @property
     def has_scale(self) -> bool:
         """Whether a scale is other than one, as far as float64 can tell."""
-        return bool((np.abs(self.scale - 1.0) > SLACK).any())
+        return not (np.abs(self.scale - 1.0) <= SLACK).all()
 
     @property
     def is_identity(self) -> bool:
@@ -64,8 +64,8 @@ class Line:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all numbers are finite."""
-        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all() and np.isfinite(self.reach).all())
+        """Whether all numbers are finite, and there are some: of none, all would be true."""
+        return all(array.size > 0 and bool(np.isfinite(array).all()) for array in (self.scale, self.shift, self.reach))
 
     def after(self, inner: Line) -> Line:
         """Return the line of x for self(inner(x))."""
