@@ -302,7 +302,10 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
-    check_rounded(operation, proof.between(family[0], claim, base[1]), proof.constant_parts(data))
+    between = proof.between(family[0], claim, base[1])
+    if between is not None and between.after(base[1]).drowns(claim):
+        raise Unproved("the data are lost in shifts far beyond those of the source")
+    check_rounded(operation, between, proof.constant_parts(data))
     proof.relate(operation.outputs[0], family[0], claim, DOWN)
 
 

@@ -79,8 +79,8 @@ def _carried(program: Program) -> Iterator[tuple[Datum, Datum, tuple[str, int], 
 
 def _results(graph: GraphProto) -> Iterator[tuple[tuple[str, int], TypeProto]]:
     """Yield the types of the results of bodies, by their path and place."""
-    for number, node in enumerate(graph.node):
-        for path, body in bodies_of(node, number):
+    for node in graph.node:
+        for path, body in bodies_of(node):
             yield from (((path, i), each.type) for i, each in enumerate(body.output))
             yield from _results(body)
 

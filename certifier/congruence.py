@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from .equal_operands import normal_operands
+from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
 from .parts import parts_of
-from .program import FLOATS, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
+from .program import FLOATS, STANDARD, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
 from .reordering import Groups, composed, extents_of, viewed, whole
 from .transposition import BROADCASTING
 
@@ -87,16 +87,14 @@ class Congruence:
         while operands and operands[-1] == -1:
             operands = operands[:-1]
         head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
-        if operation.domain not in ("", "ai.onnx.ml") or operation.kind in RANDOM:
+        if operation.domain not in STANDARD or operation.kind in RANDOM or trains(operation):
             head = (*head, self.enclosing, operation.label)  # it may have an effect, or another result each time
-        if operation.attributes.get("training_mode") or (operation.kind == "Dropout" and len(operands) > 2):
-            head = (*head, operation.label)
         bodies = []
         for name, body in sorted(operation.bodies.items()):
             # A body inside another has parameters of its own, and so has one whose values have other extents.
             place = (*head, name, self.enclosing)
             inputs = [
-                self.term(("parameter", *place, i, each.kind, known_extents(each)))
+                self.term(("parameter", *place, i, each.kind, self._extents(each, -1)))
                 for i, each in enumerate(body.inputs)
             ]
             outside, self.enclosing = self.enclosing, (*self.enclosing, (operation.kind, name, *inputs))
@@ -232,10 +230,14 @@ class Congruence:
         """Return the extents of a value as expressions, the same for all values of its class."""
         term = self.term_of(value)
         if term not in self.shapes:
-            if value.extents is None:
+            shape = self._extents(value, term)
+            if shape is None:
                 return None
-            self.shapes[term] = tuple(self._extent(value, term, axis) for axis in range(len(value.extents)))
+            self.shapes[term] = shape
         return self.shapes[term]
+
+    def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
+        return None if value.extents is None else tuple(self._extent(value, term, i) for i in range(len(value.extents)))
 
     def _extent(self, value: Datum, term: int, axis: int) -> Extent:
         extent = (value.extents or ())[axis]
@@ -312,10 +314,3 @@ def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
     """Return whether a target of Expand has only ones and the extents that a value has on the same axes."""
     last = shape[len(shape) - len(target) :]
     return 0 < len(target) <= len(shape) and all(a in (1, b) for a, b in zip(target, last, strict=True))
-
-
-def known_extents(value: Datum) -> tuple[int | None, ...] | None:
-    """Return the extents of a value that are numbers, None in place of the others."""
-    if value.extents is None:
-        return None
-    return tuple(extent if isinstance(extent, int) else None for extent in value.extents)

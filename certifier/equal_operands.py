@@ -60,11 +60,17 @@ def _columns(data: Datum) -> int:
     return extents[1] if extents is not None and len(extents) == 2 else 0
 
 
-def _dropout(operation: Operation) -> int:
+def trains(operation: Operation) -> bool:
+    """Return whether an operation may be in training mode, and a Dropout random."""
+    if operation.kind != "Dropout":
+        return bool(operation.attributes.get("training_mode"))
     training = operation.operand(2)
     off = training is None or (training.stored is not None and not training.stored.array.any())
-    old = operation.version < 7 and not operation.attributes.get("is_test", 0)
-    return _refuse_unless(off and not old, "a Dropout that may train")
+    return not off or (operation.version < 7 and not operation.attributes.get("is_test", 0))
+
+
+def _dropout(operation: Operation) -> int:
+    return _refuse_unless(not trains(operation), "a Dropout that may train")
 
 
 def _cast(operation: Operation) -> int:
@@ -89,7 +95,7 @@ def _slice(operation: Operation) -> int:
         starts is not None
         and ends is not None
         and not any(starts)
-        and min(ends, default=1 << 62) >= 1 << 30
+        and min(ends, default=1 << 62) >= (1 << 31) - 1
         and (operation.operand(4) is None or (steps is not None and all(step == 1 for step in steps)))
     )
     if whole:
@@ -139,8 +145,8 @@ def _gather(operation: Operation) -> int:
 def _resize(operation: Operation) -> int:
     """Allow a Resize by factors of one, by which every position is its own."""
     data, result = operation.operand(0), operation.outputs[0]
-    if operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
-        raise Unproved("positions outside have a value of their own")
+    if operation.attributes.get("coordinate_transformation_mode", b"").startswith(b"tf_"):
+        raise Unproved("positions are moved, or have a value of their own outside")
     if operation.kind == "Upsample" and operation.version < 9:
         return _refuse_unless(set(operation.attributes.get("scales", ())) == {1.0}, "a factor is not 1")
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
@@ -221,17 +227,20 @@ def normal_operands(operation: Operation) -> list[Datum | None]:
         if is_zero(operation.operand(i)):
             found[i] = None
     if operation.kind == "Cast" and set(operation.attributes) == {"to"} and operation.attributes["to"] in _NUMBERS:
-        found[0] = _origin(found[0])
+        found[0] = _origin(found[0], operation.attributes["to"])
     return found
 
 
-def _origin(data: Datum | None) -> Datum | None:
+def _origin(data: Datum | None, to: int) -> Datum | None:
+    """Return the value before Casts. A float beyond the integers of a type has no Cast to it that ONNX defines."""
     for _ in range(16):
         before = None if data is None else data.producer
         inner = None if before is None else before.operand(0)
         if data is None or before is None or inner is None or before.kind != "Cast" or before.domain:
             break
         if data.kind not in _WIDER.get(inner.kind, ()) or set(before.attributes) != {"to"}:
+            break
+        if data.is_float and not inner.is_float and to != inner.kind and to not in _WIDER[inner.kind]:
             break
         data = inner
     return data

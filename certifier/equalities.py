@@ -34,7 +34,9 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
         found = [stated(operation, found[0], step["ulps"])]
     if operation.kind in BOUNDS:
         proof.agree(operation, found[0])
+    is_unrounded = any(each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored)
     for value, stored in zip(operation.outputs, found, strict=True):
+        stored.is_unrounded |= is_unrounded
         value.stored = stored
         proof.give(value, proof.term(stored.key))
 

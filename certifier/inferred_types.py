@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 SMALL = 64
 """Most elements of a constant that shape inference may read."""
@@ -32,14 +32,23 @@ def _bare(tensor: TensorProto) -> TensorProto:
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
-def label_of(node: NodeProto, place: int, path: str) -> str:
+def _clear_shapes(type_: TypeProto) -> None:
+    """Remove the shapes of a type, also those of the elements of sequences and optional values."""
+    kind = type_.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        getattr(type_, kind).ClearField("shape")
+    elif kind in ("sequence_type", "optional_type"):
+        _clear_shapes(getattr(type_, kind).elem_type)
+
+
+def label_of(node: NodeProto, path: str) -> str:
     """Return how an operation is called: by its first result, behind the path of the bodies that it stands in."""
-    return path + next((name for name in node.output if name), f"#{place}")
+    return path + next(name for name in node.output if name)
 
 
-def bodies_of(node: NodeProto, place: int) -> Iterator[tuple[str, GraphProto]]:
+def bodies_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     """Yield the graphs of a node of an inferred graph with their paths."""
-    label = label_of(node, place, "")
+    label = label_of(node, "")
     yield from ((f"{label}/{item.name}/", item.g) for item in node.attribute if item.type == AttributeProto.GRAPH)
 
 
@@ -72,8 +81,8 @@ class _Skeleton:
             values = bare.sparse_initializer.add()
             values.CopyFrom(sparse)
             values.values.name = path + sparse.values.name
-        for place, node in enumerate(graph.node):
-            self._take_node(bare, node, label_of(node, place, path), names)
+        for node in graph.node:
+            self._take_node(bare, node, label_of(node, path), names)
         self._note_weights(bare)
         found = {each.name: each for each in _ranks(bare, self.weights)}
         results = (name for node in bare.node for name in node.output if name in self.known)
@@ -82,8 +91,7 @@ class _Skeleton:
             made = bare.output.add(name=names.get(output.name, output.name))
             if not path:
                 made.type.CopyFrom(output.type)
-                if made.type.HasField("tensor_type"):
-                    made.type.tensor_type.ClearField("shape")
+                _clear_shapes(made.type)
             if made.name in found:
                 made.CopyFrom(found.pop(made.name))
         bare.value_info.extend(found.values())
@@ -96,8 +104,8 @@ class _Skeleton:
             for dim in made.type.tensor_type.shape.dim:
                 if dim.dim_param == "?":  # exporters write it for any extent that they do not know
                     dim.ClearField("dim_param")
-            if path:
-                made.type.tensor_type.ClearField("shape")
+        if path:
+            _clear_shapes(made.type)
         if made.name in self.known:
             made.type.CopyFrom(self.known[made.name].type)
 
@@ -205,6 +213,6 @@ def infer_types(
         del bare.graph.node[:]
         bare.graph.node.extend(nodes)
     try:
-        return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+        return onnx.shape_inference.infer_shapes(bare).graph
     except Exception:  # the checker refuses where it needs a type that it does not know
         return bare.graph

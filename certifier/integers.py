@@ -38,7 +38,8 @@ INTEGERS: dict[int, type[np.generic]] = {
 }
 """The types of numbers whose expressions are looked at."""
 
-WHOLE = frozenset((TensorProto.INT32, TensorProto.INT64))
+BITS: dict[int, int] = {TensorProto.INT32: 31, TensorProto.INT64: 62}
+"""The bits that numbers may have, so that no type wraps them."""
 
 MOVING = frozenset(
     ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Gather", "Transpose", "Expand")
@@ -82,7 +83,19 @@ def is_natural(number: Extent) -> bool:
         return number >= 0
     if number.head == "*":
         return all(is_natural(each) for each in number.parts)
-    return number.head in ("symbol", "extent") or (number.head == "Cast" and is_natural(number.parts[-1]))
+    return number.head in ("symbol", "extent")
+
+
+def bits(number: Extent) -> int:
+    """Return how many bits the magnitude of a number may have."""
+    if not isinstance(number, Expression):
+        return abs(number).bit_length()
+    if number.head in ("symbol", "extent"):
+        return 31
+    inner = [bits(each) for each in number.parts if isinstance(each, int | Expression)]
+    if number.head in ("*", "Add", "Sub"):
+        return sum(inner) if number.head == "*" else max(inner) + 1
+    return max(inner) if number.head in ("Max", "Min", "Div") else BITS[TensorProto.INT64]
 
 
 def is_cast_number(number: Extent) -> bool:
@@ -166,14 +179,13 @@ class Integers:
 
     def enter(self, operation: Operation) -> Array | None:
         """Return the elements of the result of an operation, None where they are not known, and remember them."""
-        if operation.domain or operation.bodies or len(operation.outputs) != 1:
+        if operation.domain or operation.bodies or len(operation.outputs) != 1 or "broadcast" in operation.attributes:
             return None
         try:
             made = self._computed(operation)
         except (Unproved, ValueError, IndexError, TypeError, KeyError, OverflowError):
             return None
-        limit = 2**31 if operation.outputs[0].kind == TensorProto.INT32 else 2**62
-        if made is None or made.size > MAX_ELEMENTS or any(abs(monomial(each)[0]) >= limit for each in made.flat):
+        if made is None or made.size > MAX_ELEMENTS:
             return None
         self.found[operation.outputs[0]] = made
         return made
@@ -201,7 +213,8 @@ class Integers:
             return _mapped(lambda each: _cast(each, data.kind, int(operation.attributes["to"])), given)
         if any(each is None or each.kind not in INTEGERS for each in operation.inputs):
             return None
-        return _mapped(ELEMENTWISE[kind], given)
+        limit, made = BITS.get(operation.outputs[0].kind, 64), _mapped(ELEMENTWISE[kind], given)
+        return None if any(bits(each) > limit for each in made.flat) else made
 
     def _number(self, value: Datum | None) -> Array:
         """Return a constant of one element. Raises Unproved."""
@@ -213,14 +226,14 @@ class Integers:
 
 def _cast(number: Extent, before: int, after: int) -> Extent:
     inner = number.parts[-1] if isinstance(number, Expression) and number.head == "Cast" else None
-    if before in WHOLE and after in WHOLE:
-        if isinstance(number, int) and abs(number) >= 2**31 and after == TensorProto.INT32:
-            raise Unproved("a number does not fit into the integer type")
+    if before in BITS and after in BITS:
+        if bits(number) > BITS[after]:
+            raise Unproved("a number may not fit into the integer type")
         return number
-    if before in FLOATS and after in WHOLE and isinstance(inner, int) and abs(inner) <= 2**11:
+    if before in FLOATS and after in BITS and isinstance(inner, int) and abs(inner) <= 2**8:
         return inner  # every floating-point type has it
     if isinstance(number, int) and {before, after} <= INTEGERS.keys():
-        return int(number != 0) if after in WHOLE else number != 0
+        return int(number != 0) if after in BITS else number != 0
     return Expression("Cast", (after, number))
 
 

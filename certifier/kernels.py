@@ -31,13 +31,13 @@ ULPS = np.dtype("<i2")
 
 def _ordered(array: Array) -> Array:
     """Return integers that count the numbers of a float type in their order; both zeros are 0."""
-    bits: Array = np.ascontiguousarray(array).view(INTEGERS[array.dtype.itemsize])
+    bits: Array = np.array(array, order="C").view(INTEGERS[array.dtype.itemsize])
     return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
 def _numbers(places: Array, dtype: np.dtype[Any]) -> Array:
-    bits: Array = np.where(places < 0, np.iinfo(places.dtype).min - places, places)
-    return np.asarray(bits.view(dtype))
+    bits = np.asarray(np.where(places < 0, np.iinfo(places.dtype).min - places, places))
+    return bits.view(dtype)
 
 
 def ulps_between(array: Array, rounded: Stored) -> str | None:

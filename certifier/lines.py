@@ -14,7 +14,7 @@ SLACK = 2.0**-42
 """Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
 
 GROWTH = 2.0**16
-"""Most times that a number which the source does not fix may exceed the greatest of its kind in the source."""
+"""Most times that a number which the source does not fix may exceed the greatest of its kind in the source, or 1."""
 
 OWN_SLACK = 2.0**-49
 """The bound for constants that are float64 themselves."""
@@ -133,6 +133,10 @@ class Line:
         scales = np.abs(self.scale - other.scale) <= slack * np.maximum(np.abs(self.scale), np.abs(other.scale))
         shifts = np.abs(self.shift - other.shift) <= slack * (self.reach + other.reach)
         return bool(scales.all() and shifts.all())
+
+    def drowns(self, source: Line) -> bool:
+        """Whether the data are lost in numbers that are added and taken away, far beyond those of the source's line."""
+        return bool((self.reach > GROWTH * np.maximum(1.0, source.reach)).any())
 
     def map(self, change: Callable[[Array], Array]) -> Line:
         """Return the line whose three arrays are changed in the same way."""

@@ -73,7 +73,7 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
 def leaf_extents(leaf: Datum, *, batch: bool) -> tuple[int, ...]:
     """Return the extents of a leaf; with `batch` those of one element of the first axis. Raises Unproved."""
     extents = leaf.extents
-    known = None if extents is None else static(extents[1:] if batch else extents)
+    known = None if extents is None or (batch and not extents) else static(extents[1:] if batch else extents)
     if known is None or product(known) > MAX_ELEMENTS:
         raise Unproved("the extents are unknown or too large")
     return (1, *known) if batch else known

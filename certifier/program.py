@@ -36,17 +36,25 @@ STATED = "#extent "
 FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 
 
+STANDARD = ("", "ai.onnx.ml")
+"""The domains of ONNX's operators."""
+
+
 class Unproved(Exception):
     """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
 
 
 class Stored:
-    """A constant: a tensor of the file, or an array that the checker computed."""
+    """A constant: a tensor of the file, or an array that the checker computed.
+
+    `is_unrounded` says that `exact` was computed without the roundings that a runtime may make.
+    """
 
     def __init__(self, tensor: TensorProto | None, array: Array | None = None, exact: Array | None = None) -> None:
         self._tensor = tensor
         self._array = array
         self._exact = exact
+        self.is_unrounded = exact is not None
         self._key: tuple[Any, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -69,13 +77,6 @@ class Stored:
         if self._exact is None:
             self._exact = self.array.astype(np.float64)
         return self._exact
-
-    @property
-    def is_unrounded(self) -> bool:
-        """Whether `exact` has other numbers than `array`."""
-        return self._exact is not None and not np.array_equal(
-            self._exact, self.array.astype(np.float64), equal_nan=True
-        )
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -194,17 +195,30 @@ class Program:
 
 
 def load(model: ModelProto) -> Program:
-    """Return the program of a model, whose functions are inlined by onnx first."""
+    """Return the program of a model, whose functions are inlined by onnx first. Raises Unproved."""
     if model.functions:
         from onnx.inliner import inline_local_functions
 
+        if any(_domain(each.domain) in STANDARD for each in model.functions):
+            raise Unproved("a function of the model has the domain of ONNX's operators")
         model = inline_local_functions(model)
+        if model.functions:  # of another opset than the model
+            raise Unproved("a function of the model cannot be inlined")
+    if not all(any(node.output) for node in _nodes(model.graph)):
+        raise Unproved("an operator has no result")
     if not _is_sorted(model.graph, frozenset()):
         copy = ModelProto()
         copy.CopyFrom(model)
         _sort(copy.graph)
         model = copy
     return _Reader(model).run()
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in _graphs(node):
+            yield from _nodes(inner)
 
 
 def _graphs(node: NodeProto) -> Iterator[GraphProto]:
@@ -277,8 +291,8 @@ def _note_types(program: Program, typed: GraphProto, inputs: Iterable[ValueInfoP
     for each in (*typed.value_info, *typed.output, *inputs):
         if each.name in program.data:
             _note_type(program.data[each.name], each.type)
-    for place, node in enumerate(typed.node):
-        for _, body in bodies_of(node, place):
+    for node in typed.node:
+        for _, body in bodies_of(node):
             _note_types(program, body, body.input)
 
 
@@ -373,18 +387,17 @@ class _Reader:
         names = _Visible(scope, outer)
         types = {each.name: each.type for each in (*typed.value_info, *typed.output)}
         operations = [
-            self.node(node, bare, names, types, path, i)
-            for i, (node, bare) in enumerate(zip(graph.node, typed.node, strict=True))
+            self.node(node, bare, names, types, path) for node, bare in zip(graph.node, typed.node, strict=True)
         ]
         return Block(inputs, [each for each in operations if each is not None], [names[o.name] for o in graph.output])
 
     def node(
-        self, node: NodeProto, bare: NodeProto, names: _Visible, types: Mapping[str, TypeProto], path: str, place: int
+        self, node: NodeProto, bare: NodeProto, names: _Visible, types: Mapping[str, TypeProto], path: str
     ) -> Operation | None:
         domain = _domain(node.domain)
         inputs = [names[name] if name else None for name in node.input]
         operation = Operation(
-            label_of(node, place, path), domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, []
+            label_of(node, path), domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, []
         )
         typed = {item.name: item for item in bare.attribute}
         constant = node.op_type == "Constant" and not domain
@@ -398,8 +411,12 @@ class _Reader:
         written = list(node.output)
         while written and not written[-1] and node.op_type != "Split":  # which cuts a part for each of them
             written.pop()
+        if not domain and node.op_type == "Concat" and operation.version < 4:
+            operation.attributes.setdefault("axis", 1)
+        if operation.attributes.get("num_outputs", len(written)) != len(written):
+            raise Unproved(f"{node.op_type} {operation.label!r} has another number of outputs than it states")
         for i, name in enumerate(written):
-            made = self.datum(name, path) if name else Datum(f"{operation.label}#{i}")
+            made = self.datum(name or f"{operation.label[len(path) :]}#{i}", path)
             made.producer, made.index = operation, i
             if name:
                 names.own[name] = made
@@ -475,7 +492,7 @@ def _attribute(item: AttributeProto) -> Any:
 
 
 def _drop_defaults(operation: Operation) -> None:
-    if not operation.attributes or operation.domain not in ("", "ai.onnx.ml"):
+    if not operation.attributes or operation.domain not in STANDARD:
         return
     try:
         schema = onnx.defs.get_schema(operation.kind, operation.version, operation.domain)

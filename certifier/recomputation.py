@@ -68,6 +68,8 @@ def _flatten(operation: Operation, arrays: list[Array]) -> Array:
 
 def _squeeze(operation: Operation, arrays: list[Array]) -> Array:
     axes = operation.integers("axes", 1)
+    if not axes and axes is not None:
+        raise Unproved("the axes are empty")
     return arrays[0].squeeze(None if axes is None else tuple(axes))
 
 
@@ -83,9 +85,10 @@ def _expand(operation: Operation, arrays: list[Array]) -> Array:
 
 
 def _tile(operation: Operation, arrays: list[Array]) -> Array:
-    if arrays[0].size * product([int(each) for each in arrays[1]]) > MAX_ELEMENTS:
+    data, counts = arrays
+    if data.size * product([int(each) for each in counts]) > MAX_ELEMENTS:
         raise Unproved("the result is too large")
-    return np.tile(arrays[0], [int(each) for each in arrays[1]])
+    return np.tile(data, [int(each) for each in counts])
 
 
 def _constant_of_shape(operation: Operation, arrays: list[Array]) -> Array:
@@ -100,14 +103,11 @@ def _constant_of_shape(operation: Operation, arrays: list[Array]) -> Array:
 
 def _divide(operation: Operation, arrays: list[Array]) -> Array:
     first, second = arrays
-    if first.dtype.kind in "iu":
-        if not second.all():
-            raise Unproved("a division by zero")
-        if first.dtype.kind == "i" and (first == np.iinfo(first.dtype).min).any():
-            raise Unproved("the least integer has no magnitude")
-        quotient = np.abs(first) // np.abs(second)
-        return np.where((first < 0) != (second < 0), -quotient, quotient)
-    return first / second
+    if first.dtype.kind not in "iu":
+        return np.asarray(first / second)
+    if not second.all():
+        raise Unproved("a division by zero")
+    return np.asarray((first - np.fmod(first, second)) // second)
 
 
 def _power(operation: Operation, arrays: list[Array]) -> Array:
@@ -207,7 +207,7 @@ EVALUATORS: dict[str, Evaluate] = {
 
 def recomputed(operation: Operation) -> list[Stored]:
     """Return the constant results of an operation whose inputs are constants. Raises Unproved."""
-    if operation.domain or operation.bodies:
+    if operation.domain or operation.bodies or "broadcast" in operation.attributes:
         raise Unproved(f"{operation.domain or 'ai.onnx'} {operation.kind} is not computed")
     if operation.kind in ("Shape", "Size"):
         return [_extents(operation)]
@@ -238,10 +238,16 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
     if kinds & FLOATS:
         is_kernel = operation.kind in BOUNDS  # which reads numbers that were rounded before
         exact = evaluate(operation, [_wide(Stored(None, each.array) if is_kernel else each) for each in stored])
+        if any(each.is_unrounded for each in stored) and (
+            exact.dtype != np.float64 or operation.kind in ("Floor", "Ceil")
+        ):
+            raise Unproved("numbers decide that are not rounded yet")
         if exact.dtype != np.float64:
             return Stored(None, exact)
         dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
-        return Stored(None, exact.astype(dtype), exact)
+        array = exact.astype(dtype)
+        is_equal = np.array_equal(array.astype(np.float64), exact, equal_nan=True)
+        return Stored(None, array, None if is_equal else exact)
     arrays = [each.array for each in stored]
     if operation.kind == "ConstantOfShape":
         return Stored(None, np.array(evaluate(operation, arrays)))
@@ -267,6 +273,8 @@ def _cast(to: int, stored: Stored) -> Stored:
     was = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
     if to in FLOATS and was in FLOATS:
         return Stored(None, stored.exact.astype(dtype))  # a Cast is there to round
+    if stored.is_unrounded:
+        raise Unproved("numbers decide that are not rounded yet")
     if was in FLOATS and dtype.kind in "iu":
         numbers = stored.array.astype(np.float64)
         limits = np.iinfo(dtype)
@@ -301,7 +309,7 @@ def _split(operation: Operation, stored: Stored) -> list[Stored]:
         sizes = [min(each, extent - i * each) for i in range(count)]
     places = np.cumsum(sizes)[:-1]
     arrays, exact = np.split(stored.array, places, axis), np.split(stored.exact, places, axis)
-    return [Stored(None, a, e) for a, e in zip(arrays, exact, strict=True)]
+    return [Stored(None, a, e if stored.is_unrounded else None) for a, e in zip(arrays, exact, strict=True)]
 
 
 def _extents(operation: Operation) -> Stored:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 from onnx import TensorProto
 
 from .affine_operators import own_line
 from .congruence import RESULT, SOURCE, Congruence
 from .constant_parts import constant_results
 from .crossing import concatenate
-from .lines import GROWTH, OWN_SLACK, SLACK, Line
+from .lines import OWN_SLACK, SLACK, Line
 from .parts import rejoined
 from .program import Datum, Operation, Program, Unproved
 from .reordering import Groups, moved_line
@@ -23,8 +21,6 @@ DOWN, UP = "down", "up"
 
 MAX_BETWEEN = 16
 """Most affines in a row that are composed one by one."""
-
-LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
 class Relations(Congruence):
@@ -65,10 +61,12 @@ class Relations(Congruence):
             if value.kind != kind or found is None or found[1].rank != line.rank:
                 continue
             if direction == UP:
-                is_same = found[1].after(line).tidy().is_identity
+                back = found[1].after(line)
+                is_same = back.tidy().is_identity and not back.drowns(found[1])
             else:
-                is_same = line.near(found[1], slack) or (
-                    fixed is not None and line.after(fixed).near(found[1].after(fixed), slack)
+                is_same = not line.drowns(found[1]) and (
+                    line.near(found[1], slack)
+                    or (fixed is not None and line.after(fixed).near(found[1].after(fixed), slack))
                 )
             if is_same:
                 return value.term
@@ -83,8 +81,6 @@ class Relations(Congruence):
         relation = self.base(result) if is_bound else self._own(operation)
         if relation is None:
             return is_bound
-        if self.side == RESULT and (np.abs(relation[1].shift) > GROWTH * self.greatest_shift).any():
-            return is_bound  # it would drown the data
         is_double = result.kind == TensorProto.DOUBLE
         term = self.same(result.kind, relation, SLACK if self.side == RESULT and not is_double else OWN_SLACK)
         if term is not None:
@@ -111,8 +107,9 @@ class Relations(Congruence):
     def value_of_source(self, label: object) -> Datum:
         """Return a value of the source that was entered."""
         found = self.source.data.get(label) if isinstance(label, str) else None
-        if found is None or (found.term < 0 and found.stored is None):
+        if found is None:
             raise Unproved(f"the source has no value {label!r}")
+        self.term_of(found)
         return found
 
     def operation_of_source(self, label: object) -> Operation:
@@ -238,11 +235,14 @@ class Relations(Congruence):
             up, down = line.after(given), line.after(given).inverse()
         else:
             if given.near(line):
+                if given.drowns(line):
+                    return {}
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
             down, up = self.between(root, given, line), self.between(root, line, given)
         if not line.scale.all() or not given.scale.all():  # the operators between say more than the two lines
             down, up = self._composed(result, source) or down, self._composed(source, result) or up
+        up = None if up is None or up.drowns(line) else up
         return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
@@ -311,16 +311,5 @@ class Relations(Congruence):
             return True
         if result.kind != source.kind:
             return False
-        return any(line.is_identity for line in self.relations(result, source).values())
-
-    @cached_property
-    def greatest_shift(self) -> float:
-        """The greatest magnitude that an affine or a bias of the source adds, or 1 if that is more."""
-        greatest = 1.0
-        for operation in self.source.operations.values():
-            own = own_line(operation)
-            arrays = [] if own is None else [own[1].reach]
-            bias = operation.operand(2) if operation.kind in LAYERS_WITH_BIAS else None
-            arrays += [] if bias is None or bias.stored is None else [bias.stored.exact]
-            greatest = max([greatest, *(float(np.abs(each).max(initial=0)) for each in arrays)])
-        return greatest
+        line = self.upward(result, source)
+        return line is not None and line.is_identity
