@@ -49,7 +49,9 @@ def test_an_affine_of_a_padded_axis_has_all_its_numbers(value: int, scales: tupl
     source = PADDED.format(value=value, body="p = Pad(x, pads, five)  y = Identity(p)")
     result = PADDED.format(value=value, body="u = Mul(x, two)  p = Pad(u, pads, value)  y = Mul(p, half)")
     computed = [
-        {"identity": "constant", "at": at, "operation": name} for at in ("source", "result") for name in ("g", "pads")
+        {"identity": "constant", "at": at, "operation": name, "rounded": True}
+        for at in ("source", "result")
+        for name in ("g", "pads")
     ]
     steps = [*computed, _step("crosses", "p", "p", axis=0, applies=[{"scale": _numbers(*scales)}])]
     assert is_proved(source, result, *({"step": i, **step} for i, step in enumerate(steps, 1))) is holds
