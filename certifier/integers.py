@@ -88,13 +88,16 @@ def is_natural(number: Extent) -> bool:
 
 def bits(number: Extent) -> int:
     """Return how many bits the magnitude of a number may have."""
+    count, factors = monomial(number)
+    if len(factors) > 1 or (factors and count != 1):
+        return (abs(count) - 1).bit_length() + sum(map(bits, factors))
     if not isinstance(number, Expression):
         return abs(number).bit_length()
     if number.head in ("symbol", "extent"):
         return 31
     inner = [bits(each) for each in number.parts if isinstance(each, int | Expression)]
-    if number.head in ("*", "Add", "Sub"):
-        return sum(inner) if number.head == "*" else max(inner) + 1
+    if number.head in ("Add", "Sub"):
+        return max(inner) + 1
     return max(inner) if number.head in ("Max", "Min", "Div") else BITS[TensorProto.INT64]
 
 

@@ -31,13 +31,13 @@ ULPS = np.dtype("<i2")
 
 def _ordered(array: Array) -> Array:
     """Return integers that count the numbers of a float type in their order; both zeros are 0."""
-    bits: Array = np.array(array, order="C").view(INTEGERS[array.dtype.itemsize])
+    bits: Array = np.ascontiguousarray(array).view(INTEGERS[array.dtype.itemsize])
     return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
 def _numbers(places: Array, dtype: np.dtype[Any]) -> Array:
-    bits = np.asarray(np.where(places < 0, np.iinfo(places.dtype).min - places, places))
-    return bits.view(dtype)
+    bits: Array = np.where(places < 0, np.iinfo(places.dtype).min - places, places)
+    return np.asarray(bits.view(dtype))
 
 
 def ulps_between(array: Array, rounded: Stored) -> str | None:
@@ -67,7 +67,7 @@ def stated(operation: Operation, rounded: Stored, ulps: object) -> Stored:
     if places[np.isin(rounded.exact, EXACT)].any():
         raise Unproved(f"kernels of {operation.kind} compute 0, 1/2 and 1 without an error")
     ordered = _ordered(rounded.array)
-    array = _numbers(ordered + places.astype(ordered.dtype), rounded.array.dtype)
+    array = _numbers(ordered + places.astype(ordered.dtype), rounded.array.dtype).reshape(places.shape)
     exact, epsilon = rounded.exact, float(np.finfo(array.dtype).eps)
     if not (np.isfinite(array).all() and np.isfinite(exact).all()):
         raise Unproved("a number is not finite")
