@@ -132,8 +132,9 @@ DECIDED = """(float[3] x) => (float[3] y) <float a = {100000000.0}, float o = {1
         else_branch = two () => (float[3] e) { e = Neg(x) }> }"""
 NEGATED = "(float[3] x) => (float[3] y) { y = Neg(x) }"
 FREE = """(float[1, 2, 1, 1] x) => (float[1, C, 1, 1] y) <float[1, 2, 1, 1] s = {{1, 0}},
-    float[1, 2, 1, 1] t = {{0, 1}}, float[2] z = {{0, 0}}, float[2] one = {{1, 1}}, float[1, 2, 1, 1] w = {{1, {own}}}, float[1] b = {{{shift}}},
-    float[2] g = {{1, {own}}}, float[2] h = {{0, {shift}}}> {{ u = Mul(x, s)  v = Add(u, t)  y = {body} }}"""
+    float[1, 2, 1, 1] t = {{0, 1}}, float[2] z = {{0, 0}}, float[2] one = {{1, 1}}, float[1, 2, 1, 1] w = {{1, {own}}},
+    float[1] b = {{{shift}}}, float[2] g = {{1, {own}}}, float[2] h = {{0, {shift}}}> {{
+    u = Mul(x, s)  v = Add(u, t)  y = {body} }}"""
 LAYER, NORMALIZATION = "Conv(v, w, b)", "BatchNormalization<epsilon = 0.0>(v, g, h, z, one)"
 CHAIN = "(double[1] x) => (double[1] y) <double k = {{{factor}}}> {{ {body} }}"
 ULP = base64.b64encode(zlib.compress(np.array(1, "<i2").tobytes())).decode()
@@ -261,7 +262,7 @@ PAIRS = {
         opset=13,
     ),
     "the axis of an old Concat": Pairs(
-        """(float x) => (int64[R, S] y) <int64[1, 2] a = {1, 2}, int64[1, 2] b = {3, 4}, 
+        """(float x) => (int64[R, S] y) <int64[1, 2] a = {1, 2}, int64[1, 2] b = {3, 4},
         int64[1, 4] wide = {1, 2, 3, 4}, int64[2, 2] high = {1, 2, 3, 4}>""",
         ("y = Concat(a, b)", "y = Identity(wide)"),
         ("y = Concat(a, b)", "y = Identity(high)"),
