@@ -16,8 +16,8 @@ from .forgeries import sealed
 
 
 def model(text: str, opset: int = 18) -> ModelProto:
-    """Return the model of a graph without its header and name."""
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+    """Return the model of a graph without its header and name, or of a text that begins with its own header."""
+    return parser.parse_model(text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
 
 
 def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:

@@ -270,8 +270,8 @@ PAIRS = {
         3,
     ),
     "the axis of an old Add": Pairs(
-        """(float x) => (int64[R, S] y) <int64[2, 2] a = {0, 0, 0, 0}, int64[2] b = {1, 2}, int64[2, 2] c = {1, 1, 2, 2},
-        int64[2, 2] rows = {1, 2, 1, 2}, int64[2, 2] columns = {1, 1, 2, 2}>""",
+        """(float x) => (int64[R, S] y) <int64[2, 2] a = {0, 0, 0, 0}, int64[2] b = {1, 2},
+        int64[2, 2] c = {1, 1, 2, 2}, int64[2, 2] rows = {1, 2, 1, 2}, int64[2, 2] columns = {1, 1, 2, 2}>""",
         ("y = Add(a, c)", "y = Identity(columns)"),
         ("y = Add<axis = 0, broadcast = 1>(a, b)", "y = Identity(rows)"),
         _constants("y"),
@@ -390,3 +390,25 @@ def test_a_pair_is_refused_where_its_neighbour_is_proved(name: str) -> None:
     for pair, holds in ((pairs.proved, True), (pairs.refused, False)):
         texts = [pairs.head + (each if "{" in each else f"{{ {each} }}") for each in pair]
         assert is_proved(*texts, *steps, opset=pairs.opset) is holds
+
+
+CALL = """<ir_version: 8, opset_import: ["": 17, "local": 1]> g (float[3] x) => (float[3] y) {{ y = {call}(x) }}
+    <domain: "{domain}", opset_import: ["": {opset}]> {name} (a) => (b) {{ b = {kind}(a) }}"""
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "opset", "holds"),
+    [("local", "f", 17, True), ("local", "f", 12, False), ("", "Relu", 17, False)],
+)
+def test_functions_are_those_that_a_runtime_calls(domain: str, name: str, opset: int, holds: bool) -> None:
+    call = f"{domain}.{name}" if domain else name
+    called = CALL.format(call=call, domain=domain, name=name, opset=opset, kind="Neg")
+    assert is_proved(called, NEGATED, opset=17) is holds
+    other = CALL.format(call=call, domain=domain, name=name, opset=opset, kind="Abs")
+    assert not is_proved(called, other, opset=17)
+
+
+@pytest.mark.parametrize(("imports", "holds"), [('"": 13', True), ('"": 11, "ai.onnx": 13', False), ('"": 11', False)])
+def test_a_domain_is_imported_once(imports: str, holds: bool) -> None:
+    text = "<ir_version: 8, opset_import: [{}]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y = Softmax(x) }}"
+    assert is_proved(text.format('"": 13'), text.format(imports)) is holds
