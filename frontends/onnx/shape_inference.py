@@ -77,7 +77,9 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
     if is_expansion_bounded(model):
         for function in model.functions:
             copy_fields(function, light.functions.add(), ("value_info",))
-    _strip_graph(model.graph, light.graph, order, is_main=True)
+    may_override = model.ir_version >= 4
+    overridable = frozenset(info.name for info in model.graph.input) if may_override else frozenset[str]()
+    _strip_graph(model.graph, light.graph, order, is_main=True, overridable=overridable)
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
         is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
@@ -170,8 +172,12 @@ def _strip_graph(
     order: Sequence[int] | None = None,
     *,
     is_main: bool = False,
+    overridable: Container[str] = (),
 ) -> None:
-    """Copy the graph to be inferred, its nodes in `order`, if given."""
+    """Copy the graph to be inferred, its nodes in `order`, if given.
+
+    Callers may give other elements of the `overridable` initializers, so that no extent follows from these.
+    """
     target.name = source.name
     target.input.extend(source.input)
     target.output.extend(source.output)
@@ -179,9 +185,11 @@ def _strip_graph(
     hints = (*(() if is_main else target.input), *target.output, *target.value_info)
     _strip_shapes(hints)
     for tensor in source.initializer:
-        _strip_tensor(tensor, target.initializer.add())
+        if tensor.name not in overridable:
+            _strip_tensor(tensor, target.initializer.add())
     for sparse in source.sparse_initializer:  # onnx would give them types of sparse tensors, which no operator takes
-        target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
+        if sparse.values.name not in overridable:
+            target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
     _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add())

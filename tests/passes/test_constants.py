@@ -29,7 +29,8 @@ from graphs import (
     the,
     wide,
 )
-from onnx import ModelProto, helper
+from harness import run
+from onnx import ModelProto, helper, parser
 
 
 @pytest.mark.parametrize("what", ["weight", "bias", "parameters", "arithmetic", "all"])
@@ -281,6 +282,36 @@ def test_an_overridable_initializer_keeps_its_effect() -> None:
     result = check(model, ["Conv", "Mul"])
     inputs: dict[str, Array] = {"x": np.ones((1, 2, 2, 2), np.float32), "gain": np.full((2, 1, 1), 7, np.float32)}
     assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "default", "given"),
+    [
+        ("Reshape(x, s)", [2, 3], [3, 2]),
+        ("Expand(x, s)", [1, 6], [2, 6]),
+        ("Tile(x, s)", [2, 1], [1, 2]),
+        ("Pad(x, s)", [1, 0, 0, 0], [0, 0, 1, 1]),
+        ("Slice(x, s, end)", [0, 1], [0, 2]),
+        ("ConstantOfShape(s)", [2, 3], [3, 2]),
+        ("Resize(x, , , s)", [1, 6], [2, 3]),
+        ("Split<axis = 1>(x, s)", [2, 4], [4, 2]),
+    ],
+)
+def test_a_default_that_callers_may_override_gives_no_extents(
+    operator: str, default: list[int], given: list[int]
+) -> None:
+    numbers = ", ".join(map(str, default))
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> g (float[1, 6] x, int64[{len(default)}] s)
+        => (float[P, Q] r, int64[2] y) <int64[{len(default)}] s = {{{numbers}}}, int64[2] end = {{1, 6}}> {{
+        r{", rest" if "Split" in operator else ""} = {operator}  y = Shape(r) }}"""
+    )
+    x = np.arange(6, dtype=np.float32).reshape(1, 6)
+    for inputs in ({"x": x}, {"x": x, "s": np.array(given)}):
+        expected, found = run(model, inputs), run(compiled(model).model, inputs)
+        assert all(np.array_equal(expected[name], found[name]) for name in ("r", "y"))
+    assert "Shape" in operators(compiled(model).model)
+    assert "Shape" not in operators(compiled(model, freeze_initializers=True).model)
 
 
 def test_orphans_were_there_before() -> None:
