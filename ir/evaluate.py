@@ -88,7 +88,10 @@ class ConstantEvaluator:
         return self._resolve(value)
 
     def provide(self, value: Value, array: Array, *, keep: bool = False) -> None:
-        """Set the elements of a constant value to `array` until the next reset or, to `keep` them, its erasure."""
+        """Set the elements of a constant value to `array` until the next reset or, to `keep` them, its erasure.
+
+        The float64 `array` that a constant was rounded from stands for it then, and later folds round that.
+        """
         self._known[value] = array
         if keep:
             self._kept[value] = array
@@ -167,7 +170,7 @@ class ConstantEvaluator:
         return found
 
     def _evaluate(self, node: Node, evaluate: Evaluate, by_type: frozenset[int]) -> None:
-        wide = is_wide(node)
+        wide = node.op == "nn.batch_norm_to_affine" or is_wide(node)
         arrays: list[Array | None] = []
         for i, value in enumerate(node.inputs):
             if value is None or i in by_type:

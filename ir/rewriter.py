@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+import numpy as np
+
 from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
 from .evaluate import ConstantEvaluator
@@ -33,8 +35,8 @@ from .ops.inference import input_shape, unknown
 from .ops.parameters import with_operands
 from .ops.row import NodeView, OpInfo, Trait
 from .provenance import MERGED, REMOVED
-from .tensor import Tensor
-from .types import UNKNOWN, Shape, TensorType, Type, shape_of
+from .tensor import Array, ArrayTensor, Tensor, round_to
+from .types import F64, UNKNOWN, DType, Shape, TensorType, Type, shape_of
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
@@ -268,6 +270,17 @@ class Rewriter:
         payload = tensor if isinstance(tensor, Tensor | SparseTensor) else constant_of(tensor, None, "a constant")
         outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
         return self._insert(Node("constant", (), {"value": payload}, outputs=outputs), before).output
+
+    def rounded(self, array: Array, dtype: DType, *, before: Node, hint: str = "") -> Value:
+        """Insert a constant that is `array` rounded to `dtype`.
+
+        A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before. So a number is
+        rounded once, however many rewrites change it.
+        """
+        made = self.constant(ArrayTensor(round_to(array, dtype), dtype), before=before, hint=hint)
+        if array.dtype == np.float64 and dtype is not F64:
+            self.module.constants.provide(made, array, keep=True)
+        return made
 
     def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
         """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users. O(uses).

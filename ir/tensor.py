@@ -201,6 +201,16 @@ class ScaledTensor(Tensor):
         result.flags.writeable = False
         return result
 
+    def scaled(self, factor: Array) -> ScaledTensor:
+        """Return this product times another factor, which is rounded once, too."""
+        with np.errstate(all="ignore"):
+            return ScaledTensor(self.base, self.factor * factor)
+
+    def exact(self) -> Array:
+        """Return the product in float64, before its rounding."""
+        with np.errstate(all="ignore"):
+            return np.asarray(float64(self.base) * self.factor)
+
     def blocks(self) -> Iterator[Array]:
         for _, block in self.pairs():
             yield block

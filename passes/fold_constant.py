@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ..ir.attributes import SparseTensor
+from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph, Node, Value, is_constant, payload_of
 from ..ir.matching import elements, known_dtype, result_of
 from ..ir.module import Module
@@ -16,7 +19,7 @@ from ..ir.ops.views import resizes_in_doubt
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.sparse import scaled_values, stored_shorter
-from ..ir.tensor import ArrayTensor, ScaledTensor, Tensor, round_to
+from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to, to_float64
 from ..ir.types import F64, dtype_of
 from ..support.lazy import lazy
 from .constant_regions import ConstantRegions, dying_bytes
@@ -214,13 +217,28 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
         return rewriter.decline("the weight is not constant")
     sparse = None if weight.node is None else weight.node.attrs.get("value")
     sparse = sparse if isinstance(sparse, SparseTensor) and constants.has_sparse else None
-    result: Tensor | SparseTensor = ScaledTensor(data, scale) if sparse is None else scaled_values(sparse, scale)
-    if isinstance(result, Tensor) and result.nbytes < LAZY:
-        result = ArrayTensor(result.numpy(), data.dtype)
+    exact = None
+    result: Tensor | SparseTensor
+    if sparse is not None:
+        result = scaled_values(sparse, scale)
+    elif data.nbytes < LAZY:
+        with np.errstate(all="ignore"):
+            exact = np.asarray(to_float64(_exact(weight, data, constants.evaluator)) * scale)
+        result = ArrayTensor(round_to(exact, data.dtype), data.dtype)
+    else:
+        result = data.scaled(scale) if isinstance(data, ScaledTensor) else ScaledTensor(data, scale)
     constant = _write(node, result, rewriter, node.output, None if sparse is None else weight.node)
+    if exact is not None and data.dtype is not F64:
+        constants.evaluator.provide(constant, exact, keep=True)
     if weight.node is not None and weight.node.graph is None:
         constant.name = weight.name
     return True
+
+
+def _exact(weight: Value, data: Tensor, evaluator: ConstantEvaluator) -> Array:
+    """Return the elements of `weight`, which are `data`, as they were before an earlier fold rounded them."""
+    found = evaluator.exact(weight)
+    return data.numpy() if found is None else found
 
 
 def _write(
@@ -260,7 +278,7 @@ def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bo
         return rewriter.decline("it is a constant expression, too large to be computed")
     producer = result_of(parameter, "constant")
     wide = elements(parameter, constants.evaluator)
-    rounded = rewriter.constant(ArrayTensor(round_to(wide, dtype), dtype), before=node, hint=parameter.name)
+    rounded = rewriter.rounded(wide, dtype, before=node, hint=parameter.name)
     inputs: list[Value | None] = list(node.inputs)
     inputs[info.wide] = rounded
     rewriter.set_inputs(node, inputs)

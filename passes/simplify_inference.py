@@ -105,7 +105,7 @@ def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     for value in map(node.operand, range(1, 5)):
         if made_of_little(value):
             raise too_much_made(value)
-        array = evaluator.array(value)
+        array = evaluator.exact(value)
         if array is None or array.dtype.kind in "cO":
             raise not_constant(value)
         if not evaluator.affords(array.size):

@@ -109,16 +109,15 @@ class Committer:
             elif axis is not None:
                 self.rewriter.drop_attr(node, "axis")
             hint = f"{node.output.name}.constant" if old is None else old.name
-            made = inputs[index] = self.constant(array, dtype, node, hint)
-            if array.dtype == np.float64:
-                self.module.constants.provide(made, array, keep=True)
+            inputs[index] = self.constant(array, dtype, node, hint)
         self.rewriter.set_inputs(node, inputs)
 
     def constant(self, array: Array, dtype: DType | None, before: Node, hint: str) -> Value:
         """Make a constant, rounded to `dtype` if that is known."""
         array = np.ascontiguousarray(array).reshape(array.shape)
-        tensor = ArrayTensor(array) if dtype is None else ArrayTensor(round_to(array, dtype), dtype)
-        return self.rewriter.constant(tensor, before=before, hint=hint)
+        if dtype is None:
+            return self.rewriter.constant(ArrayTensor(array), before=before, hint=hint)
+        return self.rewriter.rounded(array, dtype, before=before, hint=hint)
 
     def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
         layer = self._layer(fold)
@@ -243,8 +242,7 @@ class Committer:
         following = node.next
         assert following is not None
         vector = shift.ndim == 1
-        tensor = ArrayTensor(shift) if vector else ArrayTensor(round_to(shift, fold.dtype), fold.dtype)
-        constant = self.rewriter.constant(tensor, before=following, hint=bias_name(node))
+        constant = self.constant(shift, None if vector else fold.dtype, following, bias_name(node))
         attrs = {"axis": fold.axis} if vector else {}
         add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=value.name, type_=value.type)
         self.rewriter.interpose(add)

@@ -22,10 +22,10 @@ from .transfer import Transfer
 def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, bool, float]:
     """Return the weight, the term beta * C with its columns on the last axis, transB, and the beta of the new bias."""
     weight, bias = operands(node, params, any_bias=any_bias)
-    if weight.array.ndim != 2:
-        raise Refused("channel_mismatch", f"{node.description}: the weight has rank {weight.array.ndim}")
+    if weight.rank != 2:
+        raise Refused("channel_mismatch", f"{node.description}: the weight has rank {weight.rank}")
     transposed = bool(node.attrs.get("transB", 0))
-    columns = weight.array.shape[0 if transposed else 1]
+    columns = weight.shape[0 if transposed else 1]
     beta = node.attrs.get("beta", 1.0)
     assert isinstance(beta, float | int)
     if bias is None:
@@ -85,7 +85,7 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
     if shape is None or data is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data or result is unknown")
-    if weight.array.ndim < 2 or weight.array.ndim > len(shape) or len(data) < 2:
+    if weight.rank < 2 or weight.rank > len(shape) or len(data) < 2:
         raise Refused("channel_mismatch", f"{node.description}: an operand is a vector or the weight has more axes")
     return weight, side
 
@@ -158,7 +158,7 @@ def _check_scalar(node: Node, affine: Affine) -> None:
 
 def _weight_axis(weight: Weight) -> int:
     """Return the axis of the weight of a MatMul that has the channels of the result."""
-    return weight.array.ndim - 1 if weight.index == 1 else weight.array.ndim - 2
+    return weight.rank - 1 if weight.index == 1 else weight.rank - 2
 
 
 def _result_axis(node: Node, side: int) -> int:

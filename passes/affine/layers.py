@@ -18,6 +18,7 @@ from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.tensor import (
     Array,
+    ScaledTensor,
     Tensor,
     all_finite,
     fits,
@@ -108,8 +109,15 @@ class Weight:
 
     @property
     def array(self) -> Array:
-        """The elements. A tensor that is not in memory is read each time."""
+        """The elements, before an earlier fold rounded them. A tensor that is not in memory is read each time."""
+        if isinstance(self.elements, ScaledTensor):
+            return self.elements.exact()
         return self.elements.numpy() if isinstance(self.elements, Tensor) else self.elements
+
+    @property
+    def rank(self) -> int:
+        """The number of axes. Nothing is read for it."""
+        return len(self.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:

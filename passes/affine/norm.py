@@ -19,7 +19,7 @@ from .operands import Parameters
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
-    if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
+    if weight.rank != 1 or bias is None or bias.shape != weight.shape:
         raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
     fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
@@ -29,7 +29,7 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
     weight, bias = operands(node, params)
-    if weight.array.ndim != 1 or bias is None or bias.shape != weight.array.shape:
+    if weight.rank != 1 or bias is None or bias.shape != weight.shape:
         raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)

@@ -117,7 +117,7 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     if add is None or found is None or found[1] is not node:
         return None
     data, _, affine = found
-    s, t, beta, mean = (evaluator.array(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
+    s, t, beta, mean = (evaluator.exact(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
     if s is None or t is None or beta is None or mean is None:
         return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)

@@ -76,7 +76,7 @@ def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along several axes"""
     operands = _operands(node, evaluator)
-    if (operands.constant != (1 if _GROUP[node.op] == "multiply" else 0)).any():
+    if (operands.rounded != (1 if _GROUP[node.op] == "multiply" else 0)).any():
         return rewriter.decline("its constant is not neutral")
     check_keeps_shape(operands.data, operands.constant)
     _check_no_unit(node, evaluator)
@@ -165,11 +165,20 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
 
 @record
 class _Operands:
-    """The operands of an arithmetic operator that computes `data` op `constant`."""
+    """The operands of an arithmetic operator that computes `data` op `constant`, which has the element type `dtype`.
+
+    The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator reads it.
+    """
 
     op: str
     data: Value
     constant: Array
+    dtype: DType
+
+    @property
+    def rounded(self) -> Array:
+        """The constant in the element type of the data."""
+        return round_to(self.constant, self.dtype) if self.constant.dtype == np.float64 else self.constant
 
     @property
     def integers(self) -> Array:
@@ -202,16 +211,17 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     if len(sides) != 1 or not is_legal(node.op, NUMPY_BROADCAST, node):
         raise Declined("it has no constant operand, or no other")
     parameter, data = node.operand(sides[0]), node.operand(1 - sides[0])
-    constant = None if made_of_little(parameter) else evaluator.array(parameter)
+    constant = None if made_of_little(parameter) else evaluator.exact(parameter)
     if constant is None or not evaluator.affords(constant.size):
         raise Declined("its constant takes too much memory to compute with")
     if producer_of(parameter, "nn.batch_norm_to_affine") is not None:
         raise Declined("it is a part of a BatchNormalization")
-    if constant.dtype.kind == "O" or known_dtype(data) is not dtype_of(node.output.type):
+    dtype = known_dtype(data)
+    if constant.dtype.kind == "O" or dtype is not dtype_of(node.output.type):
         raise Declined("its operands are no numbers of one type")
     if sides[0] == 0 and node.op in ("subtract", "divide"):
         raise Declined("its constant is the first operand of Sub or Div")
-    return _Operands(node.op, data, _aligned(node, data, constant))
+    return _Operands(node.op, data, _aligned(node, data, constant), dtype)
 
 
 def _aligned(node: Node, data: Value, constant: Array) -> Array:
