@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from .affine_operators import fitted, own_line
 from .lines import Line, is_rounding
@@ -73,6 +74,8 @@ def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
 def _clip_bounds(operation: Operation) -> Bounds | None:
     """Return the bounds of a Clip, infinite where they are absent or the greatest number of the type."""
     made: list[Array] = []
+    if operation.version < 11 and operation.outputs[0].kind == TensorProto.DOUBLE:
+        return None  # the greatest number of float32 limits doubles
     for index, name in enumerate(("min", "max"), 1):
         infinite = np.array(np.inf if index == 2 else -np.inf)
         if operation.version < 11:

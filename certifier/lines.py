@@ -126,7 +126,7 @@ class Line:
             return Line(scale, plain.shift, plain.reach)
         shift = _levelled(self.shift, SLACK * self.reach)
         same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
-        return Line(scale, shift, self.reach.max(axis=same, keepdims=True))
+        return Line(scale, shift, self.reach.min(axis=same, keepdims=True))  # else the least bound would grow
 
     def near(self, other: Line, slack: float = SLACK) -> bool:
         """Whether both are one line, as far as float64 can tell."""
@@ -173,7 +173,7 @@ def _levelled(array: Array, slack: Array) -> Array:
         if array.shape[axis] > 1:
             first = array.take([0], axis=axis)
             if (np.abs(array - first) <= slack).all():
-                array, slack = first, slack.take([0], axis=axis)
+                array, slack = first, slack.min(axis=axis, keepdims=True)
     return array
 
 

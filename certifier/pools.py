@@ -59,8 +59,6 @@ def check_same_windows(source: Operation, result: Operation) -> None:
     if extents is None or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         raise Unproved("the extents are unknown")
     rank = len(extents)
-    if "auto_pad" in given and any(given.get("pads", ())):
-        raise Unproved("the pads are stated twice")
     kernel, pads = given.get("kernel_shape", ()), given.get("pads", (0,) * 2 * rank)
     strides, dilations = given.get("strides", (1,) * rank), given.get("dilations", (1,) * rank)
     if len(kernel) != rank or len(pads) != 2 * rank:

@@ -413,6 +413,10 @@ class _Reader:
             written.pop()
         if not domain and node.op_type == "Concat" and operation.version < 4:
             operation.attributes.setdefault("axis", 1)
+        if {"auto_pad", "pads"} <= operation.attributes.keys() and (
+            operation.attributes["auto_pad"] != b"VALID" or any(operation.attributes["pads"])
+        ):
+            raise Unproved(f"{node.op_type} {operation.label!r} states its pads twice")
         if operation.attributes.get("num_outputs", len(written)) != len(written):
             raise Unproved(f"{node.op_type} {operation.label!r} has another number of outputs than it states")
         for i, name in enumerate(written):

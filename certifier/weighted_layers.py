@@ -137,6 +137,7 @@ def check_layer(
         raise Unproved("the layers read their data along different axes")
     if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
         raise Unproved("the layers have different attributes")
+    _check_factors((given.factor, made.factor), (given.bias_factor, made.bias_factor))
     if given.addend is not None or made.addend is not None:
         addends = [None if each.addend is None else (each.addend.term, each.bias_factor) for each in (given, made)]
         is_entered = given.addend is not None and given.addend.term >= 0
@@ -146,8 +147,8 @@ def check_layer(
     scale = _vector(Line(claim.scale, plain, plain), made.axis, len(made.matrix))[0]
     inputs = made.matrix.shape[1] * made.groups
     factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
-    if given.matrix.shape != made.matrix.shape:
-        raise Unproved("the weights have different extents")
+    if given.matrix.shape != made.matrix.shape or not np.isfinite(given.matrix).all():
+        raise Unproved("the weights have different extents, or are not finite")
     weight = given.factor * _by_input(given.matrix, factor, given.groups)
     exact = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor
     total = plain if given.bias is None else given.bias_factor * given.bias.exact
@@ -179,7 +180,7 @@ def check_layer(
     if made.bias is None or not made.bias_factor:
         return Line(claim.scale, -total, magnitude)
     needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
-    made.bias.check_sum(needed, needed_reach, given.bias, scale)
+    made.bias.check_sum(needed, needed_reach, given.bias, scale * given.bias_factor / made.bias_factor)
     return claim
 
 
@@ -234,6 +235,12 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
     outputs, inputs, *rest = matrix.shape
     grouped = matrix.reshape(groups, outputs // groups, inputs, *rest)
     return (grouped * numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
+
+
+def _check_factors(*pairs: Sequence[float]) -> None:
+    """Prove that each second number is the first or 1: others move digits between a constant and its factor."""
+    if any(second not in (first, 1.0) for first, second in pairs):
+        raise Unproved("alpha or beta is neither that of the source nor 1")
 
 
 def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, object]:
@@ -360,6 +367,7 @@ def check_bias(source: Operation, result: Operation, claim: Line) -> None:
         raise Unproved("a bias is not constant")
     betas = [float(each.attributes.get("beta", 1.0)) for each in (source, result)]
     old = np.zeros((1, 1)) if given is None or given.stored is None else betas[0] * given.stored.exact
+    _check_factors(betas)
     if not betas[1] or old.ndim > 2 or made.stored.array.ndim > 2:
         raise Unproved("the bias has no effect, or more axes than the result")
     exact = np.atleast_2d((old + claim.shift) / betas[1])

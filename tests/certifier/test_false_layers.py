@@ -1,0 +1,83 @@
+"""Pairs of models whose layers, clamps or windows differ, and that a checker without some condition would accept."""
+
+from __future__ import annotations
+
+import pytest
+
+from .pairs import is_proved
+
+
+def _step(identity: str, operation: str = "y", **further: object) -> dict[str, object]:
+    return {"step": 1, "identity": identity, "at": "result", "operation": operation, "source": operation, **further}
+
+
+GEMM = """(float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {{{w}}}, float[2, 2] v = {{{w}}}, float[2] b = {{{b}}},
+    int32[2] q = {{{q}}}, float s = {{0.01}}> {{ d = DequantizeLinear(q, s)  y = Gemm<{factors}>({data}, {bias}) }}"""
+
+
+def _gemm(factors: str, w: str = "1, 2, 3, 4", b: str = "5, 6", q: str = "49, 490", **names: str) -> str:
+    return GEMM.format(factors=factors, w=w, b=b, q=q, **{"data": "x, w", "bias": "b", **names})
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "holds"),
+    [
+        (_gemm("alpha = 2.0"), _gemm("alpha = 1.0", w="2, 4, 6, 8"), True),
+        (_gemm("alpha = 1.0"), _gemm("alpha = inf", w="0, 0, 0, 0"), False),
+        (_gemm("alpha = 1.0"), _gemm("alpha = 1e-30", w="1e30, 2e30, 3e30, 4e30"), False),
+        (_gemm("beta = 2.0"), _gemm("beta = 1.0", b="10, 12"), True),
+        (_gemm("beta = 1.0"), _gemm("beta = inf", b="0, 0"), False),
+        (_gemm("beta = 1.0", data="x, x"), _gemm("beta = 1.0", data="x, x", b="5, 6"), True),
+        (_gemm("beta = 2.0", data="x, x"), _gemm("beta = 1.0", data="x, x", b="10, 12"), True),
+        (_gemm("beta = 1.0", data="x, x"), _gemm("beta = inf", data="x, x", b="0, 0"), False),
+        (_gemm("beta = 2.0", bias="d"), _gemm("beta = 2.0", bias="d"), True),
+        (_gemm("beta = 1.0", bias="d"), _gemm("beta = 1000.0", bias="d", q="0, 0"), False),
+        (_gemm("beta = 0.001", bias="d"), _gemm("beta = 1.0", bias="d", q="0, 0"), False),
+    ],
+)
+def test_factors_of_a_layer_take_no_digits_from_its_constants(source: str, result: str, holds: bool) -> None:
+    if "x, x" in source:
+        source, result = (text.replace("float[1, 2]", "float[2, 2]") for text in (source, result))
+    assert is_proved(source, result, _step("layer")) is holds
+
+
+@pytest.mark.parametrize(("weight", "holds"), [("3", True), ("inf", False)])
+def test_an_infinite_weight_of_zeros_is_not_free(weight: str, holds: bool) -> None:
+    text = """(float[1, 2] x) => (float[1, 1] y) <float[1, 2] s = {{1, 0}}, float[2, 1] w = {{1, {weight}}}> {{
+        v = Mul(x, s)  y = MatMul(v, w) }}"""
+    assert is_proved(text.format(weight=weight), text.format(weight=5), _step("layer")) is holds
+
+
+FAR = "999999995904.0"
+
+
+@pytest.mark.parametrize(
+    ("rows", "far", "shift", "other"),
+    [(1, f"{FAR}, 0", "0.4, 0.4", "0.8"), (2, f"0, {FAR}, 0, 0", "0.4, 0.8", "0.4")],
+)
+def test_the_bound_of_one_channel_is_not_that_of_another(rows: int, far: str, shift: str, other: str) -> None:
+    head = f"""(float[{rows}, 2] x) => (float[{rows}, 2] y) <float[{rows}, 2] far = {{{far}}},
+        float[1, 2] shift = {{{shift}}}, float other = {{{other}}}>"""
+    source = head + "{ u = Add(x, far)  w = Sub(u, far)  v = Add(w, shift)  y = Relu(v) }"
+    step = _step("crosses", perm=[0, 1])
+    assert is_proved(source, source, step)
+    assert not is_proved(source, head + "{ v = Add(x, other)  y = Relu(v) }", step)
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("float", True), ("double", False)])
+def test_the_greatest_float_limits_doubles(kind: str, holds: bool) -> None:
+    head, step = f"({kind}[2] x) => ({kind}[2] y) ", _step("same bounds")
+    assert is_proved(head + "{ v = Clip(x)  y = Relu(v) }", head + "{ y = Relu(x) }", step, opset=10) is holds
+
+
+@pytest.mark.parametrize(
+    ("pads", "holds"),
+    [('auto_pad = "SAME_UPPER"', True), ('auto_pad = "VALID", pads = [0, 0]', True), ("pads = [1, 0]", True)]
+    + [(f'auto_pad = "{auto}", pads = [{pads}]', False) for auto, pads in (("SAME_UPPER", "0, 0"), ("VALID", "1, 0"))],
+)
+def test_pads_are_stated_once(pads: str, holds: bool) -> None:
+    text = f"""(float[1, 1, 5] x) => (int64[3] y) <int64[3] k = {{1, 1, 5}}> {{
+        v = MaxPool<kernel_shape = [2], {pads}>(x)  y = Shape(v) }}"""
+    assert is_proved(text, text) is holds
+    if 'VALID", pads = [1' in pads or "SAME" in pads:
+        assert is_proved(text, text.replace("Shape(v)", "Identity(k)")) is holds
