@@ -289,16 +289,11 @@ PAIRS = {
         ("k = Div(h, l)  y = Max(x, k)", "y = Max(x, o)"),
         _constants("k"),
     ),
-    "a condition of numbers that are not rounded": Pairs(
-        "",
-        (DECIDED, NEGATED),
-        (DECIDED, NEGATED.replace("Neg", "Relu")),
-        (*_constants("u", "v", rounded=True), *_constants("c"), TAKEN),
-    ),
     "a leaf without axes beside a batch": Pairs(
-        "(float[N] b, float x) => (float y) <int64[1] o = {1}, int64[0] m = {}>",
-        ("s = Relu(x)  y = Identity(s)", "s = Relu(x)  y = Reshape(s, m)"),
+        "(float[N] b, float x) => (float y) <int64[1] o = {1}>",
+        ("s = Relu(b)  y = Identity(s)", "s = Relu(b)  y = Transpose<perm = [0]>(s)"),
         ("s = Relu(x)  y = Identity(s)", "s = Relu(x)  y = Expand(s, o)"),
+        (_at("same elements", **{"from": ["b", "s"]}),),
     ),
     "a Resize that rounds half a position up": Pairs(
         "(float[1, 1, 1, 4] x) => (float[1, 1, 1, 4] y) <float[0] r = {}, float[4] s = {1, 1, 1, 1}>",
@@ -412,3 +407,13 @@ def test_functions_are_those_that_a_runtime_calls(domain: str, name: str, opset:
 def test_a_domain_is_imported_once(imports: str, holds: bool) -> None:
     text = "<ir_version: 8, opset_import: [{}]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y = Softmax(x) }}"
     assert is_proved(text.format('"": 13'), text.format(imports)) is holds
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize("kind", ["Neg", "Relu"])
+def test_numbers_decide_once_they_are_rounded(is_rounded: bool, kind: str) -> None:
+    rounded = {"rounded": True} if is_rounded else {}
+    steps = (*_constants("u", "v", **rounded), *_constants("c"), TAKEN)
+    result = NEGATED.replace("Neg", kind)
+    numbered = ({"step": number, **step} for number, step in enumerate(steps, 1))
+    assert is_proved(DECIDED, result, *numbered) is (is_rounded and kind == "Neg")
