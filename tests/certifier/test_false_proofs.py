@@ -290,7 +290,7 @@ PAIRS = {
         _constants("k"),
     ),
     "a leaf without axes beside a batch": Pairs(
-        "(float[N] b, float x) => (float y) <int64[1] o = {1}>",
+        "(float[N] b, float x) => (float[] y) <int64[1] o = {1}>",
         ("s = Relu(b)  y = Identity(s)", "s = Relu(b)  y = Transpose<perm = [0]>(s)"),
         ("s = Relu(x)  y = Identity(s)", "s = Relu(x)  y = Expand(s, o)"),
         (_at("same elements", **{"from": ["b", "s"]}),),
@@ -339,6 +339,13 @@ PAIRS = {
         ("y = Relu(x)", "u = Add(x, o)  v = Sub(u, o)  y = Relu(v)"),
         ("dead = Add(x, far)  y = Relu(x)", "u = Add(x, t)  v = Sub(u, t)  y = Relu(v)"),
         (_at("rounded affine", "v", source="x"),),
+    ),
+    "a layer that takes a drowning shift away": Pairs(
+        """(float[1, 1, 3] x) => (float[1, 1, 3] y) <float far = {1e30}, float o = {1}, float t = {10000000000.0},
+        float[1, 1, 1] w = {1}, float[1] b = {0}, float[1] near = {-1}, float[1] p = {-10000000000.0}>""",
+        ("y = Conv(x, w, b)", "v = Add(x, o)  y = Conv(v, w, near)"),
+        ("dead = Add(x, far)  y = Conv(x, w, b)", "v = Add(x, t)  y = Conv(v, w, p)"),
+        (_at("layer"),),
     ),
     "shifts of both operands of a sum": Pairs(
         "(float[3] a, float[3] b) => (float[3] y) <float o = {1}, float t = {10000000000.0}>",
