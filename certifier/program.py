@@ -368,6 +368,8 @@ class _Reader:
     def graph(self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str) -> Block:
         scope: dict[str, Datum] = {}
         given = {each.name for each in graph.input}
+        if len({tensor.name for tensor in graph.initializer}) < len(graph.initializer):
+            raise Unproved("two initializers have one name")
         inputs = []
         declared = {each.name: each.type for each in typed.input} if path else {}  # those of bodies, as inferred
         for each in graph.input:

@@ -246,6 +246,8 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
             return Stored(None, exact)
         dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
         array = exact.astype(dtype)
+        if (np.isfinite(exact) & ~np.isfinite(array)).any():
+            raise Unproved("a number does not fit its type")
         is_equal = np.array_equal(array.astype(np.float64), exact, equal_nan=True)
         return Stored(None, array, None if is_equal else exact)
     arrays = [each.array for each in stored]
@@ -253,7 +255,9 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
         return Stored(None, np.array(evaluate(operation, arrays)))
     result = evaluate(operation, arrays)
     dtype = result.dtype if result.dtype.kind in "bf" else arrays[-1 if operation.kind == "Where" else 0].dtype
-    return Stored(None, result.astype(dtype))
+    if not np.array_equal(made := result.astype(dtype), result):
+        raise Unproved("an integer does not fit its type")
+    return Stored(None, made)
 
 
 def _wide(stored: Stored) -> Array:

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from irc import Rejected, certify
+from irc.certifier.certificate import FORMAT, VERSION
+from onnx import numpy_helper
 
-from .pairs import is_proved
+from .forgeries import sealed
+from .pairs import is_proved, model
 
 LOOP = """(float[2, 3] x) => (float[P, Q] y) <int64 m = {{3}}> {{
     y = Loop(m, , x) <body = outer (int64 i, bool c, float[A, B] a) => (bool d, float[C, D] e) {{
@@ -289,6 +293,19 @@ PAIRS = {
         ("k = Div(h, l)  y = Max(x, k)", "y = Max(x, o)"),
         _constants("k"),
     ),
+    "a product that int32 does not hold": Pairs(
+        """(int32[1] x) => (int32[1] y) <int32[2] small = {2, 3}, int32[2] large = {65536, 65536}, int32[1] six = {6},
+        int32[1] zero = {0}>""",
+        ("k = ReduceProd(small)  y = Max(x, k)", "y = Max(x, six)"),
+        ("k = ReduceProd(large)  y = Max(x, k)", "y = Max(x, zero)"),
+        _constants("k"),
+    ),
+    "a sum that float32 does not hold": Pairs(
+        "(float[1] x) => (float[1] y) <float small = {1}, float large = {3e38}, float half = {0.5}>",
+        ("u = Add(small, small)  k = Mul(u, half)  y = Max(x, k)", "y = Max(x, small)"),
+        ("u = Add(large, large)  k = Mul(u, half)  y = Max(x, k)", "y = Max(x, large)"),
+        _constants("u", "k"),
+    ),
     "a leaf without axes beside a batch": Pairs(
         "(float[N] b, float x) => (float[] y) <int64[1] o = {1}>",
         ("s = Relu(b)  y = Identity(s)", "s = Relu(b)  y = Transpose<perm = [0]>(s)"),
@@ -424,3 +441,17 @@ def test_numbers_decide_once_they_are_rounded(is_rounded: bool, kind: str) -> No
     result = NEGATED.replace("Neg", kind)
     numbered = ({"step": number, **step} for number, step in enumerate(steps, 1))
     assert is_proved(DECIDED, result, *numbered) is (is_rounded and kind == "Neg")
+
+
+@pytest.mark.parametrize("numbers", [[1.0], [1.0, 5.0], [5.0, 1.0]])
+def test_a_default_is_stored_once(numbers: list[float]) -> None:
+    text = "(float[80] x, float[80] k) => (float[80] y) { y = Add(x, k) }"
+    pair = model(text), model(text)
+    for made, given in zip(pair, ([1.0], numbers), strict=True):
+        made.graph.initializer.extend(numpy_helper.from_array(np.full(80, each, np.float32), "k") for each in given)
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *pair)
+    if len(numbers) == 1:
+        assert certify(*pair, document) == 0
+    else:
+        with pytest.raises(Rejected, match="one name"):
+            certify(*pair, document)
