@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from .program import Array, Extents
 
@@ -15,6 +16,9 @@ SLACK = 2.0**-42
 
 GROWTH = 2.0**16
 """Most times that a number which the source does not fix may exceed the greatest of its kind in the source, or 1."""
+
+NARROW: dict[int, float] = {TensorProto.FLOAT16: 2.0**9, TensorProto.BFLOAT16: 2.0**11}
+"""How many times less that is for types with fewer digits."""
 
 OWN_SLACK = 2.0**-49
 """The bound for constants that are float64 themselves."""
@@ -67,6 +71,21 @@ class Line:
         """Whether all numbers are finite, and there are some: of none, all would be true."""
         return all(array.size > 0 and bool(np.isfinite(array).all()) for array in (self.scale, self.shift, self.reach))
 
+    @property
+    def restored(self) -> Line:
+        """The line of y that is x, and zero where a scale is zero."""
+        with np.errstate(all="ignore"):
+            scale = np.where(self.scale == 0.0, 0.0, 1.0 / self.scale)
+            return Line(scale, -scale * self.shift, np.abs(scale) * self.reach)
+
+    @property
+    def spread(self) -> Array:
+        """The greatest scale or 1 / scale, and magnitude that is added to x, where the scale is not zero."""
+        scale = np.abs(self.scale)
+        with np.errstate(all="ignore"):
+            shares = (np.maximum(scale, 1.0 / scale), np.maximum(np.abs(self.shift), self.reach) / scale)
+            return np.array([np.where(scale == 0.0, 0.0, each).max(initial=0.0) for each in shares])
+
     def after(self, inner: Line) -> Line:
         """Return the line of x for self(inner(x))."""
         scale = self.scale * inner.scale
@@ -75,11 +94,8 @@ class Line:
 
     def inverse(self) -> Line | None:
         """Return the line of y that is x, None where a scale is zero."""
-        if not self.scale.all():
-            return None
-        with np.errstate(all="ignore"):
-            made = Line(1.0 / self.scale, -self.shift / self.scale, self.reach / np.abs(self.scale))
-        return made if made.is_finite else None
+        made = self.restored
+        return made if made.is_finite and made.scale.all() else None
 
     def over(self, inner: Line) -> Line | None:
         """Return a line of inner(x) that is this line of x, None where there is none.

@@ -533,6 +533,21 @@ def operations_of(body: Block) -> Iterator[Operation]:
         yield operation
 
 
+def before(value: Datum) -> Iterator[Datum]:
+    """Yield the values that a value is computed from, and this one, those of bodies included."""
+    seen, stack = {value}, [value]
+    while stack:
+        value = stack.pop()
+        yield value
+        inside = [] if value.producer is None else [value.producer]
+        while inside:
+            operation = inside.pop()
+            inside += [each for body in operation.bodies.values() for each in body.operations]
+            new = {each for each in (*operation.inputs, *operation.outputs) if each is not None} - seen
+            seen |= new
+            stack += new
+
+
 def static(extents: Extents) -> tuple[int, ...] | None:
     """Return the extents as integers, None where one is unknown."""
     if extents is None:

@@ -10,6 +10,7 @@ from .affine_identities import AFFINES
 from .congruence import RESULT, SOURCE
 from .equalities import EQUALITIES
 from .inferred_types import fault_of
+from .lines import GROWTH, NARROW
 from .program import Datum, Operation, Unproved
 from .relations import Relations
 from .steps import Step
@@ -58,6 +59,8 @@ class Proof(Relations):
                 blocked = self.blocker(second)
                 where = f"{blocked.kind} {blocked.label!r} of the result" if blocked is not None else "no operation"
                 raise Unproved(f"the output {name!r} is not proved equal: {where} follows from no step")
+            if not (self.spread(second, NARROW) <= GROWTH * self.spread(first, {})).all():
+                raise Unproved(f"scales or shifts before the output {name!r} are far beyond the source's")
 
     def blocker(self, value: Datum) -> Operation | None:
         """Return the first operation before `value` that is not proved, in the order of the result."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto
 
 from .affine_operators import own_line
@@ -13,7 +15,7 @@ from .constant_parts import constant_results
 from .crossing import concatenate
 from .lines import OWN_SLACK, SLACK, Line
 from .parts import rejoined
-from .program import Datum, Operation, Program, Unproved
+from .program import Array, Datum, Operation, Program, Unproved, before
 from .reordering import Groups, moved_line
 
 DOWN, UP = "down", "up"
@@ -21,6 +23,8 @@ DOWN, UP = "down", "up"
 
 MAX_BETWEEN = 16
 """Most affines in a row that are composed one by one."""
+
+LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
 class Relations(Congruence):
@@ -33,6 +37,7 @@ class Relations(Congruence):
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.fixed: dict[int, Line] = {}
+        self.spreads: dict[Datum, Array] = {}
         self.members: dict[int, list[Datum]] = defaultdict(list)
         self._new: list[Datum] = []
 
@@ -313,3 +318,27 @@ class Relations(Congruence):
             return False
         line = self.upward(result, source)
         return line is not None and line.is_identity
+
+    def spread(self, output: Datum, narrow: Mapping[int, float]) -> Array:
+        """Return the greatest `Line.spread` of the values that an output is computed from, and biases of layers.
+
+        `narrow` multiplies those of values of some types.
+        """
+        most = np.ones(2)
+        for value in before(output):
+            if value not in self.spreads:
+                self.spreads[value] = narrow.get(value.kind, 1.0) * self._spread(value)
+            most = np.maximum(most, self.spreads[value])
+        return most
+
+    def _spread(self, value: Datum) -> Array:
+        operation = value.producer
+        bias = operation.constant(2) if operation is not None and operation.kind in LAYERS_WITH_BIAS else None
+        far = np.array([0.0, 0.0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0.0)])
+        related = self.base(value) if value.is_float and value.stored is None and value.term >= 0 else None
+        if related is None:
+            return far
+        root, line, direction = related
+        fixed = self._projection(root)
+        line = line if direction == DOWN else line.restored
+        return np.asarray(np.maximum(far, (line if fixed is None else line.after(fixed)).spread))

@@ -67,3 +67,48 @@ def test_pads_beside_automatic_ones_are_none(pads: str, holds: bool) -> None:
     text = "(float[1, 1, {n}] x) => (float[A, B, C] y) {{ y = MaxPool<" + attributes + ">(x) }}"
     pair = (text.format(n=extent, mode=mode, pads=pads) for mode in (1, 0))
     assert is_proved(*pair, _step("same windows", "y", "y", step=1)) is holds
+
+
+FAR = """(float[3] x) => (float[3] y{further}) <float k = {{7.888609052210118e-31}}, float o = {{1.0}},
+    float t = {{32.0}}, float i = {{1267650600228229401496703205376.0}}, float u = {{0.03125}}, bool s = {{1}}> {{
+    {body} }}"""
+"""Here k is 2^-100, i 2^100, t 2^5 and u 2^-5."""
+
+BRANCHES = """y = If(s)<then_branch = f () => (float[3] w) {{
+    a = Mul(x, {0})  c = Mul(a, {0})  d = Mul(c, {1})  w = Mul(d, {1}) }},
+    else_branch = g () => (float[3] v) {{ v = Identity(x) }}>"""
+
+
+@pytest.mark.parametrize(
+    ("body", "holds"),
+    [
+        ("a = Mul(x, u)  b = Add(a, o)  c = Sub(b, o)  y = Mul(c, t)", True),
+        ("a = Mul(x, k)  b = Add(a, o)  c = Sub(b, o)  y = Mul(c, i)", False),
+        ("a = Mul(x, k)  b = Mul(a, k)  c = Mul(b, i)  y = Mul(c, i)", False),
+        ("a = Mul(x, i)  b = Mul(a, i)  c = Mul(b, k)  y = Mul(c, k)", False),
+        ("a = Add(x, i)  y = Sub(a, i)", False),
+        (BRANCHES.format("t", "u"), True),
+        (BRANCHES.format("k", "i"), False),
+    ],
+)
+def test_no_affine_in_between_is_far_from_the_source(body: str, holds: bool) -> None:
+    steps = [{"identity": "taken branch", "at": "result", "operation": "y", "step": 1}] if "If" in body else []
+    for further, unused in (("", ""), ("", "z = Add(x, i)  r = Relu(z)"), (", float[3] z", "z = Add(x, i)")):
+        pair = [FAR.format(further=further, body=f"{unused}  {each}") for each in ("y = Identity(x)", body)]
+        assert is_proved(*pair, *steps) is holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "holds"), [("float16", 21376, True), ("float16", 30547, False), ("float", 3e4, True)]
+)
+def test_narrow_types_have_less_room(kind: str, number: float, holds: bool) -> None:
+    """The bits 21376 and 30547 are 60 and 30,000 in float16."""
+    text = f"({kind}[3] x) => ({kind}[3] y) <{kind} a = {{{number}}}> {{"
+    assert is_proved(f"{text} y = Identity(x) }}", f"{text} b = Add(x, a)  y = Sub(b, a) }}") is holds
+
+
+@pytest.mark.parametrize(("number", "holds"), [("o", True), ("i", False)])
+def test_lost_data_stay_lost_behind_another_operator(number: str, holds: bool) -> None:
+    body = f"a = Add(x, {number})  b = Sub(a, {number})  c = Mul(b, t)  d = Abs(c)  y = Mul(d, u)"
+    pair = [FAR.format(further="", body=each) for each in ("y = Abs(x)", body)]
+    assert is_proved(*pair, _step("crosses", "d", "y", step=1)) is holds
