@@ -139,7 +139,11 @@ def _reduce(function: Callable[..., Any]) -> Evaluate:
         if not axes and operation.attributes.get("noop_with_empty_axes"):
             raise Unproved("the axes are empty")
         keep = bool(operation.attributes.get("keepdims", 1))
-        return np.asarray(function(arrays[0], axis=None if not axes else tuple(axes), keepdims=keep))
+        given = {"axis": tuple(axes) if axes else None, "keepdims": keep}
+        found = np.asarray(function(arrays[0], **given))
+        if not np.array_equal(found, function(arrays[0].astype(np.float64), **given), equal_nan=True):
+            raise Unproved("an integer does not fit its type")
+        return found
 
     return evaluate
 
@@ -246,8 +250,8 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
             return Stored(None, exact)
         dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
         array = exact.astype(dtype)
-        if (np.isfinite(exact) & ~np.isfinite(array)).any():
-            raise Unproved("a number does not fit its type")
+        if (np.isfinite(exact) & ~np.isfinite(array)).any() or np.isnan(exact).any():
+            raise Unproved("a number does not fit its type, or is none")
         is_equal = np.array_equal(array.astype(np.float64), exact, equal_nan=True)
         return Stored(None, array, None if is_equal else exact)
     arrays = [each.array for each in stored]
