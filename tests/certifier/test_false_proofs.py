@@ -300,6 +300,20 @@ PAIRS = {
         ("k = ReduceProd(large)  y = Max(x, k)", "y = Max(x, zero)"),
         _constants("k"),
     ),
+    "a sum of integers that a runtime computes in floats": Pairs(
+        """(int64[1] x) => (int64[1] y) <int64[2] small = {2, 3}, int64[2] large = {9007199254740993, 2},
+        int64[1] five = {5}, int64[1] sum = {9007199254740995}, int64[1] a = {0}>""",
+        ("k = ReduceSum(small, a)  y = Max(x, k)", "y = Max(x, five)"),
+        ("k = ReduceSum(large, a)  y = Max(x, k)", "y = Max(x, sum)"),
+        _constants("k"),
+    ),
+    "the greater of a number and none": Pairs(
+        """(float x) => (bool[1] y) <float[1] z = {0}, float[1] o = {1}, float[1] two = {2}, bool[1] t = {1},
+        bool[1] f = {0}>""",
+        ("n = Div(o, o)  m = Max(n, o)  y = Less(m, two)", "y = Identity(t)"),
+        ("n = Div(z, z)  m = Max(n, o)  y = Less(m, two)", "y = Identity(f)"),
+        _constants("n", "m", "y"),
+    ),
     "a sum that float32 does not hold": Pairs(
         "(float[1] x) => (float[1] y) <float small = {1}, float large = {3e38}, float half = {0.5}>",
         ("u = Add(small, small)  k = Mul(u, half)  y = Max(x, k)", "y = Max(x, small)"),
