@@ -16,7 +16,7 @@ import numpy as np
 from onnx import TensorProto
 
 from .affine_operators import fitted, own_line
-from .lines import Line, is_rounding
+from .lines import Line, is_rounding, vanishes
 from .program import Array, Datum, Operation, Unproved
 
 CLAMPS = frozenset(("Clip", "Relu", "Max", "Min"))
@@ -206,5 +206,7 @@ def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype
             raise Unproved("a bound overflows")
         if not np.array_equal(absent, np.isinf(given)) or (given[absent] != exact[absent]).any():
             raise Unproved("one of the bounds is absent")
+        if (vanishes(exact, dtype) & ~vanishes(before, dtype)).any():
+            raise Unproved("a bound is below the normal numbers of its type")
         if not is_rounding(given[~absent].astype(dtype), exact[~absent], magnitude[~absent]):
             raise Unproved("a bound is not the rounded number that the scale and shift make of the source's")

@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 from onnx import helper
 
-from .lines import Line, is_rounding
+from .lines import Line, is_rounding, vanishes
 from .program import Array, Datum, Operation, Unproved
 
 SUMS = frozenset(("Add", "Sub", "Sum", "Mean"))
@@ -91,9 +91,7 @@ def _check_constant(whole: Datum, old: Array, new: Array, line: Line) -> None:
     for before, after, extent in zip(old.shape, new.shape, extents, strict=True):
         if before != after and (before != 1 or after != extent):
             raise Unproved("a constant has other extents")
-    exact, reach, new = np.broadcast_arrays(line.scale * old + line.shift, np.abs(line.scale * old) + line.reach, new)
-    if not is_rounding(new, exact, reach):
-        raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
+    _check_value(old, new, line)
 
 
 def check_padding(source: Operation, result: Operation, line: Line, claim: Line | None) -> Line | None:
@@ -129,10 +127,13 @@ def check_padding(source: Operation, result: Operation, line: Line, claim: Line 
 
 
 def _check_value(old: Array, new: Array, line: Line) -> None:
-    exact, reach = line.scale * float(old) + line.shift, np.abs(line.scale * float(old)) + line.reach
+    old = old.astype(np.float64)
+    exact, reach = line.scale * old + line.shift, np.abs(line.scale * old) + line.reach
+    if (vanishes(exact, new.dtype) & ~vanishes(old, new.dtype)).any():
+        raise Unproved("a constant is below the normal numbers of its type")
     exact, reach, new = np.broadcast_arrays(exact, reach, new)
     if not is_rounding(new, exact, reach):
-        raise Unproved("the value of the padding is not the rounded one that the scale and shift make")
+        raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
 
 
 def _padding_value(pad: Operation) -> Array:

@@ -112,3 +112,21 @@ def test_lost_data_stay_lost_behind_another_operator(number: str, holds: bool) -
     body = f"a = Add(x, {number})  b = Sub(a, {number})  c = Mul(b, t)  d = Abs(c)  y = Mul(d, u)"
     pair = [FAR.format(further="", body=each) for each in ("y = Abs(x)", body)]
     assert is_proved(*pair, _step("crosses", "d", "y", step=1)) is holds
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("Mul", True), ("Div", False)])
+def test_zero_by_data_is_no_constant(kind: str, holds: bool) -> None:
+    text = "(float[3] x) => (float[3] y) <float z = {{0}}> {{ u = Mul(x, z)  {body}  y = Add(q, x) }}"
+    pair = [text.format(body=each) for each in (f"q = {kind}(u, x)", "q = Identity(u)")]
+    assert is_proved(*pair, _step("crosses", "y", "y", step=1)) is holds
+
+
+@pytest.mark.parametrize(("kind", "identity"), [("Max", "crosses"), ("Clip", "same bounds")])
+@pytest.mark.parametrize(("number", "holds"), [("1e-34", True), ("1e-37", False)])
+def test_constants_keep_their_digits(kind: str, identity: str, number: str, holds: bool) -> None:
+    scaled = float(np.float32(number) * np.float32(2.0**-8))
+    head = f"(float[3] x) => (float[3] y) <float c = {{{number}}}, float d = {{{scaled!r}}}, float k = {{{2.0**-8}}}, "
+    head += f"float i = {{{2.0**8}}}, float o = {{1}}> {{"
+    source, result = f"m = {kind}(x, c)", f"u = Mul(x, k)  v = {kind}(u, d)  m = Mul(v, i)"
+    pair = [f"{head} {each}  y = Div(o, m) }}" for each in (source, result)]
+    assert is_proved(*pair, _step(identity, "v", "m", step=1)) is holds
