@@ -41,6 +41,12 @@ def _clear_shapes(type_: TypeProto) -> None:
         _clear_shapes(getattr(type_, kind).elem_type)
 
 
+def _carries_sequences(node: NodeProto) -> bool:
+    """Return whether a Loop carries other values than tensors; onnx believes that their elements keep their extents."""
+    inputs = [each for item in node.attribute for each in item.g.input] if node.op_type == "Loop" else []
+    return any(each.type.WhichOneof("value") != "tensor_type" for each in inputs)
+
+
 def label_of(node: NodeProto, path: str) -> str:
     """Return how an operation is called: by its first result, behind the path of the bodies that it stands in."""
     return path + next(name for name in node.output if name)
@@ -119,7 +125,8 @@ class _Skeleton:
         if computed:
             return
         inputs = [names.get(name, name) for name in node.input]
-        made = bare.node.add(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
+        kind = f"{node.op_type} of sequences" if _carries_sequences(node) else node.op_type
+        made = bare.node.add(op_type=kind, domain=node.domain, input=inputs, output=outputs)
         for item in node.attribute:
             copy = made.attribute.add()
             if item.type == AttributeProto.GRAPH:

@@ -126,15 +126,20 @@ UNNAMED = """(float[M] x) => (int64[1] y, float[N] z) <int64 m = {{2}}, float[2]
     "z#{number}" = Relu({data})  y = {shape} }}"""
 SEQUENCE = """(float[N] x) => (int64[1] y, seq(float[5]) q) <int64 z = {{0}}, int64[1] k = {{5}}> {{
     q = SequenceConstruct(x)  t = SequenceAt(q, z)  y = {shape} }}"""
-CARRIED = """(float[N] x) => (int64[R, S] y) <int64 m = {{1}}, int64 z = {{0}}, int64[1] k = {{{extent}}}> {{
+CARRIED = """(float[N] x) => (int64[R, S] y) <int64 m = {{1}}, int64 z = {{0}}, int64[1] k = {{5}}> {{
     q = SequenceConstruct(x)
     e, y = Loop(m, , q) <body = one (int64 i, bool c, seq(float[5]) a) => (bool d, seq(float[5]) b, int64[W] w) {{
-        d = Identity(c)  t = SequenceAt({read}, z)  w = {shape}  b = Identity(a) }}> }}"""
+        d = Identity(c)  t = SequenceAt(a, z)  w = {shape}  b = Identity(a) }}> }}"""
 DECIDED = """(float[3] x) => (float[3] y) <float a = {100000000.0}, float o = {1}> {
     u = Add(a, o)  v = Sub(u, a)  c = Equal(v, o)
     y = If(c) <then_branch = one () => (float[3] t) { t = Relu(x) },
         else_branch = two () => (float[3] e) { e = Neg(x) }> }"""
 NEGATED = "(float[3] x) => (float[3] y) { y = Neg(x) }"
+INSERTED = """(float[2] x, float[3] z, int64 i) => (int64[1] y) <int64[1] k = {{2}}, int64 m = {{1}}> {{
+    s = SequenceConstruct(x)
+    t = Loop(m, , s) <body = one (int64 n, bool c, seq(float) a) => (bool d, seq(float) e) {{
+        d = Identity(c)  e = SequenceInsert(a, z) }}>
+    u = SequenceAt({read}, i)  y = {shape} }}"""
 FREE = """(float[1, 2, 1, 1] x) => (float[1, C, 1, 1] y) <float[1, 2, 1, 1] s = {{1, 0}},
     float[1, 2, 1, 1] t = {{0, 1}}, float[2] z = {{0, 0}}, float[2] one = {{1, 1}}, float[1, 2, 1, 1] w = {{1, {own}}},
     float[1] b = {{{shift}}}, float[2] g = {{1, {own}}}, float[2] h = {{0, {shift}}}> {{
@@ -357,8 +362,13 @@ PAIRS = {
     ),
     "the declared extents of a body's sequence": Pairs(
         "",
-        tuple(CARRIED.format(extent=5, read="q", shape=shape) for shape in ("Shape(t)", "Shape(x)")),
-        tuple(CARRIED.format(extent=5, read="a", shape=shape) for shape in ("Shape(t)", "Identity(k)")),
+        tuple(CARRIED.format(shape=shape) for shape in ("Shape(t)", "Shape(t)")),
+        tuple(CARRIED.format(shape=shape) for shape in ("Shape(t)", "Identity(k)")),
+    ),
+    "a sequence into which a Loop inserts": Pairs(
+        "",
+        tuple(INSERTED.format(read="s", shape=shape) for shape in ("Shape(u)", "Identity(k)")),
+        tuple(INSERTED.format(read="t", shape=shape) for shape in ("Shape(u)", "Identity(k)")),
     ),
     "data that are drowned and restored": Pairs(
         FAR,
