@@ -396,6 +396,8 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
         if (np.abs(own[1].scale) > GROWTH * max(np.abs(wanted.scale).max(initial=0.0), 1.0)).any():
             raise Unproved("a scale of constant data is far beyond those of the source, and would drown the others")
         wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
+    if own[1].drowns(wanted):
+        raise Unproved("the data are lost in a mean or a bias far beyond that of the source")
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())
         return
@@ -432,6 +434,8 @@ def _check_normalization(result: Operation, wanted: Line) -> None:
         raise Unproved("the parameters are not constant")
     scale, shift, reach = _vector(wanted, 1, gamma.size)
     deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON))
+    if vanishes(scale * deviation, gamma.dtype).any():
+        raise Unproved("a scale is below the normal numbers of its type")
     if not is_rounding(gamma, scale * deviation, np.abs(scale * deviation)):
         raise Unproved("the scale is not the rounded product")
     product = mean.astype(np.float64) * scale

@@ -81,3 +81,35 @@ def test_pads_are_stated_once(pads: str, holds: bool) -> None:
     assert is_proved(text, text) is holds
     if 'VALID", pads = [1' in pads or "SAME" in pads:
         assert is_proved(text, text.replace("Shape(v)", "Identity(k)")) is holds
+
+
+NORMALIZED = """(float[1, 2] x) => (float[1, 2] y) <float[2] z = {{0, 0}}, float[2] g = {{{gamma}}},
+    float[2] b = {{{beta}}}, float[2] m = {{{mean}}}, float[2] v = {{{variance}}}, float s = {{{scale}}},
+    float t = {{1e20}}> {{ u = {body}  y = Mul(u, t) }}"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "holds"),
+    [
+        ({"gamma": "2, 2", "beta": "14, 14", "mean": "7, 7", "variance": "1, 1", "scale": 2.0}, True),
+        ({"gamma": "2, 2", "beta": "2e20, 2e20", "mean": "1e20, 1e20", "variance": "1, 1", "scale": 2.0}, False),
+        ({"gamma": "3e-20, 3e-20", "beta": "0, 0", "mean": "0, 0", "variance": "9, 9", "scale": 1e-20}, True),
+        (
+            {
+                "gamma": "4.61e-43, 4.61e-43",
+                "beta": "0, 0",
+                "mean": "0, 0",
+                "variance": "1e-45, 1e-45",
+                "scale": 1.23e-20,
+            },
+            False,
+        ),
+    ],
+)
+def test_parameters_of_a_normalization_keep_the_digits_of_the_data(numbers: dict[str, object], holds: bool) -> None:
+    step = _step("rounded affine", "u")
+    source = NORMALIZED.format(body="Mul(x, s)", **numbers)
+    assert (
+        is_proved(source, NORMALIZED.format(body="BatchNormalization<epsilon = 0.0>(x, g, b, m, v)", **numbers), step)
+        is holds
+    )
