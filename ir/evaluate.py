@@ -15,7 +15,7 @@ from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
 from .sparse import dense
-from .tensor import Array, ArrayTensor, Tensor, round_to
+from .tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to
 from .types import F64, dtype_of, static_shape_of
 
 SMALL = 1024
@@ -38,11 +38,11 @@ class ConstantEvaluator:
     every pass resets it. `budget` bounds the bytes that it reads and keeps.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        """Evaluate results of at most `max_bytes` each."""
+    def __init__(self, max_bytes: int = MAX_BYTES, *, beside: ConstantEvaluator | None = None) -> None:
+        """Evaluate results of at most `max_bytes` each. Elements that the evaluator `beside` keeps are kept here."""
         self.budget = Budget(max_bytes)
+        self._kept: dict[Value, Array] = {} if beside is None else beside._kept
         self._known: dict[Value, Array | None] = {}
-        self._kept: dict[Value, Array] = {}
 
     def reset(self) -> None:
         """Clear the cache except for the elements that were provided to be kept, and renew the budget."""
@@ -152,11 +152,15 @@ class ConstantEvaluator:
         return [v for v in missing if v.node is None or v.node.op != "constant"][:1] or missing
 
     def _payload(self, value: Value, node: Node) -> Array | None:
+        kept = self._kept.get(value)
+        if kept is not None:
+            self._known[value] = kept
+            return kept
         payload, found = node.attrs.get("value"), None
         is_source = node.source is not None
         if isinstance(payload, Tensor):
             try:
-                found = payload.numpy()
+                found = payload.exact() if isinstance(payload, ScaledTensor) else payload.numpy()
             except UNREADABLE:
                 found = None
             else:

@@ -62,7 +62,7 @@ class SimplifyExpr(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        driver = simplifier(rewriter, ShapeEvaluator(), CLEAN_UP if self.affines == "keep" else RULES)
+        driver = simplifier(rewriter, ShapeEvaluator(module.constants), CLEAN_UP if self.affines == "keep" else RULES)
         for graph in module.graphs():
             driver.to_fixpoint(graph)
         return rewriter.changed
@@ -87,5 +87,5 @@ def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> 
 
     `evaluator` forgets which values were not constant, because they may be constant now.
     """
-    simplifier(rewriter, ShapeEvaluator(), CLEAN_UP).to_fixpoint(graph)
+    simplifier(rewriter, ShapeEvaluator(evaluator), CLEAN_UP).to_fixpoint(graph)
     evaluator.forget_unknown()

@@ -90,6 +90,8 @@ def _after(own: Line, positions: Line | None, numbers: ElementwiseAffine) -> Ele
     places, scale, shift = (each.reshape(-1) for each in arrays)
     used = places > 0
     index = places[used].astype(np.int64) - 1
+    if (index >= numbers.scale.size).any():  # a sum of a value with itself adds positions
+        return None
     made = np.full(numbers.scale.size, np.nan), np.full(numbers.scale.size, np.nan)
     for array, given in zip(made, (scale[used], shift[used]), strict=True):
         array[index] = given

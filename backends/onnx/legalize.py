@@ -106,7 +106,8 @@ class _Legalizer:
         """Return the evaluator of float64 parameters, whose size only the largest payload limits."""
         payloads = (node.attrs.get("value") for node in self.module.walk() if node.op == "constant")
         largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
-        return ConstantEvaluator(max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest))
+        max_bytes = max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest)
+        return ConstantEvaluator(max_bytes, beside=self.module.constants)
 
     def visit(self, node: Node) -> None:
         result = self.result

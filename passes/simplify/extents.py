@@ -44,8 +44,8 @@ A comparison of pieces has True, False, or None if unknown.
 class ShapeEvaluator(ConstantEvaluator):
     """A constant evaluator that also evaluates single elements of shapes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, beside: ConstantEvaluator | None = None) -> None:
+        super().__init__(beside=beside)
         self._pieces: dict[Value, Array | None] = {}
 
     def forget_unknown(self) -> None:

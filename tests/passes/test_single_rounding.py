@@ -57,8 +57,9 @@ def assert_once(model: ModelProto, op: str, *expected: Array) -> None:
 
 @DTYPES
 @CHANNELS
+@pytest.mark.parametrize("passes", [TWICE, TWICE.removesuffix(",FoldConstant")], ids=["computed", "as written"])
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
-def test_affines_of_a_result(op: str, channels: int, dtype: np.dtype[np.generic]) -> None:
+def test_affines_of_a_result(op: str, passes: str, channels: int, dtype: np.dtype[np.generic]) -> None:
     graph = Graph(dtype=dtype)
     spatial = (1, 1) if op.startswith("Conv") else ()
     x = graph.input("x", [2, channels, *(3 for _ in spatial)])
@@ -68,7 +69,7 @@ def test_affines_of_a_result(op: str, channels: int, dtype: np.dtype[np.generic]
     scaled = graph.node("Mul", [graph.node(op, operands), graph.initializer(factor.reshape(-1, *spatial))])
     result, params = normalized(graph, scaled, channels)
     graph.output(result)
-    after = compiled(graph.model(), TWICE).model
+    after = compiled(graph.model(), passes).model
     rows = (-1, 1, *spatial) if op == "Conv" else (-1, *spatial)
     total = wide(weight) * wide(factor).reshape(rows) * params.scale.reshape(rows)
     if op == "MatMul":
@@ -126,6 +127,20 @@ def test_merged_operators_that_fold(case: str, dtype: np.dtype[np.generic]) -> N
     assert operators(after) == ["Gemm"]
     scale, shift = affine(wide(a), wide(b))
     assert_once(after, "Gemm", wide(weight) * scale[:, np.newaxis], wide(bias) + shift @ wide(weight))
+
+
+@DTYPES
+def test_sum_that_takes_a_shift_and_merges(dtype: np.dtype[np.generic]) -> None:
+    channels, graph = 16, Graph(dtype=dtype)
+    a, b, c = graph.random(channels), graph.random(channels), graph.random(1)
+    total = graph.node("Add", [graph.input("x", [2, 3, channels]), graph.initializer(a)])
+    total = graph.node("Sub", [total, graph.initializer(b)])
+    mean = graph.node("ReduceMean", [total, graph.initializer(np.array([2]))])
+    graph.output(graph.node("Add", [mean, graph.initializer(c)]))
+    model = graph.model()
+    after = compiled(model, "FoldScaleAxis,FoldConstant,SimplifyExpr,FoldConstant").model
+    assert operators(after) == ["Add", "ReduceMean"]
+    assert_once(after, "Add", wide(a) - wide(b) + wide(c))
 
 
 @DTYPES
