@@ -131,10 +131,17 @@ def lost_epsilon(patch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_to_half(patch: pytest.MonkeyPatch) -> None:
+    products(patch, lambda weight, product: product.astype(np.float16).astype(np.float32))
+
+
+def products(patch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) -> None:
+    """Let FoldConstant write `change(weight, product)` for the product of a weight and a factor."""
     from irc.ir import tensor
+    from irc.passes import fold_constant
 
     scaled = tensor.scaled
-    patch.setattr(tensor, "scaled", lambda w, f, dtype: scaled(w, f, dtype).astype(np.float16).astype(np.float32))
+    for module in (tensor, fold_constant):
+        patch.setattr(module, "scaled", lambda weight, factor, dtype: change(weight, scaled(weight, factor, dtype)))
 
 
 def relu_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.ir import tensor
+from injected import products
 from irc.support.errors import VerifyError
 from irc.verify.comparison import Comparison
 from irc.verify.difference import TensorDifference
@@ -52,14 +52,12 @@ def test_a_small_fault_in_a_deep_network_is_found_where_it_is(
 ) -> None:
     model = deep(18)
     weight = numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == f"w{layer}"))
-    scaled = tensor.scaled
 
-    def rounded(array: Any, factor: Any, dtype: Any) -> Any:
-        found = scaled(array, factor, dtype)
+    def rounded(array: Any, product: Any) -> Any:
         same = array.shape == weight.shape and np.array_equal(array, weight)
-        return found + 2 * (found.astype(np.float16).astype(np.float32) - found) if same else found
+        return product + 2 * (product.astype(np.float16).astype(np.float32) - product) if same else product
 
-    monkeypatch.setattr(tensor, "scaled", rounded)
+    products(monkeypatch, rounded)
     stimulus = Stimulus("mine", {"x": np.random.default_rng(1).standard_normal((1, C, 9, 9)).astype(np.float32)})
     with pytest.raises(VerifyError) as error:
         verified(model, inputs=[stimulus], when="end", reproducer=tmp_path)
