@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from .program import Array, Extents
 
-SLACK = 2.0**-42
+SLACK = 2.0**-49
 """Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
 
 GROWTH = 2.0**16
@@ -19,9 +19,6 @@ GROWTH = 2.0**16
 
 NARROW: dict[int, float] = {TensorProto.FLOAT16: 2.0**9, TensorProto.BFLOAT16: 2.0**11}
 """How many times less that is for types with fewer digits."""
-
-OWN_SLACK = 2.0**-49
-"""The bound for constants that are float64 themselves."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -144,10 +141,10 @@ class Line:
         same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
         return Line(scale, shift, self.reach.min(axis=same, keepdims=True))  # else the least bound would grow
 
-    def near(self, other: Line, slack: float = SLACK) -> bool:
+    def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
-        scales = np.abs(self.scale - other.scale) <= slack * np.maximum(np.abs(self.scale), np.abs(other.scale))
-        shifts = np.abs(self.shift - other.shift) <= slack * (self.reach + other.reach)
+        scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(np.abs(self.scale), np.abs(other.scale))
+        shifts = np.abs(self.shift - other.shift) <= SLACK * (self.reach + other.reach)
         return bool(scales.all() and shifts.all())
 
     def drowns(self, source: Line) -> bool:
@@ -236,7 +233,7 @@ def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
         return False
     if not (np.isfinite(exact).all() and np.isfinite(reach).all()):
         return False
-    slack = (OWN_SLACK if stored.dtype == np.float64 else SLACK) * np.maximum(reach, np.abs(exact))
+    slack = SLACK * np.maximum(reach, np.abs(exact))
     with np.errstate(all="ignore"):
         low = (exact - slack).astype(stored.dtype).astype(np.float64)
         high = (exact + slack).astype(stored.dtype).astype(np.float64)

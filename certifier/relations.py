@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from .affine_operators import own_line
 from .congruence import RESULT, SOURCE, Congruence
 from .constant_parts import constant_results
 from .crossing import concatenate
-from .lines import OWN_SLACK, SLACK, Line
+from .lines import Line
 from .parts import rejoined
 from .program import Array, Datum, Operation, Program, Unproved, before
 from .reordering import Groups, moved_line
@@ -57,7 +56,7 @@ class Relations(Congruence):
                 self.members[found[0].term].append(value)
         return self.members[root.term]
 
-    def same(self, kind: int, relation: tuple[Datum, Line, str], slack: float = SLACK) -> int | None:
+    def same(self, kind: int, relation: tuple[Datum, Line, str]) -> int | None:
         """Return the class of the source with values of this type and relation to the root of a family."""
         root, line, direction = relation
         fixed = self._projection(root)
@@ -70,8 +69,7 @@ class Relations(Congruence):
                 is_same = back.tidy().is_identity and not back.drowns(found[1])
             else:
                 is_same = not line.drowns(found[1]) and (
-                    line.near(found[1], slack)
-                    or (fixed is not None and line.after(fixed).near(found[1].after(fixed), slack))
+                    line.near(found[1]) or (fixed is not None and line.after(fixed).near(found[1].after(fixed)))
                 )
             if is_same:
                 return value.term
@@ -86,8 +84,7 @@ class Relations(Congruence):
         relation = self.base(result) if is_bound else self._own(operation)
         if relation is None:
             return is_bound
-        is_double = result.kind == TensorProto.DOUBLE
-        term = self.same(result.kind, relation, SLACK if self.side == RESULT and not is_double else OWN_SLACK)
+        term = self.same(result.kind, relation)
         if term is not None:
             self.terms[(*key, 0)] = term
             self.give(result, term)

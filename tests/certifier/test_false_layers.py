@@ -113,3 +113,14 @@ def test_parameters_of_a_normalization_keep_the_digits_of_the_data(numbers: dict
         is_proved(source, NORMALIZED.format(body="BatchNormalization<epsilon = 0.0>(x, g, b, m, v)", **numbers), step)
         is holds
     )
+
+
+@pytest.mark.parametrize(
+    ("identity", "body"), [("crosses", "Abs({})"), ("same bounds", "Relu({})"), ("layer", "MatMul({}, w)")]
+)
+def test_doubles_keep_their_digits_across_an_operator(identity: str, body: str) -> None:
+    head = "(double[1, 1] x) => (double[1, 1] y) <double k = {{{}}}, double[1, 1] w = {{3}}> {{ {} y = " + body + " }}"
+    for number, holds in (("1", True), ("1.00000000000011368683772161602974", False)):
+        pair = head.format(number, "", "x"), head.format(number, "u = Mul(x, k)", "u")
+        assert is_proved(*pair) is holds
+        assert holds or not is_proved(*pair, _step(identity))
