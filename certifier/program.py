@@ -65,10 +65,13 @@ class Stored:
 
     @property
     def array(self) -> Array:
-        """The elements in their element type."""
+        """The elements in their element type. Raises Unproved where they do not fit the extents."""
         if self._array is None:
             assert self._tensor is not None
-            self._array = numpy_helper.to_array(self._tensor)
+            try:
+                self._array = numpy_helper.to_array(self._tensor)
+            except ValueError:
+                raise Unproved(f"the elements of {self._tensor.name!r} cannot be read") from None
         return self._array
 
     @property

@@ -80,6 +80,8 @@ class OnnxTensor(Tensor):
     def _decoded(self) -> Array:
         if self.dtype.kind == "unknown":
             raise ValueError(f"the element type {self.proto.data_type} is unknown")
+        if self.size < 0:  # numpy would infer the extent
+            raise ValueError(f"the shape {list(self.shape)} has a negative extent")
         if self.payload is None:
             self.payload = detached_payload(self.proto, self.base_dir)  # raises the error that __init__ suppressed
         if isinstance(self.payload, Tensor):

@@ -114,8 +114,9 @@ class Tensor:
 
     @property
     def rows_per_block(self) -> int:
-        """Extent of a block of `blocks` along the first axis."""
-        return max(1, 8 * BLOCK // max(1, element_count(self.shape[1:]) * self.dtype.bits))
+        """Extent of a block of `blocks` along the first axis. Rows without elements are one block."""
+        bits = element_count(self.shape[1:]) * self.dtype.bits
+        return max(1, 8 * BLOCK // bits if bits else self.shape[0])
 
     def blocks(self) -> Iterator[Array]:
         """Yield the elements in order, `rows_per_block` along the first axis at a time; a scalar as one block."""

@@ -183,6 +183,7 @@ def lying(dims: Sequence[int], raw: bytes, dtype: int = F32) -> TensorProto:
         lying([2**32, 2**32], b""),
         lying([-1], bytes(4)),
         lying([-(2**63)], b""),
+        lying([2**53 + 1, -1], b""),
         lying([2**63 - 1] * 8, bytes(4)),
         lying([2**62] * 231, bytes(4)),
         lying([3], bytes(3), 999),
@@ -208,6 +209,12 @@ def test_a_tensor_that_lies_about_its_elements_is_no_constant(tensor: TensorProt
 def test_a_tensor_of_a_hundred_thousand_extents_beyond_all_bounds() -> None:
     result = compiled(model([node("Mul", ["x", "w"], ["y"])], lying([2**62] * 100_000, bytes(4))))
     assert len(result.warnings) == 1 and len(result.warnings[0]) < 300
+
+
+@pytest.mark.parametrize("extents", [[2**61, 0], [2**53 + 1, -1]])
+def test_many_rows_without_elements_are_printed_at_once(extents: list[int]) -> None:
+    text = str(from_model(model([node("Identity", ["w"], ["y"])], lying(extents, b""))))
+    assert f"f32[{extents[0]},{extents[1]}] #" in text
 
 
 @pytest.mark.parametrize("rank", [65, 40_000])
