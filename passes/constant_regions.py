@@ -134,7 +134,12 @@ class ConstantRegions:
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
-        """Return whether all types are known, static and exchangeable, and sizes and work are within the limits."""
+        """Return whether all types are known, static and exchangeable, and sizes and work are within the limits.
+
+        No operator here has a region in ONNX: one that has is malformed.
+        """
+        if node.regions:
+            return False
         operands = [value for value in node.inputs if value is not None]
         results = [value for value in node.outputs if value.users]
         if not all(map(_is_exchangeable, (*operands, *results))):

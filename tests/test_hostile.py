@@ -856,3 +856,10 @@ def test_results_that_operators_surely_may_have(op_type: str) -> None:
 
 def test_no_opset_that_is_surely_known_is_newer_than_the_onnx_package() -> None:
     assert defs.onnx_opset_version() >= SURE_OPSET
+
+
+def test_a_constant_operator_with_a_graph_that_it_cannot_have_is_kept() -> None:
+    branch = helper.make_graph([node("Neg", ["x"], ["n"])], "b", [], [helper.make_tensor_value_info("n", F32, None)])
+    weight = numpy_helper.from_array(np.ones((1, 2, 3), np.float32), "w")
+    made = model([node("LRN", ["w"], ["l"], size=3, then_branch=branch), node("Add", ["x", "l"], ["y"])], weight)
+    assert "LRN" in [each.op_type for each in compiled(made).model.graph.node]
