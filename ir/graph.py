@@ -364,7 +364,7 @@ class Graph:
         for region in node.regions:
             for inner in list(region.walk()):
                 inner._drop_uses()
-                inner.inputs = ()
+                inner.inputs, inner.graph = (), None
         self._unlink(node)
         if node.outputs:
             del node.output

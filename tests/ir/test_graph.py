@@ -110,8 +110,10 @@ def test_removing_a_node_frees_what_its_regions_read() -> None:
     module = parse(TEXT)
     relu, branch = list(module.graph)
     module.graph.set_outputs([module.graph.inputs[1]])
+    inner = list(branch.regions[0])
     module.graph.remove(branch)
     assert not relu.output.users
+    assert inner and all(node.graph is None for node in inner)
     verify(module)
 
 
