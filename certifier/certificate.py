@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto
 
 from .congruence import RESULT, SOURCE
-from .program import Operation, Unproved
+from .program import MALFORMED, Operation, Unproved
 from .proof import Proof
 from .refinement import load_typed
 from .steps import Step
@@ -89,7 +89,7 @@ def certify(source: ModelProto | str | Path, result: ModelProto | str | Path, ce
         replay.run()
     except Unproved as unproved:
         raise Rejected(_sentence(steps, replay, str(unproved))) from None
-    except (LookupError, TypeError, ValueError, AssertionError, ArithmeticError, RecursionError, MemoryError) as error:
+    except MALFORMED as error:
         raise Rejected(_sentence(steps, replay, f"it cannot be followed: {error!r}")) from None
     return len(steps)
 

@@ -44,6 +44,13 @@ class Unproved(Exception):
     """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
 
 
+MALFORMED = (
+    LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+    onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
+)  # fmt: skip
+"""The errors that a model may lead to which is no valid ONNX."""
+
+
 class Stored:
     """A constant: a tensor of the file, or an array that the checker computed.
 

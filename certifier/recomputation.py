@@ -85,10 +85,10 @@ def _expand(operation: Operation, arrays: list[Array]) -> Array:
 
 
 def _tile(operation: Operation, arrays: list[Array]) -> Array:
-    data, counts = arrays
-    if data.size * product([int(each) for each in counts]) > MAX_ELEMENTS:
+    data, counts = arrays[0], [int(each) for each in arrays[1]]
+    if any(not 0 <= each <= MAX_ELEMENTS for each in counts) or data.size * product(counts) > MAX_ELEMENTS:
         raise Unproved("the result is too large")
-    return np.tile(data, [int(each) for each in counts])
+    return np.tile(data, counts)
 
 
 def _constant_of_shape(operation: Operation, arrays: list[Array]) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from ...certifier.affine_operators import own_line
 from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
 from ...certifier.congruence import RESULT, SOURCE
-from ...certifier.program import Datum, Program, Unproved
+from ...certifier.program import MALFORMED, Datum, Program, Unproved
 from ...certifier.refinement import load_typed
 from ...codec.protos import ModelProto
 from ...ir.module import Module
@@ -36,6 +36,8 @@ def certificate_of(
         search = _searched(source, result, module, layers)
     except Unproved as refusal:
         steps, warnings = [_gap("", log)], [f"the certificate proves nothing: {refusal}"]
+    except MALFORMED as error:
+        steps, warnings = [_gap("", log)], [f"the certificate proves nothing: the model is malformed: {error!r}"]
     else:
         steps = search.found if search.is_proved else _with_gaps(search, log, warnings)
         if search.is_proved:

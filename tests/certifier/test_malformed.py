@@ -1,0 +1,41 @@
+"""Models that are no valid ONNX: they have certificates that prove nothing, and crash neither side."""
+
+from __future__ import annotations
+
+import irc
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from .pairs import model
+
+
+def said(body: str, *initializers: TensorProto) -> str:
+    """Return the warning of the certificate of a model, which is refused."""
+    source = model(f"(float[1, 2, 3] x) => (float[K] y) {{ {body} }}", 17)
+    source.graph.initializer.extend(initializers)
+    result = irc.compile(source, certificate=True)
+    with pytest.raises(irc.Rejected):
+        irc.certify(source, result.model, result.certificate())
+    return next(warning for warning in result.warnings if "certificate" in warning)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("y = Conv(x)", "IndexError"), ('y = Constant<value_int = "a">()', "ValueError")],
+)
+def test_operators_that_onnx_refuses(body: str, reason: str) -> None:
+    assert said(body).startswith(f"the certificate proves nothing: the model is malformed: {reason}")
+
+
+def test_elements_that_do_not_fit_their_extents() -> None:
+    lying = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**61, 0])
+    assert said("y = Concat<axis = 0>(x, w)", lying).startswith("the certificate is incomplete")
+
+
+def test_many_copies_of_nothing() -> None:
+    """numpy crashes on them."""
+    counts = numpy_helper.from_array(np.int64([2**62]), "n")
+    assert said(
+        "t = Tile(w, n)  y = Concat<axis = 0>(x, t)", numpy_helper.from_array(np.zeros(0, np.float32), "w"), counts
+    )
