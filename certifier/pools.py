@@ -7,6 +7,17 @@ from .program import Datum, Operation, Unproved, static
 POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 
 
+def windows(pool: Operation, axis: int, extent: object) -> int | None:
+    """Return how many windows a pool with `ceil_mode` has along an axis, None where runtimes may disagree."""
+    given, place = pool.attributes, axis + len(pool.attributes.get("kernel_shape", ()))
+    if not isinstance(extent, int) or not given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    pads, stride = given.get("pads", (0,) * 2 * place), given.get("strides", (1,) * place)[axis]
+    reach = given.get("dilations", (1,) * place)[axis] * (given["kernel_shape"][axis] - 1) + 1
+    last = -(-(extent + pads[axis] + pads[place] - reach) // stride)
+    return last + 1 if 0 <= last * stride < extent + pads[axis] else None
+
+
 def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
     """Return the data of a Pad that adds zeros around positions, and its pads without batch and channels."""
     pad = value.producer

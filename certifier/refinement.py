@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from .carried import infer_carried, known_operands
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_natural
+from .pools import POOLS, windows
 from .program import (
     STATED,
     Array,
@@ -126,6 +127,8 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
     shape = None if data is None else _shape(data)
     if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
         return _reshaped(operation, shape, integers)
+    if operation.kind in POOLS and shape is not None and result.extents is None:
+        return [*shape[:2], *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:]))]
     if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
         return [None] * len(shape)
     return shape if operation.kind in KEEPING and result.extents is None else None

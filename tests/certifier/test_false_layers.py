@@ -124,3 +124,40 @@ def test_doubles_keep_their_digits_across_an_operator(identity: str, body: str) 
         pair = head.format(number, "", "x"), head.format(number, "u = Mul(x, k)", "u")
         assert is_proved(*pair) is holds
         assert holds or not is_proved(*pair, _step(identity))
+
+
+POOLED = "MaxPool<kernel_shape = [{}], strides = [{}], {}>(x)"
+TURNED = "ConvTranspose<strides = [2], {}>(x, w)"
+
+
+@pytest.mark.parametrize(
+    ("extents", "operator", "found", "holds"),
+    [
+        ("1, 1, 5", POOLED.format(2, 2, "ceil_mode = 1"), "1, 1, 3", True),
+        ("1, 1, 3", POOLED.format(2, 3, "ceil_mode = 1"), "1, 1, 2", False),
+        ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", ceil_mode = 1'), "1, 1, 4", False),
+        ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER"'), "1, 1, 5", True),
+        ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", dilations = [2]'), "1, 1, 5", False),
+        ("1, 1, 5", TURNED.format('auto_pad = "SAME_UPPER"'), "1, 1, 10", True),
+        ("1, 1, 5", TURNED.format('auto_pad = "SAME_UPPER", output_padding = [1]'), "1, 1, 11", False),
+        ("1, 1, 5", TURNED.format("output_padding = [1]"), "1, 1, 13", True),
+        ("1, 1, 5", TURNED.format("output_shape = [10]"), "1, 1, 10", False),
+        ("1, 1, 7, 8", "Resize<axes = [2, 3]>(x, , , s)", "1, 1, 5, 9", True),
+        (
+            "1, 1, 7, 8",
+            'Resize<axes = [-2, -1], keep_aspect_ratio_policy = "not_smaller">(x, , , s)',
+            "1, 1, 8, 9",
+            False,
+        ),
+        ("1", "Range(i, j, k)", "5", True),
+        ("1", "Range(a, b, c)", "44", False),
+    ],
+)
+def test_extents_that_runtimes_compute_otherwise_are_not_believed(
+    extents: str, operator: str, found: str, holds: bool
+) -> None:
+    rank = 1 + found.count(",")
+    head = f"""(float[{extents}] x) => (int64[{rank}] y) <int64[{rank}] e = {{{found}}}, int64[2] s = {{5, 9}},
+        float[1, 1, 4] w = {{1, 2, 3, 4}}, float a = {{-3.3}}, float b = {{1}}, float c = {{0.1}}, int64 i = {{0}},
+        int64 j = {{9}}, int64 k = {{2}}> {{ v = {operator} """
+    assert is_proved(head + "y = Shape(v) }", head + "y = Identity(e) }") is holds
