@@ -228,6 +228,8 @@ class Integers:
 
 
 def _cast(number: Extent, before: int, after: int) -> Extent:
+    if after not in FLOATS and after not in INTEGERS:
+        raise Unproved("attributes of the Cast may decide about numbers of this type")
     inner = number.parts[-1] if isinstance(number, Expression) and number.head == "Cast" else None
     if before in BITS and after in BITS:
         if bits(number) > BITS[after]:

@@ -479,3 +479,10 @@ def test_a_default_is_stored_once(numbers: list[float]) -> None:
     else:
         with pytest.raises(Rejected, match="one name"):
             certify(*pair, document)
+
+
+@pytest.mark.parametrize(("kind", "first", "holds"), [(1, "", True), (17, "", False), (17, ", saturate = 0", True)])
+def test_a_cast_of_an_extent_keeps_its_attributes(kind: int, first: str, holds: bool) -> None:
+    text = """(float[3000] x) => (float[1] y) {{ s = Shape(x)  u = Cast<to = {}{}>(s)  y = Cast<to = 1>(u) }}"""
+    source, result = text.format(kind, first), text.format(kind, "" if kind == 1 else ", saturate = 0")
+    assert is_proved(source, result, opset=19) is holds
