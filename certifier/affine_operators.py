@@ -46,9 +46,8 @@ def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | Non
     gamma, beta, mean, variance = (each for each in found if each is not None)
     if len({each.shape for each in (gamma, beta, mean, variance)}) != 1:
         return None
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
-        product = mean * scale
+    scale = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
+    product = mean * scale
     return scale, beta - product, np.abs(beta) + np.abs(product)
 
 

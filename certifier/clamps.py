@@ -132,8 +132,7 @@ def clamps(value: Datum, same: Callable[[Datum], Datum] = lambda each: each) -> 
 
 def image(line: Line, bounds: Bounds) -> Bounds:
     """Return the bounds of an affine of a clamp."""
-    with np.errstate(all="ignore"):
-        ends = [np.where(line.scale == 0.0, line.shift, line.scale * each + line.shift) for each in bounds]
+    ends = [np.where(line.scale == 0.0, line.shift, line.scale * each + line.shift) for each in bounds]
     return np.where(line.scale < 0, ends[1], ends[0]), np.where(line.scale < 0, ends[0], ends[1])
 
 
@@ -194,8 +193,7 @@ def _limited_shift(line: Line, bounds: Bounds) -> Line:
 def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
     """Prove that bounds are the roundings of the line of the source's, but where they are `free`. Raises Unproved."""
     turned, ends = line.scale < 0, image(line, source)
-    with np.errstate(all="ignore"):
-        reach = [np.where(np.isinf(each), 0.0, np.abs(line.scale * each) + line.reach) for each in source]
+    reach = [np.where(np.isinf(each), 0.0, np.abs(line.scale * each) + line.reach) for each in source]
     for index in (0, 1):
         before = np.where(turned, source[1 - index], source[index])
         magnitude = np.where(turned, reach[1 - index], reach[index])

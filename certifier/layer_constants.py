@@ -77,8 +77,7 @@ class Numbers:
 
     def _check_finite(self) -> None:
         assert self.whole is not None and self.places is not None
-        with np.errstate(all="ignore"):
-            made = (self.whole * self.stored[self.places].astype(np.float64)).astype(self.stored.dtype)
+        made = (self.whole * self.stored[self.places].astype(np.float64)).astype(self.stored.dtype)
         if not np.isfinite(made.astype(np.float64)).all():
             raise Unproved("an integer times its scale overflows")
 

@@ -71,17 +71,15 @@ class Line:
     @property
     def restored(self) -> Line:
         """The line of y that is x, and zero where a scale is zero."""
-        with np.errstate(all="ignore"):
-            scale = np.where(self.scale == 0.0, 0.0, 1.0 / self.scale)
-            return Line(scale, -scale * self.shift, np.abs(scale) * self.reach)
+        scale = np.where(self.scale == 0.0, 0.0, 1.0 / self.scale)
+        return Line(scale, -scale * self.shift, np.abs(scale) * self.reach)
 
     @property
     def spread(self) -> Array:
         """The greatest scale or 1 / scale, and magnitude that is added to x, where the scale is not zero."""
         scale = np.abs(self.scale)
-        with np.errstate(all="ignore"):
-            shares = (np.maximum(scale, 1.0 / scale), np.maximum(np.abs(self.shift), self.reach) / scale)
-            return np.array([np.where(scale == 0.0, 0.0, each).max(initial=0.0) for each in shares])
+        shares = (np.maximum(scale, 1.0 / scale), np.maximum(np.abs(self.shift), self.reach) / scale)
+        return np.array([np.where(scale == 0.0, 0.0, each).max(initial=0.0) for each in shares])
 
     def after(self, inner: Line) -> Line:
         """Return the line of x for self(inner(x))."""
@@ -102,9 +100,8 @@ class Line:
         gone = inner.scale == 0.0
         if (gone & (self.scale != 0.0)).any():
             return None
-        with np.errstate(all="ignore"):
-            scale = np.where(gone, 0.0, self.scale / np.where(gone, 1.0, inner.scale))
-            made = Line(scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach)
+        scale = np.where(gone, 0.0, self.scale / np.where(gone, 1.0, inner.scale))
+        made = Line(scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach)
         return made if made.is_finite else None
 
     @property
@@ -234,9 +231,8 @@ def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
     if not (np.isfinite(exact).all() and np.isfinite(reach).all()):
         return False
     slack = SLACK * np.maximum(reach, np.abs(exact))
-    with np.errstate(all="ignore"):
-        low = (exact - slack).astype(stored.dtype).astype(np.float64)
-        high = (exact + slack).astype(stored.dtype).astype(np.float64)
+    low = (exact - slack).astype(stored.dtype).astype(np.float64)
+    high = (exact + slack).astype(stored.dtype).astype(np.float64)
     numbers = stored.astype(np.float64)
     if not np.isfinite(numbers).all():
         return False  # an overflow

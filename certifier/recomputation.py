@@ -224,12 +224,11 @@ def recomputed(operation: Operation) -> list[Stored]:
         raise Unproved("an input is not constant")
     stored = [each for each in given if each is not None]
     try:
-        with np.errstate(all="ignore"):
-            if operation.kind == "Cast":
-                return [_cast(operation.attributes["to"], stored[0])]
-            if operation.kind == "Split":
-                return _split(operation, stored[0])
-            return [_computed(operation, stored)]
+        if operation.kind == "Cast":
+            return [_cast(operation.attributes["to"], stored[0])]
+        if operation.kind == "Split":
+            return _split(operation, stored[0])
+        return [_computed(operation, stored)]
     except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise Unproved(f"it cannot be computed: {error}") from None
 

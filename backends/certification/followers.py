@@ -136,18 +136,16 @@ def snapped(
     """Return scale and shift with each number replaced by the nearest candidate that it may be a rounding of."""
     limit = SNAP.get(dtype, 2.0**-8)
     scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))
-    with np.errstate(all="ignore"):
-        shifts = [each.shift for each in candidates]
-        shifts += [scale * (each.shift / each.scale) for each in candidates]
-        shifts += [each.shift / each.gain for each in candidates]
+    shifts = [each.shift for each in candidates]
+    shifts += [scale * (each.shift / each.scale) for each in candidates]
+    shifts += [each.shift / each.gain for each in candidates]
     return scale, _nearest(shift, shifts, limit * reach)
 
 
 def _nearest(given: Array, candidates: list[Array], limit: Array) -> Array:
     best, distance = given.copy(), np.array(limit, np.float64)
     for each in candidates:
-        with np.errstate(all="ignore"):
-            off = np.abs(each - given)
+        off = np.abs(each - given)
         is_near = np.isfinite(each) & (off <= distance)
         best, distance = np.where(is_near, each, best), np.where(is_near, off, distance)
     return best
@@ -173,8 +171,7 @@ def approximate(source: Operation, result: Operation) -> Line | None:
         old_bias, new_bias = (
             plain if each.bias is None else each.bias_factor * each.bias.exact for each in (given, made)
         )
-    with np.errstate(all="ignore"):
-        scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
+    scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
     line = Line.of(scale, new_bias - scale * old_bias, np.abs(new_bias) + np.abs(scale * old_bias))
     return line if line.is_finite else None
 

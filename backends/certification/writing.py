@@ -21,6 +21,7 @@ from .links import linked
 from .search import Search
 
 
+@np.errstate(all="ignore")  # of numbers that a model may hold
 def certificate_of(
     source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
 ) -> tuple[dict[str, Any], list[str]]:
