@@ -37,6 +37,7 @@ MAX_CHAIN = 8
 """Most clamps in a row."""
 
 Bounds = tuple[Array, Array]
+Same = Callable[[Datum], Datum]
 
 
 def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
@@ -103,7 +104,7 @@ def _parts(value: Datum) -> tuple[tuple[Datum, Bounds] | None, tuple[Datum, Line
     return (None, None) if producer is None else (clamp_of(producer), own_line(producer))
 
 
-def clamps(value: Datum, same: Callable[[Datum], Datum] = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
+def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
     """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds.
 
     `same` may give another value that is equal.
@@ -140,26 +141,30 @@ def _limited(array: Array, bounds: Bounds) -> Array:
     return np.asarray(np.minimum(np.maximum(array, bounds[0]), bounds[1]))
 
 
-def limits(value: Datum, depth: int = MAX_CHAIN) -> Bounds | None:
+def limits(value: Datum, same: Same, depth: int = MAX_CHAIN) -> Bounds | None:
     """Return the bounds of a value by the operators that make it, None where there are none."""
+    value = same(value)
     producer = value.producer
     if producer is None or value.index or producer.domain or not depth or value.rank is None:
         return None
     own, affine = clamp_of(producer), own_line(producer)
     if own is not None:
-        inner = limits(own[0], depth - 1)
+        inner = limits(own[0], same, depth - 1)
         return own[1] if inner is None else (_limited(inner[0], own[1]), _limited(inner[1], own[1]))
     if affine is not None:
-        inner = limits(affine[0], depth - 1)
+        inner = limits(affine[0], same, depth - 1)
         return None if inner is None or affine[1].rank != value.rank else image(affine[1], inner)
     zero = np.zeros((1,) * value.rank)
     return (zero, zero + np.inf) if producer.kind in NON_NEGATIVE else None
 
 
-def without_effect(operation: Operation) -> bool:
-    """Return whether a clamp limits nothing: its data are within the bounds by the operators that make them."""
+def without_effect(operation: Operation, same: Same) -> bool:
+    """Return whether a clamp limits nothing: its data are within the bounds by the operators that make them.
+
+    `same` may give another value that is equal, with the same extents.
+    """
     own = clamp_of(operation)
-    inner = None if own is None else limits(own[0])
+    inner = None if own is None else limits(own[0], same)
     return (
         own is not None and inner is not None and bool((own[1][0] <= inner[0]).all() and (own[1][1] >= inner[1]).all())
     )

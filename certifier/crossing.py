@@ -14,6 +14,7 @@ import numpy as np
 
 from .affine_operators import compressed
 from .lines import Line
+from .pools import check_exact
 from .program import Array, Operation, Unproved, product, static
 
 Lines = Mapping[int, Line]
@@ -65,10 +66,7 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 def norm(operation: Operation, lines: Lines) -> list[Line]:
     """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number."""
     (line,) = magnitude(operation, lines)
-    if operation.kind.endswith("Pool"):
-        _uniform(line, range(2, line.rank))
-        return [line]
-    return reduction(operation, {0: line})
+    return [_pooled(operation, line)] if operation.kind.endswith("Pool") else reduction(operation, {0: line})
 
 
 def repeated(operation: Operation, lines: Lines) -> list[Line]:
@@ -91,30 +89,69 @@ def monotone_pool(operation: Operation, lines: Lines) -> list[Line | None]:
     """
     line = _only(operation, lines)
     _no_negative(line)
-    _uniform(line, range(2, line.rank))
     if len(operation.outputs) > 1 and not (line.scale > 0).all():
         raise Unproved("the indices of the maxima are a result, and a scale is zero")
-    return [line, None][: len(operation.outputs)]
+    return [_pooled(operation, line), None][: len(operation.outputs)]
 
 
 def average_pool(operation: Operation, lines: Lines) -> list[Line]:
     """Prove that the mean over a window of one channel commutes with s * x + t, a shift without counted zeros."""
-    line = _only(operation, lines)
-    _uniform(line, range(2, line.rank))
+    line = _pooled(operation, _only(operation, lines))
     pads = any(operation.attributes.get("pads", ())) or "auto_pad" in operation.attributes
     counts = operation.attributes.get("count_include_pad", 0) or operation.version < 7
-    if line.has_shift and counts and (pads or operation.attributes.get("ceil_mode", 0)):
-        raise Unproved("the mean counts zeros of the padding, which have no shift")
+    if line.has_shift and counts:
+        if pads:
+            raise Unproved("the mean counts zeros of the padding, which have no shift")
+        if operation.attributes.get("ceil_mode", 0):
+            check_exact(operation)
     return [line]
+
+
+def _pooled(operation: Operation, line: Line) -> Line:
+    """Return the line behind a pool, which is one number in each window: along axes that windows join, or everywhere.
+
+    Windows of one position, without pads, are at each position that a stride hits.
+    """
+    given, data = operation.attributes, operation.inputs[0]
+    varying = [axis for axis in range(2, line.rank) if not line.is_uniform_along((axis,))]
+    for axis in varying:
+        place, count = axis - 2, line.rank - 2
+        extent = None if data is None or data.extents is None else data.extents[axis]
+        pads = given.get("pads", (0,) * 2 * count)
+        if (
+            not isinstance(extent, int)
+            or given.get("kernel_shape", ())[place : place + 1] != (1,)
+            or pads[place]
+            or pads[place + count]
+            or "auto_pad" in given
+            or given.get("ceil_mode", 0)
+        ):
+            raise Unproved("the scales differ along an axis that the operator joins")
+        line = _part(line, axis, np.arange(0, extent, given.get("strides", (1,) * count)[place]))
+    return line
 
 
 def global_pool(operation: Operation, lines: Lines) -> list[Line]:
     """Prove that the mean over all positions of a channel commutes with s * x + t, the maximum for s >= 0."""
     line = _only(operation, lines)
-    _uniform(line, range(2, line.rank))
     if operation.kind == "GlobalMaxPool":
         _no_negative(line)
-    return [line]
+        _uniform(line, range(2, line.rank))
+    return [_averaged(operation, line, range(2, line.rank))]
+
+
+def _averaged(operation: Operation, line: Line, axes: Sequence[int]) -> Line:
+    """Return the line of a mean along axes: mean(s * x + t) is s * mean(x) + mean(t), t being one of each position."""
+    data = operation.inputs[0]
+    _uniform(Line(line.scale, 0.0 * line.scale, line.reach), axes)
+    if line.is_uniform_along(tuple(axes)):
+        return line
+    if data is None or data.extents is None or not line.fits(data.extents):
+        raise Unproved("the extents are unknown, or others than the shifts have")
+    if static(tuple(data.extents[axis] for axis in axes)) is None:
+        raise Unproved("the number of summands is unknown")
+    shift, reach = np.broadcast_arrays(line.shift, line.reach)
+    return Line(line.scale, *(each.mean(axis=tuple(axes), keepdims=True) for each in (shift, reach)))
 
 
 def reduction(operation: Operation, lines: Lines) -> list[Line]:
@@ -133,6 +170,8 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
             return [line]
         axes = list(range(line.rank))
     axes = [axis + line.rank if axis < 0 else axis for axis in axes]
+    if operation.kind in ("ReduceMean", "ReduceSum"):
+        line = _averaged(operation, line, axes)
     _uniform(line, axes)
     if operation.kind == "ReduceSum" and line.has_shift:
         data = operation.inputs[0]

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from .affine_operators import fitted
-from .clamps import without_effect
+from .clamps import Same, without_effect
 from .parts import rejoined
 from .program import Array, Datum, Operation, Unproved, static
 
@@ -69,6 +69,10 @@ def trains(operation: Operation) -> bool:
     return not off or (operation.version < 7 and not operation.attributes.get("is_test", 0))
 
 
+def _first(_operation: Operation) -> int:
+    return 0
+
+
 def _dropout(operation: Operation) -> int:
     return _refuse_unless(not trains(operation), "a Dropout that may train")
 
@@ -125,10 +129,6 @@ def _single(operation: Operation) -> int:
 def _tile(operation: Operation) -> int:
     repeats = operation.constant(1)
     return _refuse_unless(repeats is not None and bool((repeats == 1).all()), "something is repeated")
-
-
-def _clamp(operation: Operation) -> int:
-    return _refuse_unless(without_effect(operation), "the data may be beyond the bounds")
 
 
 def _gather(operation: Operation) -> int:
@@ -256,7 +256,6 @@ EQUAL_OPERANDS: dict[str, Condition] = {
     "Pad": _pad,
     "Tile": _tile,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
-    **dict.fromkeys(("Relu", "Clip"), _clamp),
     "Gather": _gather,
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
     "Add": _neutral(0.0, first=True),
@@ -268,8 +267,11 @@ EQUAL_OPERANDS: dict[str, Condition] = {
 """The condition by ONNX operator of the default domain."""
 
 
-def equal_operand(operation: Operation) -> Datum:
-    """Return the operand that the first result is equal to; further results are not read. Raises Unproved."""
+def equal_operand(operation: Operation, same: Same) -> Datum:
+    """Return the operand that the first result is equal to; further results are not read. Raises Unproved.
+
+    `same` may give another value that is equal.
+    """
     if operation.kind == "Concat" and not operation.domain and operation.outputs[0].rank and len(operation.inputs) > 1:
         axis = int(operation.attributes.get("axis", 0)) % operation.outputs[0].rank
         whole = rejoined([each for each in operation.inputs if each is not None], axis)
@@ -280,6 +282,8 @@ def equal_operand(operation: Operation) -> Datum:
         if origin is not None and origin.kind and origin.kind == operation.attributes.get("to"):
             return origin
     condition = EQUAL_OPERANDS.get(operation.kind) if not operation.domain else None
+    if operation.kind in ("Relu", "Clip") and without_effect(operation, same):
+        condition = _first
     if condition is None:
         raise Unproved(f"no identity makes {operation.kind} equal to an operand")
     if any(each.readers for each in operation.outputs[1:]):

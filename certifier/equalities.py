@@ -43,7 +43,7 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
 
 def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result is equal to an operand."""
-    operand = equal_operand(operation)
+    operand = equal_operand(operation, proof.first_of)
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
     for i, other in enumerate(operation.outputs[1:], 1):

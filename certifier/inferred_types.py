@@ -230,8 +230,10 @@ def infer_types(
         del bare.graph.input[:]
         bare.graph.input.extend(free)
     if stated:
-        gone = {each.name for each in stated}
-        nodes = [copy_of(node) for node in bare.graph.node if gone.isdisjoint(node.output)]
+        gone = {each.name: each for each in stated}
+        for output in bare.graph.output:
+            output.CopyFrom(gone.get(output.name, output))
+        nodes = [copy_of(node) for node in bare.graph.node if gone.keys().isdisjoint(node.output)]
         bare.graph.input.extend(stated)
         del bare.graph.node[:]
         bare.graph.node.extend(nodes)

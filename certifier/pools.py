@@ -64,8 +64,13 @@ def check_same_windows(source: Operation, result: Operation) -> None:
     attributes = [{k: v for k, v in each.attributes.items() if k != "ceil_mode"} for each in (source, result)]
     if attributes[0] != attributes[1] or len(source.outputs) != len(result.outputs):
         raise Unproved("another attribute differs")
-    given = source.attributes
-    data = source.operand(0)
+    check_exact(source)
+
+
+def check_exact(pool: Operation) -> None:
+    """Prove that the strides of a pool cover the padded data without a rest. Raises Unproved."""
+    given = pool.attributes
+    data = pool.operand(0)
     extents = None if data is None or data.extents is None else static(data.extents[2:])
     if extents is None or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         raise Unproved("the extents are unknown")

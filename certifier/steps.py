@@ -46,9 +46,9 @@ def counterpart(proof: Relations, step: Step, operation: Operation) -> Operation
 def channel_axis(step: Step, rank: int) -> int:
     """Return the axis of the numbers in `applies`. Raises Unproved."""
     axis = step.get("axis", min(1, rank - 1))
-    if not isinstance(axis, int) or not 0 <= axis < rank:
+    if rank and (not isinstance(axis, int) or not 0 <= axis < rank):
         raise Unproved("the channel axis does not exist")
-    return axis
+    return int(axis)
 
 
 def applied(proof: Relations, step: Step, rank: int, axis: int) -> Line:

@@ -58,8 +58,24 @@ def followers(
 ) -> Iterator[ElementwiseAffine]:
     """Yield the affine of a value that `start` is, and those that follow it, by position in `extents`."""
     yield start
-    found, plain = 0, np.zeros((1,) * len(extents))
-    positions = Line.of(np.arange(1.0, start.scale.size + 1.0).reshape(extents), plain)
+    count, rank = start.scale.size, len(extents)
+    yield from _followers(value, start, np.arange(count).reshape(extents), same, seen)
+    channels = along(np.arange(extents[1]), 1, rank) if rank > 1 else None
+    if channels is not None and channels.size < count:  # operators that join elements let these pass
+        yield from _followers(value, start, channels, same, seen, np.broadcast_to(channels, extents).reshape(-1))
+
+
+def _followers(
+    value: Datum,
+    start: ElementwiseAffine,
+    places: Array,
+    same: Callable[[Datum], list[Datum]],
+    seen: Seen,
+    groups: Array | None = None,
+) -> Iterator[ElementwiseAffine]:
+    """Yield the affines that follow a value. `groups` has the place of each element where several have one."""
+    found = 0
+    positions = Line.of(places + 1.0, np.zeros((1,) * places.ndim))
     stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
         here, line, numbers, depth = stack.pop()
@@ -70,15 +86,20 @@ def followers(
                 stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers, seen))
                 continue
             stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
-            after = _after(own[1], line, numbers)
+            after = _after(own[1], line, numbers, groups)
             if after is not None:
                 yield after
                 found += 1
                 stack.append((reader.outputs[0], line, after, depth + 1))
 
 
-def _after(own: Line, positions: Line | None, numbers: ElementwiseAffine) -> ElementwiseAffine | None:
-    """Return an affine behind numbers of positions, None where one position has several numbers."""
+def _after(
+    own: Line, positions: Line | None, numbers: ElementwiseAffine, groups: Array | None
+) -> ElementwiseAffine | None:
+    """Return an affine behind numbers of positions, None where one position has several numbers.
+
+    `groups` has the position of each number where several have one.
+    """
     if own.scale.size == own.shift.size == 1:
         return numbers.times(float(own.scale.item()), float(own.shift.item()))
     if positions is None or own.rank != positions.rank:
@@ -97,7 +118,7 @@ def _after(own: Line, positions: Line | None, numbers: ElementwiseAffine) -> Ele
         array[index] = given
         if (array[index] != given).any():
             return None
-    return numbers.times(*made)
+    return numbers.times(*made) if groups is None else numbers.times(made[0][groups], made[1][groups])
 
 
 def _behind(

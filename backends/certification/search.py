@@ -382,7 +382,8 @@ class Search(Proof):
                 base = self.base(operand)
                 root = operand.term if base is None else base[0].term
                 for pad in self._readers_of("Pad", root):
-                    found.update((each.label, each) for each in pad.outputs[0].readers if each.kind == operation.kind)
+                    behind = self._readers_of(operation.kind, pad.outputs[0].term)
+                    found.update((each.label, each) for each in behind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
                     found.update((each.label, each) for each in self._readers_of(kind, root))
         ordered = sorted(found.values(), key=lambda each: stem(each.label) != stem(operation.label))
