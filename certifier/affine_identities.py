@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 
 import numpy as np
@@ -110,9 +111,12 @@ def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator
         parts = {i: proof.constant_parts(operation.operand(i)) for i in lines}
         fixed = {i: each for i, each in parts.items() if each is not None and each.rank == lines[i].rank}
         if fixed:
-            scale = shared_scale(lines, fixed)
+            scale = shared_scale(lines, fixed) if len(lines) > 1 else None
             if scale is not None:
                 yield direction, {i: x.with_scale(scale, fixed[i]) if i in fixed else x for i, x in lines.items()}
+            for kept in ((), (1,)):
+                axes = {i: [axis for axis in range(x.rank) if axis not in kept] for i, x in lines.items()}
+                yield direction, {i: x.filled(fixed[i], axes[i]) if i in fixed else x for i, x in lines.items()}
             yield direction, {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()}
 
 
@@ -266,12 +270,21 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     except Unproved:
         if fixed is None or fixed.rank != data.rank:
             raise
-        data = data.with_scale(0.0 * data.scale, fixed)  # the weights of these data are free
-        try:
-            line = check_layer(source, operation, data, claim, padding, fixed)
-        except Unproved:
-            line = check_layer(source, operation, data.without_shift(fixed), claim, padding)
+        line = _layer_of_constants(source, operation, data, claim, padding, fixed)
     proof.relate(operation.outputs[0], result, line, DOWN)
+
+
+def _layer_of_constants(
+    source: Operation, result: Operation, data: Line, claim: Line, padding: Sequence[int] | None, fixed: Line
+) -> Line:
+    """Return the line of a layer whose data are constant where `fixed` says so. Raises Unproved."""
+    weights = weights_of(source)
+    axes = [axis for axis in range(data.rank) if weights is None or axis != weights.data_axis]
+    free = data.with_scale(0.0 * data.scale, fixed)  # the weights of these data
+    for line, constants in ((data.filled(fixed, axes), None), (free, fixed)):
+        with suppress(Unproved):
+            return check_layer(source, result, line, claim, padding, constants)
+    return check_layer(source, result, free.without_shift(fixed), claim, padding)
 
 
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
@@ -302,7 +315,8 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("a scale is zero")
     if step.get("applies"):
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
-    between = proof.between(family[0], claim, base[1])
+    between = None if claim is not family[1] else proof.composed(target, data)
+    between = between or proof.between(family[0], claim, base[1])
     if between is not None and between.after(base[1]).drowns(claim):
         raise Unproved("the data are lost in shifts far beyond those of the source")
     check_rounded(operation, between, proof.constant_parts(data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,14 @@ class Line:
         zero = np.where(can, 0.0, 1.0)
         return Line(np.where(can, scale, self.scale), zero * self.shift, zero * self.reach)
 
+    def filled(self, fixed: Line, axes: Sequence[int]) -> Line:
+        """Return a line with the same values of x whose scale, where `fixed` says x is constant, is one along `axes`."""
+        gone, scale = np.broadcast_arrays(fixed.scale == 0.0, self.scale)
+        known = np.where(gone, np.nan, scale)
+        for axis in axes:
+            known = np.take_along_axis(known, np.isnan(known).argmin(axis=axis, keepdims=True), axis)
+        return self.with_scale(np.where(gone, np.where(np.isnan(known), 1.0, known), scale), fixed).tidy()
+
     def tidy(self) -> Line:
         """Return the line without a scale or a shift, or a difference of them, that float64 cannot tell from none."""
         plain = Line.identity(self.rank)
@@ -199,9 +207,6 @@ def shared_scale(lines: Mapping[int, Line], fixed: Mapping[int, Line]) -> Array 
     for i, line in lines.items():
         own = np.where(fixed[i].scale == 0.0, np.nan, line.scale) if i in fixed else line.scale
         scale = np.where(np.isnan(scale), own, scale)
-    if len(lines) == 1 and np.isnan(scale).any():
-        known = np.unique(scale[~np.isnan(scale)])
-        return None if known.size != 1 else known.reshape((1,) * rank)
     return np.where(np.isnan(scale), 1.0, scale)
 
 

@@ -243,7 +243,8 @@ class Relations(Congruence):
                 return {DOWN: same, UP: same}
             down, up = self.between(root, given, line), self.between(root, line, given)
         if not line.scale.all() or not given.scale.all():  # the operators between say more than the two lines
-            down, up = self._composed(result, source) or down, self._composed(source, result) or up
+            whole = self.composed(result, source), self.composed(source, result)
+            down, up = whole[0] or _restored(whole[1]) or down, whole[1] or _restored(whole[0]) or up
         up = None if up is None or up.drowns(line) else up
         return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
 
@@ -252,10 +253,11 @@ class Relations(Congruence):
         found, fixed = outer.over(inner), self._projection(root)
         return outer.after(fixed).over(inner.after(fixed)) if found is None and fixed is not None else found
 
-    def _composed(self, value: Datum, below: Datum) -> Line | None:
+    def composed(self, value: Datum, below: Datum) -> Line | None:
         """Return the line of the affines that lead from a value `below` to another, None if none do."""
         line = Line.identity(value.rank or 0)
         for _ in range(MAX_BETWEEN):
+            value = self.known.get(self.term_of(value), value)
             own = None if value.producer is None or value.index else own_line(value.producer)
             if own is None or own[1].rank != line.rank:
                 return None
@@ -339,3 +341,7 @@ class Relations(Congruence):
         fixed = self._projection(root)
         line = line if direction == DOWN else line.restored
         return np.asarray(np.maximum(far, (line if fixed is None else line.after(fixed)).spread))
+
+
+def _restored(line: Line | None) -> Line | None:
+    return None if line is None else line.inverse()

@@ -168,7 +168,8 @@ def check_layer(
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
         free, terms = _constant_inputs(result, made, fixed, given.data_axis)
-        if (np.abs(made.matrix[free]) > GROWTH * np.abs(exact).max(initial=0.0)).any():
+        most = np.abs(given.factor * given.matrix).max(initial=0.0) * np.abs(scale).max() / abs(made.factor)
+        if (np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))).any():
             raise Unproved("a weight of constant data is far beyond those of the source, and would drown the others")
         exact = np.where(free, made.matrix, exact)
         total = total - along(terms, made.axis, claim.rank)
