@@ -211,19 +211,19 @@ _WIDER: dict[int, tuple[int, ...]] = {
 _NUMBERS = {*_WIDER, *(each for wider in _WIDER.values() for each in wider)}
 
 
-RECURRENT = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
-"""The operands that are states to begin with, which are zeros where they are absent."""
+ZEROS = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6), **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (2,))}
+"""The operands that are zeros where they are absent: states to begin with, and biases."""
 
 
 def normal_operands(operation: Operation) -> list[Datum | None]:
     """Return the operands of an operation, or others with which it has the same results.
 
-    A state of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number of it.
+    A state or bias of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number of it.
     """
     found = list(operation.inputs)
     if operation.domain:
         return found
-    for i in RECURRENT.get(operation.kind, ()):
+    for i in ZEROS.get(operation.kind, ()):
         if is_zero(operation.operand(i)):
             found[i] = None
     if operation.kind == "Cast" and set(operation.attributes) == {"to"} and operation.attributes["to"] in _NUMBERS:

@@ -45,6 +45,10 @@ class ElementwiseAffine:
         """Return another affine after this one."""
         return ElementwiseAffine(scale * self.scale, scale * self.shift + shift, scale * self.gain)
 
+    def is_same(self, other: ElementwiseAffine) -> bool:
+        """Whether scales and shifts are those of another."""
+        return np.array_equal(self.scale, other.scale) and np.array_equal(self.shift, other.shift)
+
 
 Seen = Callable[[Datum, Datum], Groups | None]
 """Returns how the second value is a view of the first, None if it is none."""
@@ -74,7 +78,7 @@ def _followers(
     groups: Array | None = None,
 ) -> Iterator[ElementwiseAffine]:
     """Yield the affines that follow a value. `groups` has the place of each element where several have one."""
-    found = 0
+    found, tried = 0, set[object]()
     positions = Line.of(places + 1.0, np.zeros((1,) * places.ndim))
     stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
@@ -87,7 +91,9 @@ def _followers(
                 continue
             stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
             after = _after(own[1], line, numbers, groups)
-            if after is not None:
+            key = None if after is None else (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
+            if after is not None and key not in tried and not after.is_same(numbers):
+                tried.add(key)
                 yield after
                 found += 1
                 stack.append((reader.outputs[0], line, after, depth + 1))

@@ -324,28 +324,35 @@ class Search(Proof):
         for target in targets:  # a Neg may have moved
             yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
         if own is not None and own[1].rank == base[1].rank:
-            for claim in self._snapped(operation, own[1].after(base[1]), base[0]):
-                yield {"identity": "rounded affine", "source": base[0].label, "applies": [claim]}
+            first = next((each for each in (base[0], *self.members_of(base[0])) if each.label in self.source.data), None)
+            family = None if first is None else self.family(first)
+            line = None if family is None else own[1].after(base[1]).over(family[1])
+            if first is None or line is None:
+                return
+            for claim in self._snapped(operation, line, first):
+                yield {"identity": "rounded affine", "source": first.label, "applies": [claim]}
 
     def _seen(self, value: Datum, result: Datum) -> Groups | None:
         """Return how a value of the source is a view of another, None if it is none."""
         core, groups = self.views.get(result.term, (-1, ()))
         return groups if core == value.term else None
 
-    def _snapped(self, operation: Operation, line: Line, root: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the affine of which a line is a rounding, by numbers that follow the root of a family."""
+    def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
+        """Yield the affine of which a line of a value is a rounding, by numbers that follow its family."""
         extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
-        if product(extents) > MAX_SNAPPED or root.label not in self.source.data:
+        own = self.family(first)
+        if product(extents) > MAX_SNAPPED or own is None:
             return
 
         def flat(array: Array) -> Array:
             return np.broadcast_to(array, extents).reshape(-1)
 
         candidates = []
-        for member in self.members_of(root)[:MAX_TRIED]:
+        for member in self.members_of(own[0])[:MAX_TRIED]:
             family = self.family(member)
-            if family is not None and family[1].rank == line.rank and family[1].fits(extents):
-                start = ElementwiseAffine(flat(family[1].scale), flat(family[1].shift), np.ones(product(extents)))
+            after = None if family is None or family[1].rank != line.rank else family[1].over(own[1])
+            if after is not None and after.fits(extents):
+                start = ElementwiseAffine(flat(after.scale), flat(after.shift), np.ones(product(extents)))
                 candidates += list(followers(member, start, extents, self._same, self._seen))
         dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
         scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
