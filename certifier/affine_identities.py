@@ -17,6 +17,7 @@ from .lines import Line, shared_scale
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved
 from .relations import DOWN, UP, Relations
+from .slices import cut, places_of, sliced
 from .steps import Step, applied, channel_axis, counterpart, permuted
 from .transposition import in_order
 from .weighted_layers import (
@@ -68,6 +69,8 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     if own[0] != own[1]:
         check_same_windows(source, operation)
     counts = [len(each.inputs) for each in (source, operation)]
+    if operation.kind == "Slice" and counts[0] != counts[1] and _is_sliced(proof, source.outputs[0], operation):
+        return
     if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     claim = None
@@ -94,7 +97,30 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
             else:
                 proof.relate(result, given, line, direction)
         return
-    raise reason
+    if step.get("perm") is not None or not _is_sliced(proof, source.outputs[0], operation):
+        raise reason
+
+
+def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
+    """Relate a Slice to several of the source in a row, with affines between, that select the same positions."""
+    data = operation.operand(0)
+    with suppress(Unproved, ValueError, IndexError):
+        own = places_of(operation)
+        for value, places, line in sliced(target, proof.first_of):
+            if (
+                data is None
+                or places.keys() != own.keys()
+                or not all(np.array_equal(places[axis], own[axis]) for axis in own)
+            ):
+                continue
+            up, down, back = proof.line(data, value, UP), proof.line(data, value, DOWN), line.inverse()
+            if up is not None:
+                proof.relate(operation.outputs[0], target, line.after(cut(up, own)), UP)
+                return True
+            if down is not None and back is not None:
+                proof.relate(operation.outputs[0], target, cut(down, own).after(back), DOWN)
+                return True
+    return False
 
 
 def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator[tuple[str, dict[int, Line]]]:
@@ -294,7 +320,7 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
     operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]
     data = next((each for each in operands if each.stored is None), None)
     base = None if data is None else proof.base(data)
-    if family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
+    if data is None or family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
         raise Unproved("the data have no relation to the value")
     rank = family[1].rank
     if base[1].rank != rank:

@@ -16,6 +16,7 @@ from .affine_operators import compressed
 from .lines import Line
 from .pools import check_exact
 from .program import Array, Operation, Unproved, product, static
+from .slices import bounds_of, selected
 
 Lines = Mapping[int, Line]
 Crossing = Callable[[Operation, Lines], Sequence[Line | None]]
@@ -127,7 +128,7 @@ def _pooled(operation: Operation, line: Line) -> Line:
             or given.get("ceil_mode", 0)
         ):
             raise Unproved("the scales differ along an axis that the operator joins")
-        line = _part(line, axis, np.arange(0, extent, given.get("strides", (1,) * count)[place]))
+        line = line.taken(axis, np.arange(0, extent, given.get("strides", (1,) * count)[place]))
     return line
 
 
@@ -296,41 +297,19 @@ def split(operation: Operation, lines: Lines) -> list[Line]:
         extent = None if result.extents is None else result.extents[axis]
         if not isinstance(extent, int):
             raise Unproved("the extents of the parts are unknown")
-        made.append(_part(line, axis, np.arange(first, first + extent)))
+        made.append(line.taken(axis, np.arange(first, first + extent)))
         first += extent
     return made
 
 
-def _part(line: Line, axis: int, positions: Array) -> Line:
-    return line.map(lambda array: array if array.shape[axis] == 1 else array.take(positions, axis=axis))
-
-
 def slice_(operation: Operation, lines: Lines) -> list[Line]:
-    """Cut the line like the data."""
+    """Cut the line like the data, along the axes on which it varies."""
     line = _only(operation, lines)
     data = operation.inputs[0]
     assert data is not None and data.extents is not None
-    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
-    axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
-    if any(given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))):
-        raise Unproved("the axes or the steps are not constant")
-    if starts is None or ends is None:
-        varying = [axis for axis in range(line.rank) if not line.is_uniform_along((axis,))]
-        if axes is None or any(axis % line.rank in varying for axis in axes):
-            raise Unproved("the bounds are not constant")
-        return [line]
-    for i, axis in enumerate(axes if axes is not None else range(len(starts))):
-        axis %= line.rank
-        if line.is_uniform_along((axis,)):
-            continue
-        extent = data.extents[axis]
-        if not isinstance(extent, int):
-            raise Unproved("the extent along a cut axis is unknown")
-        step = 1 if steps is None else steps[i]
-        if step < 0 and starts[i] < -extent:
-            raise Unproved("a slice begins before the first element")
-        positions = np.arange(extent)[slice(starts[i], None if ends[i] < -extent else ends[i], step)]
-        line = _part(line, axis, positions)
+    for axis, bounds in bounds_of(operation, line.rank).items():
+        if not line.is_uniform_along((axis,)):
+            line = line.taken(axis, selected(bounds, data.extents[axis]))
     return [line]
 
 

@@ -218,7 +218,8 @@ ZEROS = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6), **dict.fromkeys(("Conv", "Con
 def normal_operands(operation: Operation) -> list[Datum | None]:
     """Return the operands of an operation, or others with which it has the same results.
 
-    A state or bias of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number of it.
+    A state or bias of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number
+    of it.
     """
     found = list(operation.inputs)
     if operation.domain:

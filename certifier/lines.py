@@ -129,7 +129,7 @@ class Line:
         return Line(np.where(can, scale, self.scale), zero * self.shift, zero * self.reach)
 
     def filled(self, fixed: Line, axes: Sequence[int]) -> Line:
-        """Return a line with the same values of x whose scale, where `fixed` says x is constant, is one along `axes`."""
+        """Return a line with the same values of x that has, where `fixed` says x is constant, a scale beside it."""
         gone, scale = np.broadcast_arrays(fixed.scale == 0.0, self.scale)
         known = np.where(gone, np.nan, scale)
         for axis in axes:
@@ -159,6 +159,10 @@ class Line:
     def map(self, change: Callable[[Array], Array]) -> Line:
         """Return the line whose three arrays are changed in the same way."""
         return Line(change(self.scale), change(self.shift), change(self.reach))
+
+    def taken(self, axis: int, positions: Array) -> Line:
+        """Return the line of the elements at positions of an axis."""
+        return self.map(lambda array: array if array.shape[axis] == 1 else array.take(positions, axis=axis))
 
     def is_uniform_along(self, axes: tuple[int, ...]) -> bool:
         """Whether all numbers along `axes` are one."""

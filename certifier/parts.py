@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .program import Datum, Operation, Unproved
+from .slices import bounds_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,15 +114,15 @@ def _element(operation: Operation) -> Part:
 
 
 def _slice(operation: Operation) -> Part:
-    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
-    axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
-    if operation.operand(4) is not None and steps != [1]:
-        raise Unproved("the slice has other steps than one")
-    if starts is None or ends is None or len(starts) != 1 or (axes is None and operation.operand(3) is not None):
-        raise Unproved("the bounds are not constant, or of several axes")
     data = _data(operation)
-    axis, extent = _axis(operation, data, 0 if axes is None else axes[0])
-    first, end, _ = slice(starts[0], ends[0]).indices(extent)
+    bounds = bounds_of(operation, data.rank or 0)
+    if len(bounds) != 1:
+        raise Unproved("the bounds are of several axes")
+    ((axis, own),) = bounds.items()
+    if own is None or own.step != 1:
+        raise Unproved("the bounds are not constant, or the slice has other steps than one")
+    _, extent = _axis(operation, data, axis)
+    first, end, _ = own.indices(extent)
     return Part(data, axis, first, max(first, end))
 
 

@@ -12,6 +12,7 @@ from onnx import helper
 from .kernels import BOUNDS
 from .layer_constants import scale_places
 from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
+from .slices import bounds_of, selected
 
 MAX_ELEMENTS = 1 << 26
 """Most elements of a result that is computed."""
@@ -36,19 +37,9 @@ def _axis(operation: Operation, default: int = 0) -> int:
 
 def _slice(operation: Operation, arrays: list[Array]) -> Array:
     data = arrays[0]
-    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
-    if starts is None or ends is None:
-        raise Unproved("the bounds are not constant")
-    axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
-    if any(given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))):
-        raise Unproved("the axes or the steps are not constant")
-    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
-    index = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if step < 0 and start < -data.shape[axis]:
-            raise Unproved("a slice begins before the first element")
-        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
-    return data[tuple(index)]
+    for axis, bounds in bounds_of(operation, data.ndim).items():
+        data = data.take(selected(bounds, data.shape[axis]), axis=axis)
+    return data
 
 
 def _reshape(operation: Operation, arrays: list[Array]) -> Array:

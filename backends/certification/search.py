@@ -324,7 +324,9 @@ class Search(Proof):
         for target in targets:  # a Neg may have moved
             yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
         if own is not None and own[1].rank == base[1].rank:
-            first = next((each for each in (base[0], *self.members_of(base[0])) if each.label in self.source.data), None)
+            first = next(
+                (each for each in (base[0], *self.members_of(base[0])) if each.label in self.source.data), None
+            )
             family = None if first is None else self.family(first)
             line = None if family is None else own[1].after(base[1]).over(family[1])
             if first is None or line is None:

@@ -1,0 +1,146 @@
+"""Affines that move across pools, means, slices, pads and clamps, each with neighbours that break a condition."""
+
+from __future__ import annotations
+
+import pytest
+
+from .pairs import is_found, is_proved
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "holds"),
+    [
+        ("Relu(x)", "Dropout(a)", True),
+        ("Relu(x)", "Expand(a, o)", True),
+        ("Abs(x)", "Flatten(a)", True),
+        ("Relu(x)", "Neg(a)", False),
+        ("Identity(x)", "Expand(a, o)", False),
+    ],
+)
+def test_a_clamp_behind_values_that_are_equal_has_no_effect(first: str, between: str, holds: bool) -> None:
+    head = "(float[2, 3] x) => (float[A, B] y) <int64[2] o = {1, 1}>"
+    source = f"a = {first} b = {between} c = Relu(b) y = Sigmoid(c)"
+    result = f"a = {first} y = Sigmoid(a)" if "Neg" not in between else f"a = {first} b = {between} y = Sigmoid(b)"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("attributes", "holds"),
+    [
+        ("kernel_shape = [1], strides = [1]", True),
+        ("kernel_shape = [2], strides = [2]", True),
+        ("kernel_shape = [2], strides = [3]", False),  # a window of ceil_mode reaches beyond the data
+        ("kernel_shape = [2], strides = [1], pads = [1, 1]", False),
+    ],
+)
+def test_a_mean_that_counts_padding_takes_a_shift_where_there_is_none(attributes: str, holds: bool) -> None:
+    head = "(float[2, 2, 4] x) => (float[A, B, C] y) <float k = {2}>"
+    pool = f"AveragePool<ceil_mode = 1, count_include_pad = 1, {attributes}>"
+    source, result = f"a = Add(x, k) b = {pool}(a) y = Sigmoid(b)", f"a = {pool}(x) b = Add(a, k) y = Sigmoid(b)"
+    assert is_found(head, source, result) is holds
+
+
+MEAN = """(float[2, 2, 2] x) => (float[A, B, C] y) <float[2] k = {{1, 5}}, float[2] two = {{2, {scale}}},
+    float m = {{{mean}}}, float one = {{2}}, int64[1] last = {{2}}>"""
+
+
+@pytest.mark.parametrize(
+    ("mean", "reduction", "scale", "holds"),
+    [
+        (3, "GlobalAveragePool(b)", 2, True),
+        (3, "ReduceMean(b, last)", 2, True),
+        (6, "ReduceSum(b, last)", 2, True),
+        (4, "GlobalAveragePool(b)", 2, False),
+        (3, "GlobalAveragePool(b)", 3, False),
+        (3, "ReduceSum(b, last)", 2, False),
+        (3, "GlobalMaxPool(b)", 2, False),
+        (3, "ReduceMax(b, last)", 2, False),
+    ],
+)
+def test_a_mean_takes_the_mean_of_shifts_and_a_single_scale(mean: int, reduction: str, scale: int, holds: bool) -> None:
+    head = MEAN.format(mean=mean, scale=scale)
+    source = f"a = Mul(x, two) b = Add(a, k) c = {reduction} y = Sigmoid(c)"
+    result = f"c = {reduction.replace('(b', '(x')} d = Mul(c, one) e = Add(d, m) y = Sigmoid(e)"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("attributes", "numbers", "holds"),
+    [
+        ("kernel_shape = [1, 2], strides = [3, 1]", "2, 5", True),
+        ("kernel_shape = [1, 2], strides = [3, 1]", "2, 3", False),
+        ("kernel_shape = [2, 2], strides = [2, 1]", "2, 4", False),
+        ('kernel_shape = [1, 2], strides = [3, 1], auto_pad = "SAME_UPPER"', "2, 5", False),
+    ],
+)
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_windows_of_one_position_take_its_affine(attributes: str, numbers: str, holds: bool, pool: str) -> None:
+    head = f"""(float[1, 1, 4, 4] x) => (float[A, B, C, D] y)
+        <float[4, 1] k = {{2, 3, 4, 5}}, float[2, 1] l = {{{numbers}}}>"""
+    window = f"{pool}<{attributes}>"
+    source, result = f"a = Mul(x, k) b = {window}(a) y = Relu(b)", f"b = {window}(x) c = Mul(b, l) y = Relu(c)"
+    assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(("extent", "holds"), [("3", True), ("2", True), ("N", False)])
+def test_extents_behind_an_output_in_the_middle_are_known(extent: str, holds: bool) -> None:
+    head = f"(float[1, 1, {extent}] x) => (float[A, B, C] p, float[D, E, F] y) <int64[3] s = {{1, 1, 2}}>"
+    pool = "p = MaxPool<kernel_shape = [2], strides = [2], ceil_mode = 1>(x) a = Relu(p)"
+    source = f"{pool} y = Expand(a, s)"
+    assert is_found(head, source, f"{pool} y = Identity(a)") is (holds and extent == "3")
+    assert is_found(head, source.replace("1, 1, 2", "1, 1, 1"), f"{pool} y = Expand(a, s)")
+
+
+CUT = """(float[2, 4] x) => (float[A, B] y) <float[4] k = {{2, 3, 4, 5}}, float[2] l = {{3, {last}}},
+    int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] axis = {{1}}, int64[1] back = {{-1}},
+    int64[1] zero = {{0}}>"""
+
+
+@pytest.mark.parametrize(
+    ("last", "first", "second", "whole", "holds"),
+    [
+        (5, "Slice(x, one, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", True),
+        (4, "Slice(x, one, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", False),
+        (5, "Slice(x, zero, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", False),
+        (5, "Slice(x, one, four, axis)", "Slice(b, four, one, axis, back)", "Slice(x, four, one, axis, back)", False),
+    ],
+)
+def test_slices_in_a_row_with_affines_between_are_one(
+    last: int, first: str, second: str, whole: str, holds: bool
+) -> None:
+    head = CUT.format(last=last)
+    between = "b = Mul(a, m)" if "(x, one" in first else "b = Mul(a, k)"
+    source = f"m = Slice(k, one, four, zero) a = {first} {between} c = {second} y = Relu(c)"
+    assert is_found(head, source, f"c = {whole} d = Mul(c, l) y = Relu(d)") is holds
+
+
+PADDED = """(float[1, 2, 4] x) => (float[A, B, C] y) <int64[6] p = {{0, 0, 1, 0, 0, 1}}, float v = {{{value}}},
+    float k = {{2}}, float[2, 2, 1] w = {{1, 2, 3, 4}}, float[2, 2, 1] u = {{2, 4, 6, {last}}}>"""
+
+
+@pytest.mark.parametrize(("value", "last", "holds"), [(0, 8, True), (1, 8, False), (0, 4, False)])
+def test_a_convolution_takes_a_pad_with_a_factor_behind_it(value: int, last: int, holds: bool) -> None:
+    source = "a = Pad(x, p, v) b = Mul(a, k) c = Conv(b, w) y = Relu(c)"
+    result = "c = Conv<pads = [1, 1]>(x, u) y = Relu(c)"
+    assert is_found(PADDED.format(value=value, last=last), source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "holds"),
+    [("1, 0, 1, 1", "3, 3, 3, 3", True), ("1, 2, 1, 1", "3, 3, 3, 3", False), ("1, 0, 1, 1", "3, 4, 3, 3", False)],
+)
+def test_a_constant_row_takes_the_affine_of_the_others(scale: str, shift: str, holds: bool) -> None:
+    head = f"""(float[1, 1, 4, 2] x) => (float[A, B, C, D] y) <float[4, 1] k = {{{scale}}}, float[4, 1] t = {{{shift}}},
+        float one = {{1}}, float three = {{3}}, float two = {{2}}, float six = {{6}}>"""
+    source = "a = Mul(x, k) b = Add(a, t) c = GlobalAveragePool(b) d = Mul(c, two) y = Relu(d)"
+    result = "a = Mul(x, k) c = GlobalAveragePool(a) d = Mul(c, two) e = Add(d, six) y = Relu(e)"
+    assert is_found(head, source, result) is (holds or scale == "1, 2, 1, 1")
+    clamped = "a = Mul(x, k) m = Max(a, three) b = {} c = GlobalMaxPool(b) d = {} y = Relu(d)"
+    pair = clamped.format("Add(m, t)", "Identity(c)"), clamped.format("Identity(m)", "Add(c, three)")
+    assert is_found(head, *pair) is (shift == "3, 3, 3, 3")
+
+
+@pytest.mark.parametrize(("bias", "holds"), [("0, 0", True), ("0, 1", False)])
+def test_a_bias_of_zeros_is_none(bias: str, holds: bool) -> None:
+    head = f"(float[1, 2, 4] x) => (float[A, B, C] y) <float[2, 2, 1] w = {{1, 2, 3, 4}}, float[2] b = {{{bias}}}>"
+    assert is_proved(f"{head} {{ c = Conv(x, w, b) y = Relu(c) }}", f"{head} {{ c = Conv(x, w) y = Relu(c) }}") is holds
