@@ -13,9 +13,9 @@ from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
 from .crossing import CROSSINGS, centred
 from .equalities import Identity
-from .lines import Line, shared_scale
+from .lines import Line, is_rounding, shared_scale
 from .pools import check_same_windows, zero_padding
-from .program import Datum, Operation, Unproved
+from .program import Datum, Operation, Unproved, static
 from .relations import DOWN, UP, Relations
 from .slices import cut, places_of, sliced
 from .steps import Step, applied, channel_axis, counterpart, permuted
@@ -140,10 +140,16 @@ def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator
             scale = shared_scale(lines, fixed) if len(lines) > 1 else None
             if scale is not None:
                 yield direction, {i: x.with_scale(scale, fixed[i]) if i in fixed else x for i, x in lines.items()}
-            for kept in ((), (1,)):
-                axes = {i: [axis for axis in range(x.rank) if axis not in kept] for i, x in lines.items()}
-                yield direction, {i: x.filled(fixed[i], axes[i]) if i in fixed else x for i, x in lines.items()}
+            rows = [_filled(x, fixed.get(i)) or (x, x) for i, x in lines.items()]
+            yield from ((direction, dict(zip(lines, row, strict=True))) for row in zip(*rows, strict=True))
             yield direction, {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()}
+
+
+def _filled(line: Line, fixed: Line | None) -> tuple[Line, ...]:
+    """Return lines with the same values whose constant parts take the scale of others: of all, or of their channel."""
+    if fixed is None or fixed.rank != line.rank:
+        return ()
+    return tuple(line.filled(fixed, [i for i in range(line.rank) if i not in kept]) for kept in ((), (1,)))
 
 
 def _results(
@@ -223,20 +229,20 @@ def _check_clamps(proof: Relations, result: _Clamp, source: _Clamp) -> None:
     (made, data, after, bounds), (given, inner, line, limits) = result, source
     reason = Unproved("the data have no relation to the source's")
     dtype = helper.tensor_dtype_to_np_dtype(made.kind)
-    for direction, check in ((DOWN, check_same_bounds), (UP, check_restored_bounds)):
+    for direction, check, origin in ((DOWN, check_same_bounds, inner), (UP, check_restored_bounds, data)):
         between = proof.line(data, inner, direction)
         first, last = (line, after) if direction == DOWN else (after, line)
         back = first.inverse()
         if between is None or back is None or not between.rank == first.rank == last.rank:
             continue
-        found = last.after(between).after(back).tidy()
-        try:
-            found = check(found, limits, bounds, dtype)
-        except Unproved as refusal:
-            reason = refusal
-            continue
-        proof.relate(made, given, found, direction)
-        return
+        for each in (*_filled(between, proof.constant_parts(origin)), between):
+            try:
+                found = check(last.after(each).after(back).tidy(), limits, bounds, dtype)
+            except Unproved as refusal:
+                reason = refusal
+                continue
+            proof.relate(made, given, found, direction)
+            return
     raise reason
 
 
@@ -313,6 +319,24 @@ def _layer_of_constants(
     return check_layer(source, result, free.without_shift(fixed), claim, padding)
 
 
+def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the result is a constant: the rounding of one that a value of the source is."""
+    source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
+    given, found = proof.constant_parts(source), proof.constants_of(operation)
+    extents = static(result.extents)
+    if len(operation.outputs) > 1 or not found or given is None or given.scale.any() or found[0][1].scale.any():
+        raise Unproved("one of the values is no constant")
+    if source.kind != result.kind or extents is None or extents != static(source.extents):
+        raise Unproved("the types differ, or are unknown")
+    made, dtype = found[0][1], helper.tensor_dtype_to_np_dtype(result.kind)
+    if made.drowns(given):
+        raise Unproved("the constant is lost in numbers far beyond those of the source")
+    stored, exact, reach = np.broadcast_arrays(made.shift, given.shift, given.reach)
+    if not is_rounding(stored.astype(dtype), exact, reach):
+        raise Unproved("the constant is not the rounding of the source's")
+    proof.give(result, proof.term_of(source))
+
+
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is an affine whose rounded constants make it `applies` of a value."""
     target = proof.value_of_source(step.get("source"))
@@ -354,5 +378,6 @@ AFFINES: dict[str, Identity] = {
     "same bounds": _same_bounds,
     "layer": _layer,
     "rounded affine": _rounded,
+    "same constant": _same_constant,
 }
 """The identities by the name that steps have for them."""

@@ -108,7 +108,10 @@ class Line:
     def projection(self) -> Line:
         """The line that y is of itself, which is a constant where y is one."""
         gone = self.scale == 0.0
-        return Line(np.where(gone, 0.0, 1.0), np.where(gone, self.shift, 0.0), np.where(gone, self.reach, 0.0))
+        given = np.where(gone, 0.0, 1.0), np.where(gone, self.shift, 0.0)
+        scale, shift = (_levelled(each, 0.0 * each) for each in given)
+        same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
+        return Line(scale, shift, np.where(gone, self.reach, 0.0).max(axis=same, keepdims=True))
 
     def with_scale(self, scale: Array, fixed: Line) -> Line:
         """Return a line with the same values of x and another scale where the projection `fixed` says x is constant."""
@@ -134,7 +137,10 @@ class Line:
         known = np.where(gone, np.nan, scale)
         for axis in axes:
             known = np.take_along_axis(known, np.isnan(known).argmin(axis=axis, keepdims=True), axis)
-        return self.with_scale(np.where(gone, np.where(np.isnan(known), 1.0, known), scale), fixed).tidy()
+        made = self.with_scale(np.where(gone, np.where(np.isnan(known), 1.0, known), scale), fixed)
+        most = np.maximum(np.maximum(1.0, np.abs(made.shift)), np.abs(made.scale * fixed.shift))
+        is_lost = gone & (made.reach > GROWTH * most)  # in numbers that are added and taken away
+        return self if is_lost.any() else made.tidy()
 
     def tidy(self) -> Line:
         """Return the line without a scale or a shift, or a difference of them, that float64 cannot tell from none."""

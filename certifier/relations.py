@@ -158,6 +158,8 @@ class Relations(Congruence):
     def constant_parts(self, value: Datum | None) -> Line | None:
         """Return the line that a value is of itself, None where no part of it is known to be constant."""
         found = None if value is None or value.stored is not None else self.base(value)
+        if value is not None and found is None:
+            return self.fixed.get(value.term)
         if found is None or found[2] != DOWN:
             return None
         fixed = self._projection(found[0])
@@ -167,10 +169,23 @@ class Relations(Congruence):
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
         """Enter an operation, and note which parts of its results are constant because a scale or weights are zero."""
         super().enter(operation, key)
-        if self.side == SOURCE and not operation.domain and any(each.is_float for each in operation.outputs):
-            for value, fixed in zip(operation.outputs, constant_results(operation, self.constant_parts), strict=False):
-                if value.rank == fixed.rank and not fixed.scale.all() and fixed.fits(value.extents):
-                    self.fixed.setdefault(value.term, fixed)
+        for value, fixed in self.constants_of(operation):
+            self.fixed.setdefault(value.term, fixed)
+
+    def constants_of(self, operation: Operation) -> list[tuple[Datum, Line]]:
+        """Return the results of an operation that are constant in parts, with the lines that they are of themselves."""
+        own = own_line(operation)
+        if operation.domain or not any(each.is_float for each in operation.outputs):
+            return []
+        if own is not None:
+            fixed = self.constant_parts(own[0])
+            found = [(own[1] if fixed is None or fixed.rank != own[1].rank else own[1].after(fixed)).projection]
+        else:
+            found = constant_results(operation, self.constant_parts)
+        pairs = zip(operation.outputs, found, strict=False)
+        return [
+            (value, x) for value, x in pairs if value.rank == x.rank and not x.scale.all() and x.fits(value.extents)
+        ]
 
     def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
         """Return the family of a view of an affine: it is the moved affine of the same view of its root."""

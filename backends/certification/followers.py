@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ...certifier.clamps import clamp_of
 from ...certifier.constant_operands import TOGETHER
 from ...certifier.crossing import CROSSINGS
 from ...certifier.lines import Line, along
-from ...certifier.program import Datum, Operation, Unproved
+from ...certifier.program import Datum, Operation, Unproved, product, static
 from ...certifier.reordering import VIEWS, Groups, moved
 from ...certifier.weighted_layers import parameters, weights_of
 from ...ir.tensor import Array
@@ -35,15 +35,21 @@ SNAP = {"float64": 2.0**-46, "float32": 2.0**-20}
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseAffine:
-    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN where it ends."""
+    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN where it ends.
+
+    `count` elements were added up: each has its share of a shift behind that.
+    """
 
     scale: Array
     shift: Array
     gain: Array
+    count: int = 1
 
     def times(self, scale: Array | float, shift: Array | float) -> ElementwiseAffine:
         """Return another affine after this one."""
-        return ElementwiseAffine(scale * self.scale, scale * self.shift + shift, scale * self.gain)
+        return ElementwiseAffine(
+            scale * self.scale, scale * self.shift + shift / self.count, scale * self.gain, self.count
+        )
 
     def is_same(self, other: ElementwiseAffine) -> bool:
         """Whether scales and shifts are those of another."""
@@ -64,9 +70,10 @@ def followers(
     yield start
     count, rank = start.scale.size, len(extents)
     yield from _followers(value, start, np.arange(count).reshape(extents), same, seen)
-    channels = along(np.arange(extents[1]), 1, rank) if rank > 1 else None
-    if channels is not None and channels.size < count:  # operators that join elements let these pass
-        yield from _followers(value, start, channels, same, seen, np.broadcast_to(channels, extents).reshape(-1))
+    for axis in range(rank):  # operators that join elements let numbers along the other axes pass
+        if 1 < extents[axis] < count:
+            places = along(np.arange(extents[axis]), axis, rank)
+            yield from _followers(value, start, places, same, seen, np.broadcast_to(places, extents).reshape(-1))
 
 
 def _followers(
@@ -132,6 +139,8 @@ def _behind(
 ) -> Iterator[tuple[Datum, Line | None, ElementwiseAffine]]:
     """Yield the results of an operator that an affine may cross, with the positions of their elements."""
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
+    if reader.kind == "ReduceSum":
+        numbers = replace(numbers, count=numbers.count * _summands(reader))
     if clamp_of(reader) is not None:
         yield reader.outputs[0], positions, numbers
     elif reader.kind in VIEWS:
@@ -155,6 +164,12 @@ def _behind(
             found = crossing(reader, lines)
         for result, line in zip(reader.outputs, found, strict=False):
             yield result, line if line is not None and result.rank == line.rank else None, numbers
+
+
+def _summands(reduction: Operation) -> int:
+    """Return how many elements become one, 1 if that is unknown."""
+    sizes = [static(each.extents) for each in (reduction.inputs[0], reduction.outputs[0]) if each is not None]
+    return 1 if None in sizes else max(1, product(sizes[0] or ()) // max(1, product(sizes[1] or ())))
 
 
 def snapped(

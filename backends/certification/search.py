@@ -206,6 +206,8 @@ class Search(Proof):
         if operation.kind in CLAMPS:
             yield from ({"identity": "same bounds", "source": each.label} for each in self._clamped(operation))
         yield from self._turned(operation)
+        labels = dict.fromkeys((operation.outputs[0].label, stem(operation.outputs[0].label)))
+        yield from ({"identity": "same constant", "source": label} for label in labels if label in self.source.data)
         is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
         for source in self._counterparts(operation):
             if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):

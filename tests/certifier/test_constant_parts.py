@@ -113,3 +113,73 @@ def test_a_constant_is_an_affine_of_every_value(data: str, shift: str, holds: bo
     head = HEAD.format(scale="0.0, 0.0", shift="2.0, 4.0")
     body = "e = Sigmoid(z) r = ReduceMean<keepdims = 1>(z) m = Mul({}, s) a = Add(m, {}) y = Sub(e, a)"
     assert is_found(head, body.format("x", "k"), body.format(data, shift)) is holds
+
+
+CONSTANT = """(float[1, 2, 3] x, float[1, 1, 3] z) => (float[A, B, C] y) <float[1, 2, 1] w = {{{weight}, 0}},
+    float n = {{{lower}}}, float u = {{1.5}}, float m = {{-1.5}}, float l = {{-0.5}}, float h = {{0.5}},
+    float big = {{1e30}}, float zero = {{0}}, float one = {{1}}>"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "lower", "result", "holds"),
+    [
+        ("0", 0.5, "c = Clip(a, n, u)", True),
+        ("0", 0.5, "b = Mul(z, zero) c = Add(b, h)", True),
+        ("0", 0.75, "c = Clip(a, n, u)", False),
+        ("0", 0.5, "b = Mul(z, one) c = Add(b, h)", False),
+        ("0", 0.5, "b = Clip(a, big, big) e = Sub(b, big) c = Add(e, h)", False),  # float32 would lose the sum
+        ("0", 0.5, "b = Mul(x, zero) c = Add(b, h)", False),  # of other extents
+        ("2", 0.5, "c = Clip(a, n, u)", False),
+    ],
+)
+def test_a_constant_is_that_of_the_source(weight: str, lower: float, result: str, holds: bool) -> None:
+    head = CONSTANT.format(weight=weight, lower=lower)
+    source = "a = Conv(x, w) b = Clip(a, m, l) y = Neg(b)"
+    step = {"step": 1, "identity": "same constant", "at": "result", "operation": "c", "source": "y"}
+    result = f"a = Conv(x, w) {result} y = Identity(c)"
+    assert is_proved(f"{head} {{ {source} }}", f"{head} {{ {result} }}", step) is holds
+
+
+LAYER = """(float[2, 2, 3] x) => (float[A, B, C] y) <float[2, 2, 1] k = {{{scale}}}, float[2, 1] f = {{2, 4}},
+    float[2, 2, 1] s = {{2, 4, 0, 4}}, float[2, 2, 1] t = {{2, 4, {other}, 4}},
+    float[1, 2, 1] w = {{3, 5}}, float[1, 2, 1] u = {{6, {last}}}>"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "other", "last", "holds"),
+    [
+        ("1, 1, 0, 1", 7, 20, True),
+        ("1, 1, 0, 1", 7, 21, False),
+        ("1, 1, 1, 1", 7, 20, False),
+    ],
+)
+def test_a_layer_reads_constant_parts_with_the_scale_of_their_channel(
+    scale: str, other: int, last: int, holds: bool
+) -> None:
+    head = LAYER.format(scale=scale, other=other, last=last)
+    source = "a = Mul(x, k) b = Mul(a, t) c = Conv(b, w) y = Relu(c)"
+    assert is_found(head, source, "a = Mul(x, k) c = Conv(a, u) y = Relu(c)") is holds
+
+
+FREE = """(float[1, 1, 3] x) => (float[A, B, C] y) <float[1, 1, 1] zero = {{0}}, float k = {{9}},
+    float[1, 1, 1] w = {{3}}, float[1, 1, 1] u = {{{weight}}}, float[1] b = {{1}}>"""
+
+
+@pytest.mark.parametrize(("weight", "holds"), [("27", True), ("5", True), ("1e9", False)])
+def test_weights_of_constant_data_are_free_as_far_as_the_source_has_such(weight: str, holds: bool) -> None:
+    head = FREE.format(weight=weight)
+    source = "a = Conv(x, zero) d = Mul(a, k) c = Conv(d, w, b) y = Relu(c)"
+    assert is_found(head, source, "a = Conv(x, zero) c = Conv(a, u, b) y = Relu(c)") is holds
+
+
+CLAMPED = """(float[1, 2, 3] x) => (float[A, B, C] y) <float[2, 1] k = {{{scale}, 1}}, float two = {{2}},
+    float low = {{-3}}, float high = {{-1}}, float l = {{{lower}}}, float h = {{-2}},
+    float[1, 2, 1] w = {{3, 5}}>"""
+
+
+@pytest.mark.parametrize(("scale", "lower", "holds"), [(0, -6, True), (0, -5, False), (1, -6, True)])
+def test_a_clamp_of_constant_channels_takes_the_scale_of_the_others(scale: int, lower: int, holds: bool) -> None:
+    head = CLAMPED.format(scale=scale, lower=lower)
+    source = "a = Mul(x, k) p = MaxPool<kernel_shape = [1]>(a) b = Clip(p, low, high) c = Mul(b, two) y = Conv(c, w)"
+    result = "a = Mul(x, k) d = Mul(a, two) p = MaxPool<kernel_shape = [1]>(d) c = Clip(p, l, h) y = Conv(c, w)"
+    assert is_found(head, source, result) is holds
