@@ -36,7 +36,7 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
     `parts_of` gives it for an operand.
     """
     if operation.kind in LAYERS:
-        return _zero_weights(operation)
+        return _zero_terms(operation, parts_of)
     given = [parts_of(each) for each in operation.inputs]
     lines = {i: each for i, each in enumerate(given) if each is not None}
     clamp, crossing = clamp_of(operation), CROSSINGS.get(operation.kind)
@@ -88,16 +88,18 @@ def _zeros(product: Operation, line: Line) -> list[Line]:
     return [Line(np.where(gone, 0.0, 1.0), 0.0 * line.shift, np.where(gone, line.reach, 0.0))]
 
 
-def _zero_weights(operation: Operation) -> list[Line]:
-    """Return the line of a layer with outputs whose weights are all zero: they are the bias."""
+def _zero_terms(operation: Operation, parts_of: Callable[[Datum | None], Line | None]) -> list[Line]:
+    """Return the line of a layer whose data are zero, or outputs of which have weights of zero: they are the bias."""
     constants = [each for each in (operation.constant(1), operation.constant(0)) if each is not None]
     rank = operation.outputs[0].rank
-    if rank is None or not constants or constants[0].all():
+    fixed = [parts_of(each) for each in operation.inputs[:2] if each is not None and each.stored is None]
+    is_zero = any(each is not None and not each.scale.any() and not each.shift.any() for each in fixed)
+    if rank is None or not constants or (constants[0].all() and not is_zero):
         return []
     made = weights_of(operation)
-    if made is None or made.addend is not None or not 0 <= made.axis < rank:
+    if made is None or made.addend is not None or not 0 <= made.axis < rank or not np.isfinite(made.matrix).all():
         return []
-    seen = np.asarray(made.matrix.any(axis=tuple(range(1, made.matrix.ndim))), np.float64)
+    seen = np.asarray(made.matrix.any(axis=tuple(range(1, made.matrix.ndim))) & (not is_zero), np.float64)
     scale = along(seen, made.axis, rank)
     bias = np.zeros((1,) * rank) if made.bias is None else made.bias_factor * made.bias.exact
     return [Line.of(scale, np.where(scale == 0.0, bias, 0.0))]
