@@ -225,7 +225,7 @@ def normal_operands(operation: Operation) -> list[Datum | None]:
     if operation.domain:
         return found
     for i in ZEROS.get(operation.kind, ()):
-        if is_zero(operation.operand(i)):
+        if is_zero(operation.operand(i)) and np.isfinite(operation.attributes.get("beta", 1.0)):
             found[i] = None
     if operation.kind == "Cast" and set(operation.attributes) == {"to"} and operation.attributes["to"] in _NUMBERS:
         found[0] = _origin(found[0], operation.attributes["to"])

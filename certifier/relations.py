@@ -173,10 +173,18 @@ class Relations(Congruence):
             self.fixed.setdefault(value.term, fixed)
 
     def constants_of(self, operation: Operation) -> list[tuple[Datum, Line]]:
-        """Return the results of an operation that are constant in parts, with the lines that they are of themselves."""
+        """Return the results of an operation that are constant in parts, with the lines that they are of themselves.
+
+        Data behind zeros are finite as far as the source's are: those of the result are related to them, or constants.
+        """
         own = own_line(operation)
         if operation.domain or not any(each.is_float for each in operation.outputs):
             return []
+        for value in operation.inputs if self.side == RESULT else ():
+            if value is not None and value.is_float and value.stored is None and self.base(value) is None:
+                fixed = self.fixed.get(value.term)
+                if fixed is None or fixed.scale.any():
+                    return []
         if own is not None:
             fixed = self.constant_parts(own[0])
             found = [(own[1] if fixed is None or fixed.rank != own[1].rank else own[1].after(fixed)).projection]

@@ -129,6 +129,7 @@ CONSTANT = """(float[1, 2, 3] x, float[1, 1, 3] z) => (float[A, B, C] y) <float[
         ("0", 0.5, "b = Mul(z, one) c = Add(b, h)", False),
         ("0", 0.5, "b = Clip(a, big, big) e = Sub(b, big) c = Add(e, h)", False),  # float32 would lose the sum
         ("0", 0.5, "b = Mul(x, zero) c = Add(b, h)", False),  # of other extents
+        ("0", 0.5, "d = Exp(z) b = Mul(d, zero) c = Add(b, h)", False),  # it may be infinite
         ("2", 0.5, "c = Clip(a, n, u)", False),
     ],
 )
@@ -161,15 +162,27 @@ def test_a_layer_reads_constant_parts_with_the_scale_of_their_channel(
     assert is_found(head, source, "a = Mul(x, k) c = Conv(a, u) y = Relu(c)") is holds
 
 
-FREE = """(float[1, 1, 3] x) => (float[A, B, C] y) <float[1, 1, 1] zero = {{0}}, float k = {{9}},
-    float[1, 1, 1] w = {{3}}, float[1, 1, 1] u = {{{weight}}}, float[1] b = {{1}}>"""
+FREE = """(float[1, 2, 3] x) => (float[A, B, C] y) <float[2, 1] scale = {{1, 0}}, float[2, 1] one = {{1, 1}},
+    float[2, 1] k = {{1, 9}}, float[1, 2, 1] w = {{3, 3}}, float[1, 2, 1] u = {{3, {weight}}}, float[1] b = {{1}},
+    float[1] c = {{{bias}}}>"""
 
 
-@pytest.mark.parametrize(("weight", "holds"), [("27", True), ("5", True), ("1e9", False)])
-def test_weights_of_constant_data_are_free_as_far_as_the_source_has_such(weight: str, holds: bool) -> None:
-    head = FREE.format(weight=weight)
-    source = "a = Conv(x, zero) d = Mul(a, k) c = Conv(d, w, b) y = Relu(c)"
-    assert is_found(head, source, "a = Conv(x, zero) c = Conv(a, u, b) y = Relu(c)") is holds
+@pytest.mark.parametrize(
+    ("weight", "bias", "holds"), [(27, 1, True), (5, 23, True), (5, 24, False), (2**24, 28 - 2**24, False)]
+)
+def test_weights_of_constant_data_are_free_as_far_as_the_source_has_such(weight: int, bias: int, holds: bool) -> None:
+    head = FREE.format(weight=weight, bias=bias)
+    data = "a = Mul(x, scale) d = Add(a, one)"
+    source, result = "e = Mul(d, k) f = Conv(e, w, b) y = Relu(f)", "f = Conv(d, u, c) y = Relu(f)"
+    assert is_found(head, f"{data} {source}", f"{data} {result}") is holds
+
+
+@pytest.mark.parametrize(("scale", "shift", "holds"), [(0, 0, True), (0, 1, False), (1, 0, False)])
+def test_a_layer_of_zeros_gives_its_bias(scale: int, shift: int, holds: bool) -> None:
+    head = f"""(float[1, 2, 3] x) => (float[A, B, C] y) <float scale = {{{scale}}}, float shift = {{{shift}}},
+        float[1, 2, 1] w = {{3, 4}}, float[1, 2, 1] u = {{5, 6}}, float[1] b = {{-1}}>"""
+    body = "a = Mul(x, scale) c = Add(a, shift) d = MaxPool<kernel_shape = [1]>(c) e = Conv<pads = [1, 1]>(d, {}, b)"
+    assert is_found(head, f"{body.format('w')} y = Sigmoid(e)", f"{body.format('u')} y = Sigmoid(e)") is holds
 
 
 CLAMPED = """(float[1, 2, 3] x) => (float[A, B, C] y) <float[2, 1] k = {{{scale}, 1}}, float two = {{2}},

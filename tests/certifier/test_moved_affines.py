@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import nullcontext
 
-from .pairs import is_found, is_proved
+import pytest
+from irc import Rejected, certify
+from irc.certifier.certificate import FORMAT, VERSION
+
+from .forgeries import sealed
+from .pairs import is_found, is_proved, model
 
 
 @pytest.mark.parametrize(
@@ -144,3 +149,14 @@ def test_a_constant_row_takes_the_affine_of_the_others(scale: str, shift: str, h
 def test_a_bias_of_zeros_is_none(bias: str, holds: bool) -> None:
     head = f"(float[1, 2, 4] x) => (float[A, B, C] y) <float[2, 2, 1] w = {{1, 2, 3, 4}}, float[2] b = {{{bias}}}>"
     assert is_proved(f"{head} {{ c = Conv(x, w, b) y = Relu(c) }}", f"{head} {{ c = Conv(x, w) y = Relu(c) }}") is holds
+
+
+@pytest.mark.parametrize(("beta", "holds"), [("2.0", True), ("inf", False)])
+def test_a_bias_of_zeros_that_is_multiplied_by_infinity_is_not_none(beta: str, holds: bool) -> None:
+    head = "(float[1, 2] x) => (float[A, B] y) <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {0, 0}>"
+    gemm = model(f"{head} {{ y = Gemm<beta = 2.0>(x, w, b) }}"), model(f"{head} {{ y = Gemm<beta = 2.0>(x, w) }}")
+    for made in gemm:
+        made.graph.node[0].attribute[0].f = float(beta)
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *gemm)
+    with nullcontext() if holds else pytest.raises(Rejected):
+        certify(*gemm, document)
