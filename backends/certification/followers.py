@@ -57,7 +57,7 @@ class ElementwiseAffine:
 
 
 Seen = Callable[[Datum, Datum], Groups | None]
-"""Returns how the second value is a view of the first, None if it is none."""
+"""Returns how the second value, which an operator makes of the first, is a view of it; None if it is none."""
 
 _State = tuple[Datum, Line | None, ElementwiseAffine, int]
 """A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
@@ -177,6 +177,7 @@ def snapped(
 ) -> tuple[Array, Array]:
     """Return scale and shift with each number replaced by the nearest candidate that it may be a rounding of."""
     limit = SNAP.get(dtype, 2.0**-8)
+    candidates = [*candidates, *(each.times(-1.0, 0.0) for each in candidates)]  # the other operand of a difference
     scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))
     shifts = [each.shift for each in candidates]
     shifts += [scale * (each.shift / each.scale) for each in candidates]

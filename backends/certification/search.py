@@ -22,7 +22,7 @@ from ...certifier.pools import POOLS
 from ...certifier.program import Array, Datum, Operation, Program, Unproved, product
 from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
-from ...certifier.reordering import VIEWS, Groups
+from ...certifier.reordering import VIEWS, Groups, viewed, whole
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
 
@@ -337,9 +337,14 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": first.label, "applies": [claim]}
 
     def _seen(self, value: Datum, result: Datum) -> Groups | None:
-        """Return how a value of the source is a view of another, None if it is none."""
-        core, groups = self.views.get(result.term, (-1, ()))
-        return groups if core == value.term else None
+        """Return how the result of an operator is a view of its data, None if it is none."""
+        shape, operation = self.shape(value), result.producer
+        if shape is None or operation is None:
+            return None
+        try:
+            return viewed(operation, whole(shape), lambda: self._target(operation, shape))
+        except (Unproved, IndexError, ValueError, TypeError):
+            return None
 
     def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
         """Yield the affine of which a line of a value is a rounding, by numbers that follow its family."""
