@@ -99,7 +99,7 @@ def check_padding(source: Operation, result: Operation, line: Line, claim: Line 
 
     Returns the claim, if the data are within the border have it. Raises Unproved.
     """
-    old, new = _padding_value(source), _padding_value(result)
+    old, new = padding_value(source), padding_value(result)
     if old.dtype != new.dtype:
         raise Unproved("the values of the padding have different types")
     if claim is None:
@@ -136,8 +136,8 @@ def _check_value(old: Array, new: Array, line: Line) -> None:
         raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
 
 
-def _padding_value(pad: Operation) -> Array:
-    """Return the value of a Pad, which is zero where it is absent."""
+def padding_value(pad: Operation) -> Array:
+    """Return the value of a Pad, which is zero where it is absent. Raises Unproved."""
     data, operand = pad.operand(0), pad.operand(2)
     if pad.version >= 11 and operand is not None and operand.stored is not None:
         return operand.stored.array.reshape(())

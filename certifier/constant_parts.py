@@ -12,9 +12,10 @@ from functools import reduce
 import numpy as np
 
 from .clamps import clamp_of
+from .constant_operands import padding_value
 from .crossing import CROSSINGS
 from .lines import Line, along
-from .program import Array, Datum, Operation, Unproved
+from .program import Array, Datum, Operation, Unproved, product, static
 from .weighted_layers import weights_of
 
 ALIGNED: dict[str, Callable[..., Array]] = {
@@ -26,6 +27,9 @@ ALIGNED: dict[str, Callable[..., Array]] = {
     "Mul": np.multiply,
 }
 """Operators whose result is constant where all operands are, and how it is computed."""
+
+MAX_BORDER = 1 << 12
+"""Most numbers by which the border of a Pad is told from its data."""
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
@@ -40,6 +44,8 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
     given = [parts_of(each) for each in operation.inputs]
     lines = {i: each for i, each in enumerate(given) if each is not None}
     clamp, crossing = clamp_of(operation), CROSSINGS.get(operation.kind)
+    if operation.kind == "Pad" and operation.attributes.get("mode", b"constant") == b"constant":
+        return _border(operation, given[0])
     if not lines:
         return []
     if clamp is not None:
@@ -54,11 +60,7 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
     if operation.kind == "Concat":
         ranks = [None if each is None else each.rank for each in operation.inputs]
         lines = {i: each or Line.identity(rank or 0) for i, (each, rank) in enumerate(zip(given, ranks, strict=True))}
-    if (
-        crossing is None
-        or operation.kind == "Div"  # 0 / 0 is no number
-        or (operation.kind == "Pad" and operation.attributes.get("mode", b"constant") == b"constant")
-    ):
+    if crossing is None or operation.kind == "Div":  # 0 / 0 is no number
         return []
     try:
         found = crossing(operation, lines)
@@ -66,6 +68,26 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
         return []
     known = [each.projection for each in found if each is not None]
     return known if len(known) == len(found) else []
+
+
+def _border(pad: Operation, inner: Line | None) -> list[Line]:
+    """Return the line of the result of a Pad, whose border is constant."""
+    data, pads = pad.operand(0), pad.integers("pads", 1)
+    rank = 0 if pads is None else len(pads) // 2
+    if data is None or data.rank != rank or not rank or pad.operand(3) is not None or min(pads or [-1]) < 0:
+        return []
+    line = Line.identity(rank) if inner is None else inner
+    widths = list(zip((pads or [])[:rank], (pads or [])[rank:], strict=True))
+    try:
+        value = float(padding_value(pad))
+        whole = [1 if not sum(width) else extent for width, extent in zip(widths, data.extents or (), strict=True)]
+        extents = np.broadcast_shapes(static(tuple(whole)) or (), line.scale.shape, line.shift.shape)
+    except (Unproved, ValueError):
+        return []
+    if line.rank != rank or static(tuple(whole)) is None or product(extents) > MAX_BORDER or not np.isfinite(value):
+        return []
+    parts = zip((line.scale, line.shift, line.reach), (0.0, value, abs(value)), strict=True)
+    return [Line(*(np.pad(np.broadcast_to(each, extents), widths, constant_values=x) for each, x in parts))]
 
 
 def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:

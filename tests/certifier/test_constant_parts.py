@@ -196,3 +196,22 @@ def test_a_clamp_of_constant_channels_takes_the_scale_of_the_others(scale: int, 
     source = "a = Mul(x, k) p = MaxPool<kernel_shape = [1]>(a) b = Clip(p, low, high) c = Mul(b, two) y = Conv(c, w)"
     result = "a = Mul(x, k) d = Mul(a, two) p = MaxPool<kernel_shape = [1]>(d) c = Clip(p, l, h) y = Conv(c, w)"
     assert is_found(head, source, result) is holds
+
+
+BORDERED = """(float[1, 2, 3] x) => (float[A, B, C] y) <int64[6] p = {{0, 0, 1, 0, 0, 1}}, float v = {{{value}}},
+    float t = {{3}}, float u = {{5}}, int64[1] first = {{{first}}}, int64[1] end = {{5}}, int64[1] axis = {{2}}>"""
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "first", "holds"),
+    [
+        ("0", "constant", 4, True),
+        ("1", "constant", 4, False),
+        ("0", "edge", 4, False),
+        ("0", "constant", 3, False),
+    ],
+)
+def test_the_border_of_a_pad_is_constant(value: str, mode: str, first: int, holds: bool) -> None:
+    head = BORDERED.format(value=value, first=first)
+    body = f'a = Pad<mode = "{mode}">(x, p, v) b = Slice(a, first, end, axis) d = Mul(b, {{}}) y = Sigmoid(d)'
+    assert is_found(head, body.format("t"), body.format("u")) is holds
