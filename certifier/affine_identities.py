@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 from onnx import helper
 
+from .affine_operators import own_line
 from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
 from .crossing import CROSSINGS, centred
@@ -367,7 +368,8 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
         claim = applied(proof, step, rank, channel_axis(step, rank)).after(claim)
     between = None if claim is not family[1] else proof.composed(target, data)
     between = between or proof.between(family[0], claim, base[1])
-    if between is not None and between.after(base[1]).drowns(claim):
+    own = own_line(operation)
+    if own is not None and own[1].rank == rank and own[1].after(base[1]).drowns(claim):
         raise Unproved("the data are lost in shifts far beyond those of the source")
     check_rounded(operation, between, proof.constant_parts(data))
     proof.relate(operation.outputs[0], family[0], claim, DOWN)

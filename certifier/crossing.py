@@ -13,7 +13,7 @@ from itertools import takewhile
 import numpy as np
 
 from .affine_operators import compressed
-from .lines import Line
+from .lines import Line, scaled
 from .pools import check_exact
 from .program import Array, Operation, Unproved, product, static
 from .slices import bounds_of, selected
@@ -217,7 +217,7 @@ def multiplication(operation: Operation, lines: Lines) -> list[Line]:
             if not factor.all():
                 raise Unproved("a scale of a divisor is zero")
             factor = 1.0 / factor
-        made = factor if made is None else made * factor
+        made = factor if made is None else scaled(made, factor)
     assert made is not None
     zero = np.zeros((1,) * made.ndim)
     return [Line(made, zero, zero)]

@@ -83,7 +83,7 @@ class Line:
 
     def after(self, inner: Line) -> Line:
         """Return the line of x for self(inner(x))."""
-        scale = self.scale * inner.scale
+        scale = scaled(self.scale, inner.scale)
         shift = self.scale * inner.shift + self.shift
         return Line(scale, shift, np.abs(self.scale) * inner.reach + self.reach)
 
@@ -102,7 +102,8 @@ class Line:
             return None
         scale = np.where(gone, 0.0, self.scale / np.where(gone, 1.0, inner.scale))
         made = Line(scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach)
-        return made if made.is_finite else None
+        is_kept = ((scale == 0.0) == (self.scale == 0.0)).all()  # not too small for float64
+        return made if made.is_finite and is_kept else None
 
     @property
     def projection(self) -> Line:
@@ -193,6 +194,12 @@ class Line:
                 return None
             found.append(array.reshape(-1))
         return found[0], found[1], found[2]
+
+
+def scaled(array: Array, factor: Array) -> Array:
+    """Return the product, NaN where it is too small for float64, which takes it for zero."""
+    made = array * factor
+    return np.where((made == 0.0) & (array != 0.0) & (factor != 0.0), np.nan, made)
 
 
 def _levelled(array: Array, slack: Array) -> Array:

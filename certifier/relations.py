@@ -268,8 +268,8 @@ class Relations(Congruence):
         if not line.scale.all() or not given.scale.all():  # the operators between say more than the two lines
             whole = self.composed(result, source), self.composed(source, result)
             down, up = whole[0] or _restored(whole[1]) or down, whole[1] or _restored(whole[0]) or up
-        up = None if up is None or up.drowns(line) else up
-        return {name: each.tidy() for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+        known = {name: each for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+        return {name: each.tidy() for name, each in known.items() if not each.drowns(line)}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
         """Return the line that `outer` of the root of a family is of `inner` of it, None where there is none."""
@@ -356,7 +356,9 @@ class Relations(Congruence):
     def _spread(self, value: Datum) -> Array:
         operation = value.producer
         bias = operation.constant(2) if operation is not None and operation.kind in LAYERS_WITH_BIAS else None
-        far = np.array([0.0, 0.0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0.0)])
+        own = None if operation is None else own_line(operation)
+        added = own[1].reach if own is not None else () if bias is None else np.abs(bias.astype(np.float64))
+        far = np.array([0.0, np.max(added, initial=0.0)])
         related = self.base(value) if value.is_float and value.stored is None and value.term >= 0 else None
         if related is None:
             return far

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
-from .lines import FORMATS, GROWTH, Line, along, is_rounding, vanishes
+from .lines import FORMATS, GROWTH, Line, along, is_rounding, scaled, vanishes
 from .program import Array, Datum, Operation, Unproved, static
 
 
@@ -150,16 +150,16 @@ def check_layer(
     if given.matrix.shape != made.matrix.shape or not np.isfinite(given.matrix).all():
         raise Unproved("the weights have different extents, or are not finite")
     weight = given.factor * _by_input(given.matrix, factor, given.groups)
-    exact = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor
+    exact = scaled(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor)
     total = plain if given.bias is None else given.bias_factor * given.bias.exact
     magnitude = np.abs(total)
     if data.has_shift:
         along_inputs = tuple(range(1, weight.ndim))
         terms = given.factor * _by_input(given.matrix, offset, given.groups)
-        scaled = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        padded = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
         if source.kind == "MatMul" and weight.ndim > 2:
             raise Unproved("a shift of the data is another one for each matrix of the batch")
-        if scaled.any() and _has_padding(source):
+        if padded.any() and _has_padding(source):
             raise Unproved("the padding of the layer has no shift")
         total = total + along(terms.sum(along_inputs), made.axis, claim.rank)
         terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
@@ -167,9 +167,10 @@ def check_layer(
     scale = along(scale, made.axis, claim.rank)
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
-        free, terms = _constant_inputs(result, made, fixed, given.data_axis)
+        free, terms, sizes = _constant_inputs(result, made, fixed, given.data_axis)
         most = np.abs(given.factor * given.matrix).max(initial=0.0) * np.abs(scale).max() / abs(made.factor)
-        if (np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))).any():
+        is_far = (np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))).any()
+        if is_far or (sizes > GROWTH * max(1.0, magnitude.max(initial=0.0))).any():
             raise Unproved("a weight of constant data is far beyond those of the source, and would drown the others")
         exact = np.where(free, made.matrix, exact)
         total = total - along(terms, made.axis, claim.rank)
@@ -185,15 +186,16 @@ def check_layer(
     return claim
 
 
-def _constant_inputs(result: Operation, made: Weights, fixed: Line, axis: int) -> tuple[Array, Array]:
-    """Return which weights read constant data, and the sums of their products. Raises Unproved."""
+def _constant_inputs(result: Operation, made: Weights, fixed: Line, axis: int) -> tuple[Array, Array, Array]:
+    """Return which weights read constant data, and the sums of their products and of magnitudes. Raises Unproved."""
     inputs = made.matrix.shape[1] * made.groups
     alive, value, _ = _vector(fixed, axis, inputs)
     free = _by_input(np.ones_like(made.matrix), np.where(alive == 0, 1.0, 0.0), made.groups) > 0
     terms = made.factor * _by_input(made.matrix, np.where(alive == 0, value, 0.0), made.groups)
     if terms.any() and (_has_padding(result) or (result.kind == "MatMul" and terms.ndim > 2)):
         raise Unproved("the padding of the layer is no such constant, or a matrix of the batch has another sum")
-    return free, terms.sum(tuple(range(1, terms.ndim)))
+    others = tuple(range(1, terms.ndim))
+    return free, terms.sum(others), np.abs(terms).sum(others)
 
 
 def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weights) -> None:
@@ -235,7 +237,7 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
     """Return the weights with each input channel multiplied by its number."""
     outputs, inputs, *rest = matrix.shape
     grouped = matrix.reshape(groups, outputs // groups, inputs, *rest)
-    return (grouped * numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
+    return scaled(grouped, numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
 
 
 def _check_factors(*pairs: Sequence[float]) -> None:
@@ -287,7 +289,7 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
     found = [parameters(operation, claim) for operation in (source, result)]
     gamma, beta = (each.astype(np.float64) for each in found[0])
     scale, shift, reach = claim.scale, claim.shift, claim.reach
-    exact = gamma * scale, beta * scale + shift
+    exact = scaled(gamma, scale), beta * scale + shift
     magnitude = np.abs(gamma * scale), np.abs(beta * scale) + reach
     if (vanishes(exact[0], found[1][0].dtype) & ~vanishes(gamma, found[1][0].dtype)).any():
         raise Unproved("a scale is below the normal numbers of its type")
@@ -325,7 +327,7 @@ def check_dequantized(source: Operation, result: Operation, claim: Line) -> None
         raise Unproved("the scale is not constant, or the affine shifts or turns the data")
     axis, count = int(source.attributes.get("axis", 1)), given.exact.size
     factor = _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0] if count > 1 else claim.scale
-    exact = given.exact * factor.reshape(-1 if count > 1 else made.exact.shape)
+    exact = scaled(given.exact, factor.reshape(-1 if count > 1 else made.exact.shape))
     if vanishes(exact, made.stored.dtype).any():
         raise Unproved("a scale is below the normal numbers of its type")
     if given.exact.shape != made.exact.shape or factor.size not in (1, count) or made.exact.ndim > 1:
@@ -396,8 +398,6 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
         if (np.abs(own[1].scale) > GROWTH * max(np.abs(wanted.scale).max(initial=0.0), 1.0)).any():
             raise Unproved("a scale of constant data is far beyond those of the source, and would drown the others")
         wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
-    if own[1].drowns(wanted):
-        raise Unproved("the data are lost in a mean or a bias far beyond that of the source")
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())
         return
@@ -433,10 +433,10 @@ def _check_normalization(result: Operation, wanted: Line) -> None:
     if gamma is None or beta is None or mean is None or variance is None:
         raise Unproved("the parameters are not constant")
     scale, shift, reach = _vector(wanted, 1, gamma.size)
-    deviation = np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON))
-    if vanishes(scale * deviation, gamma.dtype).any():
+    exact = scaled(scale, np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON)))
+    if vanishes(exact, gamma.dtype).any():
         raise Unproved("a scale is below the normal numbers of its type")
-    if not is_rounding(gamma, scale * deviation, np.abs(scale * deviation)):
+    if not is_rounding(gamma, exact, np.abs(exact)):
         raise Unproved("the scale is not the rounded product")
     product = mean.astype(np.float64) * scale
     if not is_rounding(beta, shift + product, reach + np.abs(product)):

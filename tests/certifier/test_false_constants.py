@@ -1,0 +1,134 @@
+"""Pairs of models whose constants, or constant channels, differ, and that a checker without some condition accepts."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from .pairs import is_proved
+
+
+def _numbers(*numbers: float) -> str:
+    return base64.b64encode(np.array(numbers, "<f8").tobytes()).decode()
+
+
+def _steps(*steps: tuple[str, str, str, list[dict[str, object]]]) -> list[dict[str, object]]:
+    return [
+        {"step": i, "identity": identity, "at": "result", "operation": operation, "source": source, "applies": applies}
+        for i, (identity, operation, source, applies) in enumerate(steps, 1)
+    ]
+
+
+CHANNEL = """(float[2, 2] x) => (float[2, 2] y) <float[1, 2] z = {{0, 1}}, float[1, 2] o = {{1, 0}}, float two = {{2}},
+    float half = {{0.5}}, float[1, 2] p = {{{p}, 0}}, float[1, 2] q = {{{q}, 0}}, float[1, 2] r = {{{r}, 0}},
+    float far = {{1e15}}> {{ m = Mul(x, z)  a = Add(m, o)  i = Add(x, far)  s = Sigmoid(i)  {body} }}"""
+
+
+def _channel(body: str, p: float = 0, q: float = 0, r: float = 0) -> str:
+    return CHANNEL.format(body=body, p=p, q=q, r=r)
+
+
+@pytest.mark.parametrize(("far", "holds"), [(1024.0, True), (2.0**40, False)])
+def test_a_constant_channel_is_not_lost_beside_a_great_constant(far: float, holds: bool) -> None:
+    source = _channel("l = LeakyRelu(a)  y = Add(l, s)")
+    body = "u = Add(a, p)  v = Sub(u, p)  d = Mul(v, two)  e = LeakyRelu(d)  l = Mul(e, half)  y = Add(l, s)"
+    assert is_proved(source, _channel(body, p=far), *_steps(("crosses", "e", "l", []))) is holds
+
+
+@pytest.mark.parametrize(("far", "near", "holds"), [(20000.0, 10000.0, True), (5e8, 25000.0, False)])
+def test_a_constant_channel_is_not_lost_in_a_row_of_shifts(far: float, near: float, holds: bool) -> None:
+    body = "u = Add(a, p)  v = Sub(u, q)  w = Sub(v, r)  y = Relu(w)"
+    shifts = [[{"shift": _numbers(shift, 0)}] for shift in (far, near)]
+    steps = _steps(*(("rounded affine", name, "a", shift) for name, shift in zip("uvw", [*shifts, []], strict=True)))
+    assert is_proved(_channel("y = Relu(a)"), _channel(body, far, far - near, near), *steps) is holds
+
+
+NORMALIZED = """(float[2, 2] x) => (float[2, 2] y) <float t = {{{shift}}}, float three = {{3}},
+    float[1, 2] z = {{0, 1}}, float[1, 2] o = {{60, 0}}, float[2] g = {{{gamma}, 1}}, float[2] b = {{{beta}}},
+    float[2] n = {{{mean}}}, float[2] v = {{1, 1}}, float far = {{{far}}}> {{
+    {body}  i = Add(x, far)  s = Sigmoid(i)  y = Add(r, s) }}"""
+NORMALIZATION = "BatchNormalization<epsilon = 0.0>({}, g, b, n, v)"
+
+
+@pytest.mark.parametrize(
+    ("mean", "shift", "far", "holds"),
+    [(100.0, 30000.0, 0.0, True), (2.0**29, 30000.0, 0.0, False), (2.0**29, 30000.0, 1e6, True)],
+)
+def test_data_are_not_lost_in_means_far_beyond_the_shifts(mean: float, shift: float, far: float, holds: bool) -> None:
+    beta = mean + shift
+    given = {"shift": shift, "gamma": 1, "beta": f"{beta}, {beta}", "mean": f"{mean}, {mean}", "far": far}
+    result = f"u = {NORMALIZATION.format('x')}  w = Sub(u, t)  r = Relu(w)"
+    pair = [NORMALIZED.format(body=each, **given) for each in ("r = Relu(x)", result)]
+    steps = _steps(("rounded affine", "u", "x", [{"shift": shift}]), ("rounded affine", "w", "x", []))
+    assert is_proved(*pair, *steps) is holds
+
+
+@pytest.mark.parametrize(("mean", "shift", "holds"), [(1000.0, 20000.0, True), (2.0**31, 40000.0, False)])
+def test_data_are_not_lost_in_means_far_beyond_sums(mean: float, shift: float, holds: bool) -> None:
+    given = {"shift": shift, "gamma": 1, "beta": f"{mean + 3}, {mean + 3}", "mean": f"{mean}, {mean}", "far": 1e15}
+    result = f"p = Add(x, t)  q = Sub(p, t)  u = {NORMALIZATION.format('q')}  r = Relu(u)"
+    pair = [NORMALIZED.format(body=each, **given) for each in ("u = Add(x, three)  r = Relu(u)", result)]
+    assert is_proved(*pair, *_steps(("rounded affine", "u", "u", []))) is holds
+
+
+@pytest.mark.parametrize(("gamma", "mean", "holds"), [(2.0, 1.0, True), (65536.0, 2.0**15, False)])
+def test_a_constant_channel_is_not_lost_in_a_mean(gamma: float, mean: float, holds: bool) -> None:
+    beta = np.float32(mean * gamma + 60 - 60 * gamma)
+    given = {"shift": 0, "gamma": gamma, "beta": f"{beta}, 0", "mean": f"{mean}, 0", "far": 1e15}
+    head = "m = Mul(x, z)  a = Add(m, o)  "
+    body = f"{head} u = {NORMALIZATION.format('a')}  r = Relu(u)"
+    pair = [NORMALIZED.format(body=each, **given) for each in (f"{head} r = Relu(a)", body)]
+    assert is_proved(*pair, *_steps(("rounded affine", "u", "a", []))) is holds
+
+
+@pytest.mark.parametrize(("value", "holds"), [(10.0, True), (1e6, False)])
+def test_free_weights_of_constant_data_drown_no_other(value: float, holds: bool) -> None:
+    text = f"""(float[1, 3, 2] x) => (float[1, 1, 2] y) <float[1, 3, 1] m = {{1, 0, 0}},
+        float[1, 3, 1] c = {{0, {value}, {value}}}, float[1, 3, 1] w = {{1, 0, 0}},
+        float[1, 3, 1] u = {{1, 500, -500}}> {{
+        p = Mul(x, m)  q = Add(p, c)  y = Conv(q, w) }}"""
+    assert is_proved(text, text.replace("Conv(q, w)", "Conv(q, u)"), *_steps(("layer", "y", "y", []))) is holds
+
+
+TINY = """(double[2, 1] x, double[2, 1] w, uint8[2, 1] q) => (double[2, 1] y) <double t = {1e-200}, double g = {1e200},
+    double z = {0}, double[1] s = {1e-200}, double[1] n = {0}, double[1] v = {1e-300}, double[1, 1] k = {1e-200},
+    double[1, 1] l = {0}> { """
+SCALED = ("layer", "p", "p", [{"of": "c"}])
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "step"),
+    [
+        ("a = Mul(x, t)  b = Mul(a, t)  c = Mul(b, g)  y = Relu(c)", "a = Mul(x, z)  y = Relu(a)", None),
+        ("a = Mul(x, g)  b = Abs(a)  y = Mul(b, z)", "a = Mul(x, t)  y = Abs(a)", ("crosses", "y", "b", [])),
+        (
+            "a = Mul(x, w)  b = Mul(a, g)  y = Mul(b, z)",
+            "a = Mul(x, t)  b = Mul(w, t)  y = Mul(a, b)",
+            ("crosses", "y", "a", []),
+        ),
+        (
+            "p = Mul(x, t)  y = Abs(p)",
+            "p = BatchNormalization<epsilon = 0.0>(x, n, n, n, v)  y = Abs(p)",
+            ("rounded affine", "p", "p", []),
+        ),
+        ("p = MatMul(x, k)  c = Mul(p, t)  y = Abs(c)", "p = MatMul(x, l)  y = Abs(p)", SCALED),
+        ("a = Mul(x, t)  p = MatMul(a, k)  y = Abs(p)", "p = MatMul(x, l)  y = Abs(p)", ("layer", "p", "p", [])),
+        ("p = Gemm(x, k)  c = Mul(p, t)  y = Abs(c)", "p = Gemm(x, l)  y = Abs(p)", SCALED),
+        (
+            "p = LayerNormalization(x, s, n)  c = Mul(p, t)  y = Abs(c)",
+            "p = LayerNormalization(x, n, n)  y = Abs(p)",
+            SCALED,
+        ),
+        ("p = DequantizeLinear(q, t)  c = Mul(p, t)  y = Abs(c)", "p = DequantizeLinear(q, z)  y = Abs(p)", SCALED),
+    ],
+)
+def test_a_scale_too_small_for_float64_is_not_zero(
+    source: str, result: str, step: tuple[str, str, str, list[dict[str, object]]] | None
+) -> None:
+    steps = [] if step is None else _steps(step)
+    pair = [f"{TINY}{body} }}" for body in (source, result)]
+    assert not is_proved(*pair, *steps, opset=21)
+    zeros = [text.replace("1e-200", "0") for text in pair]
+    assert is_proved(*zeros, *steps, opset=21) is ("Dequantize" not in source)  # which takes no scale of zero
