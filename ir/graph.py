@@ -9,7 +9,7 @@ Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains ori
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .types import Type
@@ -418,6 +418,17 @@ class Graph:
             following = node.next
             assert following is not None
             node = following
+
+    def operators_of(self, ops: Container[str]) -> list[Node]:
+        """Return a list of the nodes whose operators are `ops`, none of them `constant`, in order."""
+        found: list[Node] = []
+        node = self._first_operator
+        while node is not self.return_:
+            if node.op in ops:
+                found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
 
     def nodes(self) -> list[Node]:
         """Return a list of the nodes in order, without `return`. Takes half as long as `list(graph)`."""

@@ -164,6 +164,20 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
     return ArrayTensor(converted, dtype)
 
 
+def plain_attributes(attrs: Mapping[str, object], info: OpInfo) -> dict[str, Attribute] | None:
+    """Return attributes that are numbers which the row of the operator allows; None if one needs a closer look."""
+    found: dict[str, Attribute] = {}
+    checks = info.attrs
+    for name, value in attrs.items():
+        if value.__class__ is not int and value.__class__ is not float:
+            return None
+        check = checks.get(name)
+        if name not in MARKS if check is None else not check(value):
+            return None
+        found[name] = value
+    return found
+
+
 def need_schema(attrs: Iterable[str], info: OpInfo) -> bool:
     """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
     return any([name not in info.attrs and name not in MARKS for name in attrs])

@@ -27,6 +27,7 @@ from .making import (
     find_operator,
     need_schema,
     newest_form,
+    plain_attributes,
     table_row,
 )
 from .module import Module
@@ -189,8 +190,13 @@ class Rewriter:
         if info is None:
             made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
         else:
-            schema = newest_form(info, self.module, before) if attrs and need_schema(attrs, info) else None
-            checked = checked_attributes(info.onnx or op, attrs, info, schema) if attrs else {}
+            plain = plain_attributes(attrs, info) if attrs else {}
+            if plain is not None:
+                checked = plain
+            else:
+                assert attrs is not None
+                schema = newest_form(info, self.module, before) if need_schema(attrs, info) else None
+                checked = checked_attributes(info.onnx or op, attrs, info, schema)
             made, needed = op, info.outputs
             if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
                 check_count(info.onnx or op, inputs, *info.inputs)

@@ -31,7 +31,7 @@ class CanonicalizeOps(Pass):
         rewriter = Rewriter(module)
         driver = RuleDriver(rewriter, RULES, module.constants)
         for graph in module.graphs() if self.bias_add else ():
-            driver.run(graph.operators())
+            driver.run(graph.operators_of(RULES))
         module.opened = rewriter.changed  # the form of a constant makes no difference to a rewrite
         if module.ir_version >= INITIALIZERS_ALONE:
             for graph in module.graph.graphs():

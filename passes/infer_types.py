@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -32,12 +32,12 @@ class InferTypes(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         before = module.type_operands
-        module.type_operands = after = {node: _operands(node) for node in _open_nodes(module)}
+        module.type_operands = after = _open_operands(module)
         if not module.changed or not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
             return False
         changed = complete_types(module)
         if changed:
-            module.type_operands = {node: _operands(node) for node in _open_nodes(module)}
+            module.type_operands = _open_operands(module)
         return changed
 
 
@@ -48,8 +48,7 @@ def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
     """Return whether inference may learn more about `node` than from the operands that it had `before`."""
     if before is None:  # a pass has made it, and the op table inferred what it can
         return not all(is_known(value.type) for value in node.outputs if value.name)
-    changed = [a is not b and a != b for a, b in zip(before, after, strict=False)]  # one more is a bias
-    return any(changed)
+    return before[: len(after)] != after[: len(before)]  # one more is a bias
 
 
 def complete_types(module: Module) -> bool:
@@ -98,16 +97,21 @@ def _completed_shape(known: Shape, found: Shape) -> Shape:
     )
 
 
-def _open_nodes(module: Module) -> Iterator[Node]:
-    """Yield the operators of ONNX of whose results inference may learn more: not all extents are numbers."""
+def _open_operands(module: Module) -> dict[Node, Operands]:
+    """Return the operands of the operators of ONNX of whose results inference may learn more.
+
+    Not all extents of these results are numbers.
+    """
+    found: dict[Node, Operands] = {}
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             type_ = value.type
             shape = type_.shape if isinstance(type_, TensorType) else None
             if value.name and (shape is None or not _NUMBERS.issuperset(map(type, shape))):
                 if op_info(node.op) is not None or node.op.partition("::")[0] in DEFAULT_DOMAINS:
-                    yield node
+                    found[node] = _operands(node)
                 break
+    return found
 
 
 _NUMBERS = frozenset((int,))

@@ -39,7 +39,7 @@ class SimplifyInference(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
-            nodes = [node for node in graph.operators() if node.op in RULES]
+            nodes = graph.operators_of(RULES)
             norms = [node for node in nodes if node.op == "nn.batch_norm"]
             RuleDriver(rewriter, RULES, scales_and_shifts(norms, module.constants)).run(nodes)
         return rewriter.changed

@@ -85,7 +85,7 @@ class ChainFinder:
         new: list[AffineOp] = []
         visited: set[Node] = set()
         numbers = 0
-        nodes = [node for node in graph.operators() if node.op in AFFINE_KINDS][::-1]
+        nodes = graph.operators_of(AFFINE_KINDS)[::-1]
         while nodes:
             node = nodes.pop()
             if node.graph is None:

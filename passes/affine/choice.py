@@ -45,6 +45,11 @@ class Choice:
         return self.plan.added + len(self.leftovers) + (self.kept is not None)
 
     @property
+    def label(self) -> str:
+        """The first affine, in messages to users."""
+        return self.ops[0].nodes[0].description
+
+    @property
     def gain(self) -> int:
         """Operators that the choice removes."""
         return len(self.ops) - self.added
@@ -196,24 +201,23 @@ class Chooser:
 
     def _check_cost(self, choice: Choice) -> None:
         """Refuse more operators than before, and constants beyond the bound."""
-        growth, removed = choice.plan.growth(), len(choice.ops)
-        label = choice.ops[0].nodes[0].description
+        growth, removed, added = choice.plan.growth(), len(choice.ops), choice.added
         check_not_the_scale(choice.ops[0].data)
         for fold in choice.plan.folds:
             check_stays_integer(fold, choice.ops[-1].result)
         if not choice.plan.is_sound:
-            raise Refused("multi_consumer", f"{label}: an operator would have to change on two paths that meet")
+            raise Refused("multi_consumer", f"{choice.label}: an operator would have to change on two paths that meet")
         if growth > self.max_growth:
-            detail = f"{label}: constants grow by {growth} bytes, max_growth={self.max_growth}"
+            detail = f"{choice.label}: constants grow by {growth} bytes, max_growth={self.max_growth}"
             raise Refused("constant_growth", detail)
-        if choice.added < removed:
+        if added < removed:
             return
         # As many operators as before are worth it where a sum takes the place of a product, or of both in one.
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
-        if choice.added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
+        if added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
             return
         raise Refused(
-            "bias_slot", f"{label}: a fold saves no operator: {choice.added} would take the place of {removed}"
+            "bias_slot", f"{choice.label}: a fold saves no operator: {added} would take the place of {removed}"
         )
 
 

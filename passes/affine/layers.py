@@ -208,7 +208,8 @@ def check_numbers(
     `beside`, the least magnitude that the layer adds to the same results.
     """
     top = largest * np.abs(scale)
-    fine = fits(top, dtype)  # which it is with finite factors only
+    # Nothing exceeds the dtype with finite factors only; numbers just above the greatest are rounded down to it.
+    fine = np.count_nonzero(top <= largest_finite(dtype)) == top.size or fits(top, dtype)
     if not (fine or (all_finite(scale) and all_finite(largest))):
         raise Refused("nonfinite", f"{node.description}: a scale or weight is infinite or not a number")
     if not fine:
@@ -311,7 +312,10 @@ def checked(
     changed = np.count_nonzero(new) > 0 if old is None else not np.array_equal(new, old)
     if changed and weight.bias is not None:
         fold, changed = _requantized(fold, weight, weight.bias, written, bias_scale), False
-    return replaced(fold, factor=factor, bias=written if changed else None)
+    bias = written if changed else None
+    if fold.quantized_weight is None and fold.quantized_bias is None:
+        return fold.writing(factor, bias)
+    return replaced(fold, factor=factor, bias=bias)
 
 
 def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None) -> Fold:

@@ -63,13 +63,19 @@ class Plan:
     @property
     def added(self) -> int:
         """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its padding."""
-        return self.limits + sum((fold.shift is not None) + (fold.padding is not None) for fold in self.folds)
+        count = self.limits
+        for fold in self.folds:
+            count += (fold.shift is not None) + (fold.padding is not None)
+        return count
 
     @property
     def limits(self) -> int:
         """Number of Max and Min that limit results per channel."""
-        transfers = [change.transfer for change in self.changes if change.transfer is not None]
-        return sum(limit is not None for transfer in transfers for limit in transfer.limits)
+        count = 0
+        for change in self.changes:
+            if change.transfer is not None:
+                count += sum(limit is not None for limit in change.transfer.limits)
+        return count
 
     def growth(self) -> int:
         """Return the bytes of constants that the plan adds: copies of shared weights, and larger constants."""
@@ -91,7 +97,9 @@ def _growth(change: Change) -> int:
         fold = change.fold
         if fold.factor is not None and _stored_bytes(fold.weight, change.node) is None:
             total += fold.weight_bytes
-        total += sum(array.size * fold.dtype.bits // 8 for array in (fold.bias, fold.shift) if array is not None)
+        for array in (fold.bias, fold.shift):
+            if array is not None:
+                total += array.size * fold.dtype.bits // 8
     if change.transfer is not None:
         dtype = dtype_of(change.node.output.type)
         for index, array in change.transfer.constants:

@@ -159,10 +159,10 @@ _ACTIVATIONS: dict[str, tuple[_Activation, ...]] = {
 def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
     """Return the unit of every node of `graph` that is part of one. O(nodes)."""
     found: dict[Node, Unit] = {}
-    for node in graph.operators():
-        if node.op in _ANCHORS:
-            unit = _anchored(node, constants)
-            found.update(dict.fromkeys(() if unit is None else unit.nodes, unit))  # type: ignore[arg-type]
+    for node in graph.operators_of(_ANCHORS):
+        unit = _anchored(node, constants)
+        if unit is not None:
+            found.update(dict.fromkeys(unit.nodes, unit))
     return found
 
 
