@@ -45,14 +45,15 @@ class ConstantEvaluator:
         self._known: dict[Value, Array | None] = {}
 
     def reset(self) -> None:
-        """Clear the cache except for the elements that were provided to be kept, and renew the budget."""
-        self._known = dict(self._kept)
+        """Clear the cache, but not the elements that were provided to be kept, and renew the budget."""
+        self._known = {}
         self.budget.renew()
 
     def forget(self, values: Iterable[Value]) -> None:
         """Drop the elements of erased values."""
         for value in values:
-            if self._known.pop(value, None) is not None and self._kept:
+            self._known.pop(value, None)
+            if self._kept:
                 self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
@@ -127,6 +128,10 @@ class ConstantEvaluator:
 
     def _settle(self, value: Value) -> Sequence[Value]:
         """Set the elements of `value`, or return the operands to evaluate first."""
+        kept = self._kept.get(value)
+        if kept is not None:
+            self._known[value] = kept
+            return ()
         node = value.node
         if node is not None and node.op == "constant":
             self._payload(value, node)

@@ -9,7 +9,7 @@ Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains ori
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .types import Type
@@ -136,7 +136,8 @@ class Node:
 
     `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the
     default domain). `overload` distinguishes functions of the same name. `inputs` hold None for an absent optional
-    input. `output` is the first of the `outputs`.
+    input. `output` is the first of the `outputs`. `inputs` and `attrs` are replaced, never changed in place, so nodes
+    may share them.
 
     `origins` are the imported nodes that the node computes; `inherited` are the origins of erased nodes that were
     merged into it.
@@ -157,7 +158,7 @@ class Node:
         self,
         op: str,
         inputs: Sequence[Value | None] = (),
-        attrs: Mapping[str, Attribute] | None = None,
+        attrs: dict[str, Attribute] | None = None,
         *,
         outputs: Sequence[tuple[str, Type]] = (),
         regions: Sequence[Graph] = (),
@@ -168,7 +169,7 @@ class Node:
     ) -> None:
         self.op = op
         self.inputs = tuple(inputs)
-        self.attrs: dict[str, Attribute] = dict(attrs) if attrs else {}
+        self.attrs: dict[str, Attribute] = attrs or {}
         if len(outputs) == 1:  # nearly every node: in a quarter of the time
             self.output = Value(self, 0, outputs[0][1], outputs[0][0])
             self.outputs: tuple[Value, ...] = (self.output,)

@@ -222,8 +222,7 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if sparse is not None:
         result = scaled_values(sparse, scale)
     elif data.nbytes < LAZY:
-        with np.errstate(all="ignore"):
-            exact = np.asarray(to_float64(_exact(weight, data, constants.evaluator)) * scale)
+        exact = np.asarray(to_float64(_exact(weight, data, constants.evaluator)) * scale)
         result = ArrayTensor(round_to(exact, data.dtype), data.dtype)
     else:
         result = data.scaled(scale) if isinstance(data, ScaledTensor) else ScaledTensor(data, scale)

@@ -42,10 +42,9 @@ class Stage:
 
     def apply(self, x: Array) -> Array:
         """Return the affine of float64 `x`, whose last axis has the channels."""
-        with np.errstate(all="ignore"):
-            if self.mean is not None and self.beta is not None:
-                return np.asarray((x - self.mean) * self.scale + self.beta)
-            return np.asarray(x * self.scale + self.shift)
+        if self.mean is not None and self.beta is not None:
+            return np.asarray((x - self.mean) * self.scale + self.beta)
+        return np.asarray(x * self.scale + self.shift)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return all numbers of the stage."""
