@@ -54,17 +54,14 @@ def scope_path(text: str) -> str | None:
 
 def parameter_path(name: str, parameter: str) -> str | None:
     """Return the module whose `parameter`, such as weight, is called `name` in a state_dict."""
-    if name == parameter:
-        return ""
-    path = name.removesuffix(parameter)
-    return path[:-1] if path != name and path.endswith(".") else None
+    path, _, last = name.rpartition(".")
+    return path if last == parameter else None
 
 
 def _parameter_path(node: NodeProto) -> str | None:
     names = node.input[:]
     for index, parameter in _PARAMETERS.get(node.op_type, {}).items():
-        found = parameter_path(names[index], parameter) if index < len(names) else None
-        if found is not None:
+        if index < len(names) and (found := parameter_path(names[index], parameter)) is not None:
             return found
     return None
 

@@ -69,8 +69,8 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 def value_names(model: ModelProto) -> set[str]:
     """Return the names of the results of all nodes, and of the inputs of the main graph."""
     names = {info.name for info in model.graph.input}
-    for node in all_nodes(model):
-        names.update(node.output[:])
+    for part, _ in _parts(model):
+        names.update([name for node in part.node for name in node.output[:]])
     return names
 
 

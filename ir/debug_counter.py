@@ -54,7 +54,7 @@ class DebugCounter:
     def note(self, rule: str, where: str) -> None:
         """Count an application of `rule` at the node `where`."""
         self.count += 1
-        self.last = (rule, where)
+        self.last = rule, where
         if self.log is not None:
             self.log.append((rule, where))
         if self.trace is not None:

@@ -51,10 +51,11 @@ class ConstantEvaluator:
 
     def forget(self, values: Iterable[Value]) -> None:
         """Drop the elements of erased values."""
+        known, kept = self._known, self._kept
         for value in values:
-            self._known.pop(value, None)
-            if self._kept:
-                self._kept.pop(value, None)
+            known.pop(value, None)
+            if kept:
+                kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
         """Return the elements of a constant value in its own dtype, or None where it cannot be evaluated."""

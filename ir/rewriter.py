@@ -189,6 +189,7 @@ class Rewriter:
         info = op_info(op)
         if info is None:
             made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
+            info = op_info(made)
         else:
             plain = plain_attributes(attrs, info) if attrs else {}
             if plain is not None:
@@ -201,8 +202,8 @@ class Rewriter:
             if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
                 check_count(info.onnx or op, inputs, *info.inputs)
             values = self._values(inputs, before, info)
-        info = op_info(made)
-        outputs = [(self.module.fresh_name(hint or made.rpartition("::")[2]), type_) for _ in range(results or needed)]
+        stem = hint or made.rpartition("::")[2]
+        outputs = [(self.module.fresh_name(stem), type_) for _ in range(results or needed)]
         node = self._insert(Node(made, values, checked, outputs=outputs, name=name), before)
         root = self.root
         if root is not None and root.outputs:

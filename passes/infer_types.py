@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..codec.onnx_types import import_type
 from ..codec.traversal import all_graphs
 from ..frontends.onnx.shape_inference import infer_shapes
-from ..ir.graph import Node, Value, is_constant
+from ..ir.graph import Node, Value
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
 from ..ir.rewriter import is_known
@@ -122,4 +122,7 @@ def _operands(node: Node) -> Operands:
     values: Sequence[Value | None] = node.inputs
     if node.regions:
         values = [*values, *[value for region in node.regions for value in region.outputs]]
-    return tuple([None if v is None else (v.type,) if is_constant(v) else v.type for v in values])
+    # As `is_constant`, without a call: it is asked of every operand.
+    return tuple(
+        [None if v is None else (v.type,) if v.node is not None and v.node.op == "constant" else v.type for v in values]
+    )

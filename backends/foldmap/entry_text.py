@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring as quoted
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from .serialize import EntryTexts, encode
@@ -25,7 +26,7 @@ def source_text(entry: SourceEntry) -> str:
         f'"module": {_text(entry["module"])}, '
         f'"node": {{"name": {quoted(node["name"])}, "op_type": "{node["op_type"]}", "index": {node["index"]}}}, '
         f'"input": {quoted(entry["input"])}, "output": {quoted(entry["output"])}, "axis": {_integer(entry["axis"])}, '
-        f'"channels": {_integer(entry["channels"])}, "epsilon": {encode(entry["epsilon"])}, "params": {{{params}}}, '
+        f'"channels": {_integer(entry["channels"])}, "epsilon": {_number(entry["epsilon"])}, "params": {{{params}}}, '
         f'"status": "{entry["status"]}", "reason": {_text(reason)}, "detail": {quoted(entry["detail"])}, '
         f'"notes": {_list(entry["notes"])}, "layers": {_texts(entry["layers"])}}}'
     )
@@ -91,6 +92,10 @@ def _fold(entry: FoldEntry) -> str:
 def _array(entry: ArrayEntry) -> str:
     begin = f'{{"dtype": "{entry["dtype"]}", "shape": {entry["shape"]}, "ref": {quoted(entry["ref"])}'
     return f'{begin}, "offset": {entry["offset"]}}}' if "offset" in entry else f"{begin}}}"
+
+
+def _number(number: float | None) -> str:
+    return repr(number) if number is not None and isfinite(number) else encode(number)
 
 
 def _integer(number: int | None) -> str:

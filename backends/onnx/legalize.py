@@ -117,8 +117,10 @@ class _Legalizer:
             result.skipped.add(node)
             self.drop_reads(node, *node.inputs)
             return
-        if node.op == "constant" and not node.output.name and node.output.users:
-            result.nameless.append(node.output)
+        if node.op == "constant":
+            if not node.output.name and node.output.users:
+                result.nameless.append(node.output)
+            return
         info = op_info(node.op)
         if info is not None and info.parameters and (old := outdated(info, self.opset(node.graph))):
             result.dated[node] = self.old_form(node, old)

@@ -273,10 +273,10 @@ class _Importer:
         opset: int,
     ) -> str | None:
         """Return the in-house operator of a node of the default domain, None if it stays foreign."""
-        names, types = zip(*outputs, strict=True) if outputs else ((), ())
-        if is_newer(opset) or have_unknown_dtype([*types, *[value.type for value in inputs if value is not None]]):
+        types = [type_ for _, type_ in outputs] + [value.type for value in inputs if value is not None]
+        if is_newer(opset) or have_unknown_dtype(types):
             return None
-        view = NodeView(opset, attrs, inputs, names)
+        view = NodeView(opset, attrs, inputs, tuple([name for name, _ in outputs]))
         op, refusal = lower("", op_type, view)
         if refusal is not None:
             self.module.provenance.refusals[self.module.next_origin - 1] = refusal
@@ -384,7 +384,9 @@ class _Importer:
         return payloads
 
     def initializer(self, name: str, payload: Tensor | SparseTensor, source: Message) -> Node:
-        op = "variable" if name in self.variables or self.is_malformed(name, payload) else "constant"
+        is_decoded = isinstance(payload, OnnxTensor) and payload.is_decoded
+        is_unread = name in self.variables or (not is_decoded and self.is_malformed(name, payload))
+        op = "variable" if is_unread else "constant"
         dtype = payload.dtype if isinstance(payload, Tensor) else payload.values.dtype
         key = (dtype.name, payload.shape)
         type_ = self.types.get(key)

@@ -52,7 +52,7 @@ def _is_sorted(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> bo
     defined: set[str] = set()
     early: set[str] = set()
     for node in nodes:
-        early |= set(node.input[:]) - defined
+        early.update([name for name in node.input[:] if name not in defined])
         defined.update(node.output[:])
     return all(known(name) is not None for name in early & defined if name)
 

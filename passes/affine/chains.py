@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...ir.graph import Graph, Node, producer_of
+from ...ir.graph import Node, producer_of
 from ...ir.module import Module
 from ...ir.ops import AFFINE_KINDS, sole_reader
 from ...ir.provenance import Refused
@@ -73,19 +73,19 @@ class ChainFinder:
         self.known: dict[Node, Chain] = {}
         self.units: Mapping[Node, Unit] = {}
 
-    def batches(self, graph: Graph) -> Iterator[list[Node]]:
+    def batches(self, nodes: list[Node]) -> Iterator[list[Node]]:
         """Yield the first node of every chain, a batch at a time, and record why an operation is nearly an affine.
 
         Chains of one batch may be folded before the next is recognised. Nodes that are made meanwhile wait for the next
-        round, so that a round ends. A node is let go once it was looked at: one that a fold erases should not wait in
-        memory for the last batch.
+        round, so that a round ends. Each of `nodes`, in the order of the graph, leaves the list once it was looked at:
+        one that a fold erases should not wait in memory for the last batch.
         """
         before, self.known = self.known, {}
         firsts: list[Node] = []
         new: list[AffineOp] = []
         visited: set[Node] = set()
         numbers = 0
-        nodes = graph.operators_of(AFFINE_KINDS)[::-1]
+        nodes.reverse()
         while nodes:
             node = nodes.pop()
             if node.graph is None:
@@ -99,9 +99,11 @@ class ChainFinder:
                 chain = self._begin(node)
                 if chain is None:
                     continue
-            visited.update(other for other in chain.state if other is not node)
+            visited.update(chain.state)
+            visited.discard(node)
             firsts.append(node)
-            numbers += sum(op.scale.size for op in chain.ops)
+            for op in chain.ops:
+                numbers += op.scale.size
             if numbers <= MAX_REMEMBERED:
                 self.known[node] = chain
                 new += chain.ops if not is_known else ()

@@ -53,7 +53,7 @@ class Committer:
         """
         self._carried = carried
         recorded: set[int] = set()
-        self._crossed = {change.node: tuple(node.label for node in change.crossed) for change in plan.changes}
+        self._crossed = {change.node: tuple([node.label for node in change.crossed]) for change in plan.changes}
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
@@ -128,7 +128,7 @@ class Committer:
         for quantized in (fold.quantized_weight, fold.quantized_bias):
             if quantized is not None:
                 self._quantized(quantized)
-        if layer is not None and (fold.quantized_weight is not None or fold.quantized_bias is not None):
+        if layer is not None and fold.is_quantized:
             _note_quantized(layer, fold, change.direction)
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
@@ -270,11 +270,7 @@ class Committer:
     def _layer(self, fold: Fold) -> Layer | None:
         """Return the record of a layer, None where nothing of it changes. Its node gets a unique name."""
         node = fold.node
-        quantized = (fold.quantized_weight, fold.quantized_bias)
-        changes = (fold.factor, fold.bias, fold.shift, *quantized, fold.padding)
-        if all(change is None for change in changes):
-            return None
-        if node.op == "nn.batch_norm_to_affine":
+        if not fold.changes_layer or node.op == "nn.batch_norm_to_affine":
             return None
         layer = self.records.layers.get(node)
         if layer is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...ir.graph import Graph, Node, Value, flatten_origins
+from ...ir.ops import AFFINE_KINDS
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter, is_known
 from .chains import Chain, ChainFinder, affine_of, is_identity
@@ -32,10 +33,13 @@ class ChainFolder:
         Chains are tried along the graph, where folding backward opens the way for the next chain, and then against it,
         where folding forward opens the way for the one before. Folding a part comes last, when nothing goes whole.
         """
+        nodes = [node for node in graph.operators_of(AFFINE_KINDS) if "folded" not in node.attrs]
+        if not nodes:
+            return False
         self.planner.number(graph)
         self.finder.units = self.planner.units
         moved, left = False, []
-        for firsts in self.finder.batches(graph):
+        for firsts in self.finder.batches(nodes):
             some_moved, some_left = self._fold_each(firsts, whole=True)
             moved |= some_moved
             left += some_left
@@ -126,11 +130,12 @@ class ChainFolder:
         partial = self.committer.records.partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
         # An operator that a chain is compacted into computes all of it, and none of its affines.
-        made = self._make_leftovers(choice, data, tail, tail if recorded else None)
+        made = self._make_leftovers(choice, data, tail, tail if recorded else None) if choice.leftovers else []
         new = made[-1].output if made else data
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
-        heir = next((change.node for change in choice.plan.changes if change.fold is not None), new.node)
+        folds = choice.plan.folds
+        heir = folds[0].node if folds else new.node
         self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
         if made:
             made[-1].name = tail.name
@@ -147,8 +152,8 @@ class ChainFolder:
         folded = self.committer.records.folded
         carried: dict[int, list[int]] = {}
         for op in ops:
-            ropes = tuple(node.inherited for node in op.nodes if node.inherited)
-            parts = [origin for origin in flatten_origins(ropes) if origin in folded] if ropes else []
+            ropes = [node.inherited for node in op.nodes if node.inherited]
+            parts = [origin for origin in flatten_origins(tuple(ropes)) if origin in folded] if ropes else []
             if parts:
                 carried[op.origins[0]] = parts
         return carried

@@ -72,6 +72,17 @@ class Fold:
         )  # fmt: skip
 
     @property
+    def changes_layer(self) -> bool:
+        """Whether anything of the layer changes."""
+        numbers = self.factor is not None or self.bias is not None or self.shift is not None
+        return numbers or self.padding is not None or self.is_quantized
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether a weight or bias that a DequantizeLinear makes takes the fold."""
+        return self.quantized_weight is not None or self.quantized_bias is not None
+
+    @property
     def weight(self) -> Value:
         """The weight before the fold."""
         return self.node.operand(self.index)
@@ -313,9 +324,7 @@ def checked(
     if changed and weight.bias is not None:
         fold, changed = _requantized(fold, weight, weight.bias, written, bias_scale), False
     bias = written if changed else None
-    if fold.quantized_weight is None and fold.quantized_bias is None:
-        return fold.writing(factor, bias)
-    return replaced(fold, factor=factor, bias=bias)
+    return replaced(fold, factor=factor, bias=bias) if fold.is_quantized else fold.writing(factor, bias)
 
 
 def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None) -> Fold:

@@ -98,8 +98,8 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
     """
-    if node.op not in AFFINE_KINDS or len(node.outputs) != 1:
-        return None
+    if node.op not in AFFINE_KINDS or len(node.outputs) != 1 or "folded" in node.attrs:
+        return None  # a folded weight is constant
     dtype = dtype_of(node.output.type)
     if dtype is not None and not dtype.is_float:
         return None
