@@ -35,10 +35,12 @@ def folded_before(model: ModelProto) -> str | None:
 
 def seems_folded(model: ModelProto) -> bool:
     """Return whether every Conv of a model without BatchNormalization has a bias, as folding leaves it."""
-    nodes = model.graph.node
-    convs = [node for node in nodes if node.op_type == "Conv"]
-    has_norm = any(node.op_type == "BatchNormalization" for node in nodes)
-    return bool(convs) and not has_norm and all(len(node.input) > 2 and node.input[2] for node in convs)
+    has_conv = False
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization" or (node.op_type == "Conv" and not any(node.input[2:])):
+            return False
+        has_conv = has_conv or node.op_type == "Conv"
+    return has_conv
 
 
 SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it, export without that, {RECOVER}"
@@ -46,9 +48,9 @@ SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it,
 
 def _tools(node: NodeProto) -> Iterator[str]:
     """Yield the tool that folded a BatchNormalization into a layer."""
-    rules = next((entry.value for entry in node.metadata_props[:] if entry.key == RULES), "")
+    rules = [entry.value for entry in node.metadata_props if entry.key == RULES]
     names = node.input[1:3]
-    if BATCH_NORM_INTO_LAYER in str(rules):
+    if rules and BATCH_NORM_INTO_LAYER in str(rules[0]):
         yield "torch's exporter"
     elif len(names) == 2 and all(_TORCHSCRIPT.fullmatch(str(name)) for name in names):
         yield "torch's exporter by TorchScript"
