@@ -15,6 +15,7 @@ from .graph import ONNX_NAMES, Graph, Node
 from .ops import op_info
 from .provenance import Declined
 from .rewriter import Rewriter
+from .types import dtype_of
 
 C = TypeVar("C", contravariant=True)
 """The context of a pass, which its rules get: an evaluator of constants, as a rule."""
@@ -44,13 +45,15 @@ class Rule(Generic[C]):
     It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises Declined.
 
     `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule is tried only where
-    one of these operators computes an operand. `identity` is the identity that it applies: docs/proofs.md.
+    one of these operators computes an operand, with `skips_floats` only where the first result is not of floats.
+    `identity` is the identity that it applies: docs/proofs.md.
     """
 
     name: str
     apply: Callable[[Node, Rewriter, C], bool]
     affine: AffineEffect
     reads: frozenset[str] | None = None
+    skips_floats: bool = False
     identity: str = ""
 
     def __call__(self, node: Node, rewriter: Rewriter, context: C) -> bool:
@@ -63,11 +66,11 @@ Rules = Mapping[str, Sequence[Rule[C]]]
 
 
 def rule(
-    *, affine: AffineEffect, reads: Iterable[str] | None = None, identity: str = ""
+    *, affine: AffineEffect, reads: Iterable[str] | None = None, skips_floats: bool = False, identity: str = ""
 ) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
-    """Make a rule of a function. Declare its effect on affines, the operators it looks for, and its identity."""
+    """Make a rule of a function. Declare its effect on affines, where it is tried, and its identity: see `Rule`."""
     operands = None if reads is None else frozenset(reads)
-    return lambda function: Rule(function.__name__, function, affine, operands, identity)
+    return lambda function: Rule(function.__name__, function, affine, operands, skips_floats, identity)
 
 
 def only(rules: Rules[C], affine: AffineEffect) -> Rules[C]:
@@ -112,8 +115,8 @@ class RuleDriver(Generic[C]):
         self._before_round = before_round
         self._counter = rewriter.debug_counter
         self._is_watched = False
-        self._reads = {op: reads for op, each in rules.items() if (reads := _reads_of(each))}
-        """The operators that the rules for an operator look for, where all of them look for some."""
+        self._limits = {op: limits for op, each in rules.items() if (limits := _limits_of(each)) is not None}
+        """For an operator whose rules are all tried in some places only, these places."""
 
     def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
         """Apply the first of `rules` that does not decline, and return whether there was one."""
@@ -126,6 +129,10 @@ class RuleDriver(Generic[C]):
         operands = None
         try:
             for each in rules:
+                if each.skips_floats and _is_of_floats(node):
+                    if trace is not None:
+                        trace(label, each.name, "its result is of floats")
+                    continue
                 if each.reads is not None:
                     if operands is None:
                         operands = {value.node.op for value in node.inputs if value and value.node}
@@ -150,7 +157,7 @@ class RuleDriver(Generic[C]):
 
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
-        changed, rewriter, before_node, reads = False, self.rewriter, self._before_node, self._reads
+        changed, rewriter, before_node, limits = False, self.rewriter, self._before_node, self._limits
         known, others, erase_dead = self._rules, self._any, self._erase_dead
         is_watched = self._is_watched = self._counter.is_watched
         is_old = rewriter.changed
@@ -163,7 +170,7 @@ class RuleDriver(Generic[C]):
             rules = known.get(op, others)
             if erase_dead and not node.is_read:
                 rules = (erase_unread, *rules)
-            elif op in reads and not is_watched and not _reads_one(node, reads[op]):
+            elif op in limits and not is_watched and not _is_within(node, *limits[op]):
                 continue
             if rules and self._apply(rules, node):
                 changed = is_old = True
@@ -182,18 +189,30 @@ class RuleDriver(Generic[C]):
         raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
 
 
-def _reads_of(rules: Sequence[Rule[C]]) -> frozenset[str] | None:
-    """Return the operators that `rules` look for, None where one of them looks for none in particular."""
-    found = [each.reads for each in rules if each.reads is not None]
-    return frozenset().union(*found) if found and len(found) == len(rules) else None
+def _limits_of(rules: Sequence[Rule[C]]) -> tuple[frozenset[str], bool] | None:
+    """Return the operators that `rules` look for, and whether one is tried where the first result is not of floats.
+
+    Return None where one of the rules is tried everywhere.
+    """
+    reads = [each.reads for each in rules if each.reads is not None]
+    others = [each for each in rules if each.reads is None]
+    return (frozenset().union(*reads), bool(others)) if all(each.skips_floats for each in others) else None
 
 
-def _reads_one(node: Node, ops: frozenset[str]) -> bool:
-    """Return whether one of `ops` computes an operand of `node`."""
+def _is_within(node: Node, reads: frozenset[str], skips_floats: bool) -> bool:
+    """Return whether one of the operators `reads` computes an operand, or a rule that `skips_floats` is tried."""
+    if skips_floats and not _is_of_floats(node):
+        return True
     for value in node.inputs:  # noqa: SIM110 - it is asked of every node; a generator takes twice as long
-        if value is not None and value.node is not None and value.node.op in ops:
+        if value is not None and value.node is not None and value.node.op in reads:
             return True
     return False
+
+
+def _is_of_floats(node: Node) -> bool:
+    """Return whether the first result of `node` is a tensor of floats."""
+    dtype = dtype_of(node.outputs[0].type) if node.outputs else None
+    return dtype is not None and dtype.is_float
 
 
 def _not_read(ops: frozenset[str]) -> str:

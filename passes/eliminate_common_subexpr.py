@@ -51,7 +51,10 @@ class EliminateCommonSubexpr(Pass):
             # Constants first: operators are equal only if they read the same values.
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
-            RuleDriver(rewriter, OPERATORS, _EqualOperators()).run(graph.operators())
+            seen, is_watched = _EqualOperators(), rewriter.debug_counter.is_watched
+            # Most operators are the first of their kind: the driver is not asked about these unless somebody listens.
+            again = (node for node in graph.operators() if is_watched or seen.first_equal(node) is not None)
+            RuleDriver(rewriter, OPERATORS, seen).run(again)
         return rewriter.changed
 
 

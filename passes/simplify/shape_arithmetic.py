@@ -24,7 +24,7 @@ from .rules import become_constant, int_vector, substitute
 MASK = "its result is the mask of an attention, which a runtime computes as one operator"
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", skips_floats=True)
 def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """shape(x)[i] -> c, where the selected extents are static, though others may not be"""
     pieces = evaluator.pieces(node.output)

@@ -84,6 +84,28 @@ def test_a_rule_that_reads_an_operator_is_tried_at_its_readers_alone() -> None:
     assert heard[0] == ("Neg 'a'", "note", "it reads no result of Neg")
 
 
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize(("dtype", "expected"), [("f32", []), ("i64", ["negative", "negative", "nn.relu"])])
+def test_a_rule_that_skips_floats_is_tried_at_other_results_alone(
+    dtype: str, expected: list[str], watched: bool
+) -> None:
+    tried = []
+
+    @rule(affine="untouched", skips_floats=True)
+    def note(node: Node, rewriter: Rewriter, context: None) -> bool:
+        tried.append(node.op)
+        return rewriter.decline("it only looks")
+
+    module, heard = parse(TEXT.replace("f32", dtype)), []
+    if watched:
+        module.debug_counter.trace = lambda *event: heard.append(event)
+    RuleDriver(Rewriter(module), {"negative": (note,), "nn.relu": (note,)}, None).run(module.graph)
+    assert tried == expected
+    assert [reason for _, _, reason in heard[:1]] == (
+        [] if not watched else ["it only looks" if expected else "its result is of floats"]
+    )
+
+
 def test_rules_that_run_in_circles_are_an_error() -> None:
     module = parse(TEXT)
     with pytest.raises(PassError, match="do not come to an end"):
