@@ -134,8 +134,8 @@ class ChainFolder:
         new = made[-1].output if made else data
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
-        folds = choice.plan.folds
-        heir = folds[0].node if folds else new.node
+        layers = [change.node for change in choice.plan.changes if change.fold is not None]
+        heir = layers[0] if layers else new.node
         self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
         if made:
             made[-1].name = tail.name
