@@ -222,7 +222,7 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if sparse is not None:
         result = scaled_values(sparse, scale)
     elif data.nbytes < LAZY:
-        exact = np.asarray(to_float64(_exact(weight, data, constants.evaluator)) * scale)
+        exact = product(_exact(weight, data, constants.evaluator), scale)
         result = ArrayTensor(round_to(exact, data.dtype), data.dtype)
     else:
         result = data.scaled(scale) if isinstance(data, ScaledTensor) else ScaledTensor(data, scale)
@@ -232,6 +232,11 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if weight.node is not None and weight.node.graph is None:
         constant.name = weight.name
     return True
+
+
+def product(weight: Array, factor: Array) -> Array:
+    """Return the product of a weight and a factor in float64. A pass ignores numpy's warnings of large numbers."""
+    return np.asarray(to_float64(weight) * factor)
 
 
 def _exact(weight: Value, data: Tensor, evaluator: ConstantEvaluator) -> Array:

@@ -139,9 +139,9 @@ def products(patch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) -> No
     from irc.ir import tensor
     from irc.passes import fold_constant
 
-    scaled = tensor.scaled
-    for module in (tensor, fold_constant):
-        patch.setattr(module, "scaled", lambda weight, factor, dtype: change(weight, scaled(weight, factor, dtype)))
+    scaled, product = tensor.scaled, fold_constant.product
+    patch.setattr(tensor, "scaled", lambda weight, factor, dtype: change(weight, scaled(weight, factor, dtype)))
+    patch.setattr(fold_constant, "product", lambda weight, factor: change(weight, product(weight, factor)))
 
 
 def relu_forgotten(patch: pytest.MonkeyPatch) -> None:
