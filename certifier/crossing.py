@@ -213,10 +213,10 @@ def multiplication(operation: Operation, lines: Lines) -> list[Line]:
     for index, line in zip(lines, ranked, strict=True):
         _no_shift(line)
         factor = line.scale
-        if operation.kind == "Div" and index == 1:
+        if operation.kind == "Div":
             if not factor.all():
-                raise Unproved("a scale of a divisor is zero")
-            factor = 1.0 / factor
+                raise Unproved("a scale in a quotient is zero, and 0 / 0 is no number")
+            factor = 1.0 / factor if index else factor
         made = factor if made is None else scaled(made, factor)
     assert made is not None
     zero = np.zeros((1,) * made.ndim)

@@ -290,6 +290,16 @@ def _interface_type(type_: TypeProto) -> bytes:
     return made.SerializeToString(deterministic=True)
 
 
+def declared(graph: GraphProto, path: str = "") -> Iterator[tuple[str, Extents]]:
+    """Yield the extents that a graph declares for its inner values, and bodies for all of theirs, by label."""
+    for each in (*graph.value_info, *(graph.input if path else ()), *(graph.output if path else ())):
+        if each.type.tensor_type.HasField("shape"):
+            yield path + each.name, tuple(_extent(dim) for dim in each.type.tensor_type.shape.dim)
+    for node in graph.node:
+        for item in node.attribute:
+            yield from declared(item.g, f"{label_of(node, path)}/{item.name}/")
+
+
 def note_types(program: Program, typed: GraphProto) -> None:
     """Give the values the types that were inferred."""
     given = {name for name, _ in program.interface}

@@ -13,7 +13,7 @@ from .congruence import RESULT, SOURCE
 from .equalities import EQUALITIES
 from .inferred_types import fault_of
 from .lines import GROWTH, NARROW
-from .program import Datum, Operation, Unproved
+from .program import Datum, Operation, Unproved, declared
 from .relations import Relations
 from .steps import Step
 
@@ -64,6 +64,29 @@ class Proof(Relations):
                 raise Unproved(f"the output {name!r} is not proved equal: {where} follows from no step")
             if not (self.spread(second, NARROW) / GROWTH <= self.spread(first, {})).all():
                 raise Unproved(f"scales or shifts before the output {name!r} are far beyond the source's")
+
+        self.compare_declared()
+
+    def compare_declared(self) -> None:
+        """Refuse a result that declares an extent which does not follow: runtimes believe it."""
+        given = dict(declared(self.source.model.graph))
+        for label, extents in declared(self.result.model.graph):
+            value, first = self.result.data.get(label), self.source.data.get(label)
+            if value is None or extents is None:
+                continue
+            own = (
+                value.extents
+                if value.extents is not None and len(value.extents) == len(extents)
+                else (None,) * len(extents)
+            )
+            if all(not isinstance(a, int) or a == b for a, b in zip(extents, own, strict=True)):
+                continue
+            if first is None or given.get(label) != extents or not self._have_one_shape(first, value):
+                raise Unproved(f"the result declares extents of {label!r} that do not follow")
+
+    def _have_one_shape(self, first: Datum, second: Datum) -> bool:
+        shape = self.shape(first)
+        return self.term_of(first) == self.term_of(second) or (shape is not None and shape == self.shape(second))
 
     def blocker(self, value: Datum) -> Operation | None:
         """Return the first operation before `value` that is not proved, in the order of the result."""

@@ -81,6 +81,8 @@ def _gemm(operation: Operation, weight: Numbers, bias: Numbers | None, index: in
     if weight.exact.ndim != 2 or (bias is not None and bias.exact.ndim > 2):
         return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    if not np.isfinite([alpha, beta]).all():
+        return None
     turned = bool(operation.attributes.get("transA" if index else "transB", 0)) is not bool(index)
     data_axis = int(bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index))
     bias = None if bias is None else bias.map(np.atleast_2d)

@@ -132,3 +132,42 @@ def test_a_scale_too_small_for_float64_is_not_zero(
     assert not is_proved(*pair, *steps, opset=21)
     zeros = [text.replace("1e-200", "0") for text in pair]
     assert is_proved(*zeros, *steps, opset=21) is ("Dequantize" not in source)  # which takes no scale of zero
+
+
+@pytest.mark.parametrize("body", ["a = Mul(x, z)  y = Gemm<alpha = {}>(a, w, c)", "y = Gemm<alpha = {}>(x, v, c)"])
+@pytest.mark.parametrize(("alpha", "holds"), [("2.0", True), ("inf", False)])
+def test_a_layer_of_zeros_times_infinity_is_no_bias(body: str, alpha: str, holds: bool) -> None:
+    head = """(float[2, 2] x) => (float[2, 2] y) <float z = {0}, float[2, 2] w = {1, 2, 3, 4},
+        float[2, 2] v = {0, 0, 0, 0}, float[2] c = {5, 6}> {"""
+    pair = [f"{head} {body.format(number)} }}" for number in ("1.0", alpha)]
+    assert is_proved(*pair, *_steps(("same constant", "y", "y", []))) is holds
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("Mul", True), ("Div", False)])
+def test_a_quotient_of_zeros_is_no_constant(kind: str, holds: bool) -> None:
+    text = """(float[2] x, float[2] z, float[2] v) => (float[2] y) <float o = {{0}}> {{
+        k = Mul(x, o)  w = {}({}, v)  y = Add(z, {}) }}"""
+    steps = _steps(("crosses", "w", "w", []), ("crosses", "y", "y", []))
+    assert is_proved(text.format(kind, "x", "k"), text.format(kind, "k", "w"), *steps) is holds
+
+
+DECLARED = """<ir_version: 8, opset_import: ["": 18]> g (float[N] x, bool c) => (int64[M] y) <{}> {{
+    v = Relu(x)  y = If(c) <then_branch = t () => ({} a) <{}> {{ b = Abs(v)  a = Shape(b) }},
+    else_branch = e () => (int64[M] d) {{ d = Shape(v) }}> }}"""
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "holds"),
+    [
+        (("", "int64[1]", ""), ("", "int64[1]", ""), True),
+        (("", "int64[1]", ""), ("float[N] v", "int64[1]", "float[N] b"), True),
+        (("", "int64[1]", ""), ("float[5] v", "int64[1]", ""), False),
+        (("float[5] v", "int64[1]", ""), ("float[5] v", "int64[1]", ""), True),
+        (("", "int64[1]", ""), ("", "int64[1]", "float[5] b"), False),
+        (("", "int64[1]", ""), ("", "int64[2]", ""), False),
+    ],
+)
+def test_a_result_declares_no_extents_that_do_not_follow(
+    source: tuple[str, ...], result: tuple[str, ...], holds: bool
+) -> None:
+    assert is_proved(DECLARED.format(*source), DECLARED.format(*result)) is holds
