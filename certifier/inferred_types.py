@@ -156,14 +156,23 @@ class _Skeleton:
                 copy.CopyFrom(item)
 
     def _note_weights(self, bare: GraphProto) -> None:
-        """Note the constants of a graph. Inputs that callers may override are none."""
+        """Note the constants of a graph, and the types alone of inputs of known extents, which callers give."""
         given = {each.name for each in bare.input}
+        self.weights.update((each.name, made) for each in bare.input if (made := _unread(each)) is not None)
         self.weights.update((tensor.name, tensor) for tensor in bare.initializer if tensor.name not in given)
         for node in bare.node:
             if node.op_type == "Constant" and not node.domain:
                 self.weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
             elif node.op_type == "Identity" and not node.domain and node.input[0] in self.weights:
                 self.weights[node.output[0]] = self.weights[node.input[0]]
+
+
+def _unread(given: ValueInfoProto) -> TensorProto | None:
+    """Return a tensor of the type of an input without elements, None where an extent is unknown."""
+    type_ = given.type.tensor_type
+    if not type_.HasField("shape") or any(dim.WhichOneof("value") != "dim_value" for dim in type_.shape.dim):
+        return None
+    return TensorProto(data_type=type_.elem_type, dims=[dim.dim_value for dim in type_.shape.dim])
 
 
 def _defined(graph: GraphProto) -> set[str]:

@@ -50,6 +50,10 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
     operation = value.producer
     if operation is None or not is_move(operation) or depth > MAX_OPERATIONS:
         raise Unproved("the region has another value to begin with")
+    first = operation.operand(0)
+    if operation.kind == "Reshape" and not batch and first is not None and _is_line(first, leaves):
+        known = leaf_extents(value, batch=False)
+        return np.arange(product(known), dtype=np.int64).reshape(known)
     arrays = []
     for i, each in enumerate(operation.inputs):
         is_data = operation.kind == "Concat" or i == 0
@@ -68,6 +72,11 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
     if found.size > MAX_ELEMENTS:
         raise Unproved("the extents are too large")
     return found
+
+
+def _is_line(leaf: Datum, leaves: Mapping[int, int]) -> bool:
+    """Return whether a value is the only leaf, of unknown extents: a Reshape takes its elements in their order."""
+    return leaves.keys() == {leaf.term} and (leaf.extents is None or static(leaf.extents) is None)
 
 
 def leaf_extents(leaf: Datum, *, batch: bool) -> tuple[int, ...]:
@@ -159,7 +168,7 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     for leaf in leaves:
         if leaf.term not in numbers:
             numbers[leaf.term] = count
-            count += product(leaf_extents(leaf, batch=batch))
+            count += 0 if _is_line(leaf, numbers) and not batch else product(leaf_extents(leaf, batch=batch))
     one, other = (index_map(each, numbers, batch=batch) for each in (first, second))
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")

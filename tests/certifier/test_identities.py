@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .pairs import is_proved
+from .pairs import is_found, is_proved
 
 EXPANDED = """(float[N, 3] x, float[1, 3] y, float[{extents}] z) => (float[K, 3] out) {{
     s = Shape(z)  w = {expand}  out = Mul(x, w) }}"""
@@ -178,3 +178,26 @@ def test_constants_that_are_computed_without_rounding_give_extents(scale: str, h
     extent = 6 if holds else 8
     pair = (text.format(scale=scale, extent=extent, result=result) for result in ("Reshape(y, t)", "Identity(y)"))
     assert is_proved(*pair) is holds
+
+
+@pytest.mark.parametrize(
+    ("perm", "extents", "holds"),
+    [("0, 2, 1, 3", "1, 1, 4, 3", True), ("0, 2, 1, 3", "1, 1, 3, 4", False), ("0, 3, 2, 1", "1, 3, 1, 4", False)],
+)
+def test_reshapes_of_a_value_of_unknown_extents_take_its_elements_in_order(
+    perm: str, extents: str, holds: bool
+) -> None:
+    head = "(float[n] x, int64[k] s) => (float[a, b, c, d] y)"
+    source = f"""e = Reshape(x, s)  u = Constant<value_ints = [1, 4, 1, 3]>()  f = Reshape(e, u)
+        y = Transpose<perm = [{perm}]>(f)"""
+    result = f"e = Reshape(x, s)  v = Constant<value_ints = [{extents}]>()  y = Reshape(e, v)"
+    assert is_found(head, source, result) is holds
+    assert not is_found(head, source, result.replace("Reshape(x, s)", "Neg(x)"))
+
+
+@pytest.mark.parametrize(("given", "holds"), [("4, 2", True), ("4, m", False)])
+def test_a_weight_that_callers_may_give_has_the_rank_that_its_type_states(given: str, holds: bool) -> None:
+    head = f"(float[n] x, int64[k] s, float[{given}] w, float[2] b) => (float[o, p, 1] y)"
+    source = """a = Reshape(x, s)  c = Gemm(a, w, b)  i = Constant<value_ints = [2]>()  y = Unsqueeze(c, i)"""
+    result = """a = Reshape(x, s)  c = Gemm(a, w, b)  j = Constant<value_ints = [-1, 2, 1]>()  y = Reshape(c, j)"""
+    assert is_found(head, source, result) is holds
