@@ -39,10 +39,11 @@ def load_typed(model: ModelProto) -> Program:
     program = load(model)
     stated: dict[str, ValueInfoProto] = {}
     known: tuple[int, dict[str, ValueInfoProto], int] | None = None
+    computed: Computed = {}
     for _ in range(ROUNDS):
         if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
             break
-        constants, found = _looked_at(program)
+        constants, found = _looked_at(program, computed)
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
         if known == (len(constants), stated, known_operands(program)):
             break
@@ -71,8 +72,12 @@ def _shape(value: Datum) -> list[Extent] | None:
     return made
 
 
-def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
-    """Return the small tensors that can be computed, and types that onnx does not infer."""
+Computed = dict[Datum, tuple[Stored, TensorProto]]
+"""Small tensors that were computed. They stay constants, however much more becomes known."""
+
+
+def _looked_at(program: Program, computed: Computed) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
+    """Return the small tensors that can be computed, and types that onnx does not infer. Add to those `computed`."""
     made: dict[str, TensorProto] = {}
     stated: dict[str, ValueInfoProto] = {}
     integers = Integers(_shape)
@@ -80,9 +85,12 @@ def _looked_at(program: Program) -> tuple[dict[str, TensorProto], dict[str, Valu
     for operation in operations_of(program.body):
         if operation.outputs[0].stored is not None or operation.bodies:
             continue
-        for value, array in _constants(operation, integers):
-            value.stored = Stored(None, array)
-            made[value.label] = numpy_helper.from_array(array, value.label)
+        if operation.outputs[0] not in computed:
+            for value, array in _constants(operation, integers):
+                computed[value] = Stored(None, array), numpy_helper.from_array(array, value.label)
+        for value in operation.outputs:
+            if value in computed:
+                value.stored, made[value.label] = computed[value]
         data, result = operation.operand(0), operation.outputs[0]
         extents = None if operation.domain or data is None or not data.kind else _stated(operation, integers)
         if data is not None and extents is not None and result.stored is None:
