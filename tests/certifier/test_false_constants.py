@@ -171,3 +171,18 @@ def test_a_result_declares_no_extents_that_do_not_follow(
     source: tuple[str, ...], result: tuple[str, ...], holds: bool
 ) -> None:
     assert is_proved(DECLARED.format(*source), DECLARED.format(*result)) is holds
+
+
+@pytest.mark.parametrize(("extent", "holds"), [("N", True), ("5", False)])
+@pytest.mark.parametrize(
+    "body",
+    [
+        """w = If(c) <then_branch = t () => (float[{}] a) {{ a = Abs(x) }}, else_branch = e () => (float[{}] d) {{
+            d = Relu(x) }}>  y = Shape(w)""",
+        """w, y = Loop(n, c, x, o) <body = b (int64 i, bool k, float[{}] a, int64[1] z) => (bool l, float[N] d,
+            int64[1] s) {{ l = Identity(k)  d = Relu(a)  s = Shape(a) }}>""",
+    ],
+)
+def test_bodies_of_a_result_declare_no_extents_that_do_not_follow(body: str, extent: str, holds: bool) -> None:
+    head = "(float[N] x, bool c, int64 n) => (int64[M] y) <int64[1] o = {0}> {"
+    assert is_proved(*(f"{head} {body.format(each, each)} }}" for each in ("N", extent))) is holds
