@@ -76,7 +76,8 @@ def _expand(operation: Operation, arrays: list[Array]) -> Array:
 
 
 def _tile(operation: Operation, arrays: list[Array]) -> Array:
-    data, counts = arrays[0], [int(each) for each in arrays[1]]
+    data, repeats = arrays  # of the first version, a third operand is an axis
+    counts = [int(each) for each in repeats]
     if any(not 0 <= each <= MAX_ELEMENTS for each in counts) or data.size * product(counts) > MAX_ELEMENTS:
         raise Unproved("the result is too large")
     return np.tile(data, counts)

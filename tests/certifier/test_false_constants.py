@@ -186,3 +186,14 @@ def test_a_result_declares_no_extents_that_do_not_follow(
 def test_bodies_of_a_result_declare_no_extents_that_do_not_follow(body: str, extent: str, holds: bool) -> None:
     head = "(float[N] x, bool c, int64 n) => (int64[M] y) <int64[1] o = {0}> {"
     assert is_proved(*(f"{head} {body.format(each, each)} }}" for each in ("N", extent))) is holds
+
+
+@pytest.mark.parametrize(
+    ("tile", "opset", "holds"), [("Tile(c, n)", 6, True), ("Tile(c, n)", 13, True), ("Tile(c, k, a)", 5, False)]
+)
+def test_the_first_tile_repeats_an_axis(tile: str, opset: int, holds: bool) -> None:
+    text = """(float[P, Q] x) => (float[P, R] y) <float[2, 2] c = {{1, 2, 3, 4}}, int64[2] n = {{1, 2}},
+        float[1] k = {{2}}, float[1] a = {{0}}, float[2, 4] t = {{1, 2, 1, 2, 3, 4, 3, 4}}> {{ {} }}"""
+    pair = text.format(f"t1 = {tile}  y = MatMul(x, t1)"), text.format("y = MatMul(x, t)")
+    step = {"step": 1, "identity": "constant", "at": "source", "operation": "t1"}
+    assert is_proved(*pair, step, opset=opset) is holds
