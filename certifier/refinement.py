@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from .carried import infer_carried, known_operands
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_natural
+from .movement import REDUCTIONS
 from .pools import POOLS, windows
 from .program import (
     STATED,
@@ -137,9 +138,25 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
         return _reshaped(operation, shape, integers)
     if operation.kind in POOLS and shape is not None and result.extents is None:
         return [*shape[:2], *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:]))]
-    if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
-        return [None] * len(shape)
-    return shape if operation.kind in KEEPING and result.extents is None else None
+    if result.extents is not None:
+        return None
+    if operation.kind in KEEPING:
+        return shape
+    rank = _rank(operation, shape)
+    return None if rank is None else [None] * rank
+
+
+def _rank(operation: Operation, shape: Sequence[Extent] | None) -> int | None:
+    """Return the rank of the result of an operation with data of the extents `shape`, None where it is unknown."""
+    if operation.kind == "Flatten":
+        return 2
+    if operation.kind == "Concat":  # its operands have one rank
+        return next((each.rank for each in operation.inputs if each is not None and each.rank is not None), None)
+    if shape is None or operation.kind not in ("Resize", "Upsample", *REDUCTIONS):
+        return None
+    if operation.kind not in REDUCTIONS or operation.attributes.get("keepdims", 1):
+        return len(shape)
+    return None
 
 
 def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Integers) -> Sequence[Extent | None] | None:

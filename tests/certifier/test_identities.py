@@ -201,3 +201,20 @@ def test_a_weight_that_callers_may_give_has_the_rank_that_its_type_states(given:
     source = """a = Reshape(x, s)  c = Gemm(a, w, b)  i = Constant<value_ints = [2]>()  y = Unsqueeze(c, i)"""
     result = """a = Reshape(x, s)  c = Gemm(a, w, b)  j = Constant<value_ints = [-1, 2, 1]>()  y = Reshape(c, j)"""
     assert is_found(head, source, result) is holds
+
+
+@pytest.mark.parametrize(
+    ("data", "holds"),
+    [
+        ("b = Flatten(a)", True),
+        ("c = Concat<axis = 0>(a, z)  b = Identity(c)", True),
+        ("c = Concat<axis = 0>(a, a)  b = Identity(c)", False),
+        ("c = ReduceMax<keepdims = 1>(z, s)  b = Add(c, z)", True),
+        ("c = ReduceMax<keepdims = 0>(z, s)  b = Add(c, r)", False),
+    ],
+)
+def test_a_product_and_a_sum_are_a_gemm_where_the_rank_follows(data: str, holds: bool) -> None:
+    head = """(float[n] x, int64[k] s, float[p, 4] z, float q) => (float[g, h] y)
+        <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] v = {1, 2}>"""
+    given = f"a = Reshape(x, s)  r = Reshape(q, s)  {data}"
+    assert is_found(head, f"{given}  m = MatMul(b, w)  y = Add(m, v)", f"{given}  y = Gemm(b, w, v)") is holds
