@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -211,7 +212,7 @@ def load(model: ModelProto) -> Program:
 
         if any(_domain(each.domain) in STANDARD for each in model.functions):
             raise Unproved("a function of the model has the domain of ONNX's operators")
-        model = inline_local_functions(model)
+        model = inline_local_functions(_with_defaults(model))
         if model.functions:  # of another opset than the model
             raise Unproved("a function of the model cannot be inlined")
     if not all(any(node.output) for node in _nodes(model.graph)):
@@ -224,7 +225,23 @@ def load(model: ModelProto) -> Program:
     return _Reader(model).run()
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+def _with_defaults(model: ModelProto) -> ModelProto:
+    """Return a model whose calls of functions state the attributes that have a default there: onnx leaves them out."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in made.functions}
+    for function in (None, *made.functions):
+        passed = set() if function is None else {each.name for each in function.attribute_proto}
+        for node in list(_nodes(function or made.graph)):
+            absent = {each.name: each for each in defaults.get((node.domain, node.op_type, node.overload), ())}
+            for item in node.attribute:
+                if absent.pop(item.name, None) is not None and item.ref_attr_name and item.ref_attr_name not in passed:
+                    raise Unproved(f"the function {node.op_type} may have its default of {item.name!r}, or none")
+            node.attribute.extend(absent.values())
+    return made
+
+
+def _nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     for node in graph.node:
         yield node
         for inner in _graphs(node):

@@ -197,3 +197,28 @@ def test_the_first_tile_repeats_an_axis(tile: str, opset: int, holds: bool) -> N
     pair = text.format(f"t1 = {tile}  y = MatMul(x, t1)"), text.format("y = MatMul(x, t)")
     step = {"step": 1, "identity": "constant", "at": "source", "operation": "t1"}
     assert is_proved(*pair, step, opset=opset) is holds
+
+
+CALLED = """<ir_version: 9, opset_import: ["": 18, "c": 1]> g (float[2] x) => (float[2] y) {{ {call} }}
+    <domain: "c", opset_import: ["": 18]> f <slope: float = 0.5> (a) => (b) {{
+        b = LeakyRelu<alpha: float = @slope>(a) }}
+    <domain: "c", opset_import: ["": 18, "c": 1]> h <{outer}> (a) => (b) {{ b = c.f{passed}(a) }}"""
+
+
+@pytest.mark.parametrize(
+    ("call", "outer", "passed", "slopes"),
+    [
+        ("y = c.f(x)", "other", "", [0.5]),
+        ("y = c.f<slope = 0.25>(x)", "other", "", [0.25]),
+        ("y = c.h(x)", "other", "", [0.5]),
+        ("y = c.h<other = 0.25>(x)", "other", "<slope: float = @other>", []),
+        ("y = c.h(x)", "other", "<slope: float = @other>", []),
+        ("y = c.h(x)", "other: float = 0.75", "<slope: float = @other>", [0.75]),
+    ],
+)
+def test_functions_have_the_defaults_of_their_attributes(
+    call: str, outer: str, passed: str, slopes: list[float]
+) -> None:
+    result = CALLED.format(call=call, outer=outer, passed=passed)
+    text = '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {{ y = LeakyRelu<alpha = {}>(x) }}'
+    assert [each for each in (0.01, 0.25, 0.5, 0.75) if is_proved(text.format(each), result)] == slopes
