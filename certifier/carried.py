@@ -27,12 +27,18 @@ def known_operands(program: Program) -> int:
 
 
 def infer_carried(
-    program: Program, constants: Mapping[str, TensorProto], stated: Mapping[str, ValueInfoProto]
+    program: Program,
+    constants: Mapping[str, TensorProto],
+    stated: Mapping[str, ValueInfoProto],
+    ranks: Mapping[str, ValueInfoProto],
 ) -> GraphProto:
-    """Return the graph with the types that onnx infers, those of carried values included."""
+    """Return the graph with the types that onnx infers, those of carried values included.
+
+    `stated` are types in place of those that onnx infers, `ranks` types of which it may infer more.
+    """
     main = {each.label for operation in program.body.operations for each in operation.outputs}
     given = [each for label, each in stated.items() if label in main]
-    known = {label: each for label, each in stated.items() if label not in main}
+    known = {**ranks, **{label: each for label, each in stated.items() if label not in main}}
     places = list(_carried(program))
     assumed = {
         inside.label: tuple(unsettled(first, axis) for axis in range(len(first.extents)))

@@ -41,15 +41,17 @@ def load_typed(model: ModelProto) -> Program:
     stated: dict[str, ValueInfoProto] = {}
     known: tuple[int, dict[str, ValueInfoProto], int] | None = None
     computed: Computed = {}
+    ranks: dict[str, ValueInfoProto] = {}
     for _ in range(ROUNDS):
         if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
             break
         constants, found = _looked_at(program, computed)
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
-        if known == (len(constants), stated, known_operands(program)):
+        ranks = {**_ranks(program), **ranks}
+        if known == (len(constants), stated, known_operands(program) + len(ranks)):
             break
-        known = len(constants), stated, known_operands(program)
-        note_types(program, infer_carried(program, constants, stated))
+        known = len(constants), stated, known_operands(program) + len(ranks)
+        note_types(program, infer_carried(program, constants, stated, ranks))
     return program
 
 
@@ -138,25 +140,31 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
         return _reshaped(operation, shape, integers)
     if operation.kind in POOLS and shape is not None and result.extents is None:
         return [*shape[:2], *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:]))]
-    if result.extents is not None:
+    if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
+        return [None] * len(shape)
+    return shape if operation.kind in KEEPING and result.extents is None else None
+
+
+def _ranks(program: Program) -> dict[str, ValueInfoProto]:
+    """Return the types of results of which only the rank follows from the operands, and onnx does not infer it."""
+    found: dict[str, ValueInfoProto] = {}
+    for operation in operations_of(program.body):
+        rank, result = _rank(operation), operation.outputs[0]
+        if rank is not None and result.extents is None and result.kind:
+            found[result.label] = helper.make_tensor_value_info(result.label, result.kind, [None] * rank)
+    return found
+
+
+def _rank(operation: Operation) -> int | None:
+    if operation.domain:
         return None
-    if operation.kind in KEEPING:
-        return shape
-    rank = _rank(operation, shape)
-    return None if rank is None else [None] * rank
-
-
-def _rank(operation: Operation, shape: Sequence[Extent] | None) -> int | None:
-    """Return the rank of the result of an operation with data of the extents `shape`, None where it is unknown."""
     if operation.kind == "Flatten":
         return 2
     if operation.kind == "Concat":  # its operands have one rank
         return next((each.rank for each in operation.inputs if each is not None and each.rank is not None), None)
-    if shape is None or operation.kind not in ("Resize", "Upsample", *REDUCTIONS):
-        return None
-    if operation.kind not in REDUCTIONS or operation.attributes.get("keepdims", 1):
-        return len(shape)
-    return None
+    data = operation.operand(0)
+    keeps = operation.kind in REDUCTIONS and operation.attributes.get("keepdims", 1)
+    return data.rank if data is not None and keeps else None
 
 
 def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Integers) -> Sequence[Extent | None] | None:
