@@ -146,12 +146,18 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
 
 
 def _ranks(program: Program) -> dict[str, ValueInfoProto]:
-    """Return the types of results of which only the rank follows from the operands, and onnx does not infer it."""
+    """Return the types of values of which only the rank follows, and onnx does not infer it.
+
+    It follows from the operands of an operation, and from the axes that a Transpose of the value permutes.
+    """
     found: dict[str, ValueInfoProto] = {}
     for operation in operations_of(program.body):
-        rank, result = _rank(operation), operation.outputs[0]
-        if rank is not None and result.extents is None and result.kind:
-            found[result.label] = helper.make_tensor_value_info(result.label, result.kind, [None] * rank)
+        data, perm = operation.operand(0), operation.attributes.get("perm", ())
+        is_transpose = operation.kind == "Transpose" and not operation.domain and perm
+        pairs = [(operation.outputs[0], _rank(operation)), (data, len(perm) if is_transpose else None)]
+        for value, rank in pairs:
+            if value is not None and rank is not None and value.extents is None and value.kind:
+                found[value.label] = helper.make_tensor_value_info(value.label, value.kind, [None] * rank)
     return found
 
 

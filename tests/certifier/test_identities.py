@@ -218,3 +218,10 @@ def test_a_product_and_a_sum_are_a_gemm_where_the_rank_follows(data: str, holds:
         <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] v = {1, 2}>"""
     given = f"a = Reshape(x, s)  r = Reshape(q, s)  {data}"
     assert is_found(head, f"{given}  m = MatMul(b, w)  y = Add(m, v)", f"{given}  y = Gemm(b, w, v)") is holds
+
+
+@pytest.mark.parametrize(("perm", "holds"), [("2, 0, 1", True), ("1, 2, 0", False)])
+def test_a_transpose_states_the_rank_of_its_data(perm: str, holds: bool) -> None:
+    head = "(float[n] x, int64[k] s) => (float[a, b, c] y)"
+    source = "d = Reshape(x, s)  e = Transpose<perm = [1, 0, 2]>(d)  y = Transpose<perm = [2, 1, 0]>(e)"
+    assert is_found(head, source, f"d = Reshape(x, s)  y = Transpose<perm = [{perm}]>(d)") is holds
