@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 SMALL = 64
 """Most elements of a constant that shape inference may read."""
@@ -49,14 +60,29 @@ def _is_other(node: NodeProto) -> bool:
 
     It takes the elements of sequences that a Loop carries to keep their extents, counts windows of pools that begin
     behind the data, and has ways of its own with `output_shape`, aspect ratios, and automatic pads beside dilations.
+    An axis of one element that Einsum broadcasts has one element for it.
     """
     if node.op_type == "Loop":
         inputs = [each for item in node.attribute for each in item.g.input]
         return any(each.type.WhichOneof("value") != "tensor_type" for each in inputs)
+    if node.op_type == "Einsum":
+        return True
     given = {item.name: item for item in node.attribute}
     is_automatic = node.op_type != "Conv" and "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
     names = DISBELIEVED | ({"dilations", "output_padding"} if is_automatic else set())
     return any(name in names and (item.i or item.s or item.ints) for name, item in given.items())
+
+
+def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
+    """Return whether extents times scales are the same in all floating-point types, or are no products but sizes."""
+    if isinstance(scales, TensorProto) and scales.data_type == TensorProto.INT64:
+        return True
+    try:
+        numbers = numpy_helper.to_array(scales) if isinstance(scales, TensorProto) else np.array(scales)
+    except ValueError:  # a large one
+        return False
+    numbers = 64.0 * numbers.astype(np.float64)
+    return bool(((numbers == np.rint(numbers)) & (np.abs(numbers) < 2.0**12)).all())
 
 
 def label_of(node: NodeProto, path: str) -> str:
@@ -139,7 +165,13 @@ class _Skeleton:
         if computed:
             return
         inputs = [names.get(name, name) for name in node.input]
-        kind = f"other {node.op_type}" if _is_other(node) else node.op_type
+        is_other = _is_other(node)
+        if node.op_type in ("Resize", "Upsample"):
+            self._note_weights(bare)
+            scales = [self.weights[name] for name in inputs[2:] or inputs[1:] if name in self.weights]
+            numbers = [item.floats for item in node.attribute]
+            is_other |= not (all(map(_is_exact, scales)) and all(map(_is_exact, numbers)))
+        kind = f"other {node.op_type}" if is_other else node.op_type
         if kind == "Range":
             inputs[1:] = ["", ""]  # the checker counts integers itself, and runtimes disagree about floats
         made = bare.node.add(op_type=kind, domain=node.domain, input=inputs, output=outputs)

@@ -136,6 +136,8 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
     if result.extents is not None and not _unknown(result):
         return None
     shape = None if data is None else _shape(data)
+    if operation.kind == "Einsum":
+        return _einsum(operation)
     if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
         return _reshaped(operation, shape, integers)
     if operation.kind in POOLS and shape is not None and result.extents is None:
@@ -195,6 +197,21 @@ def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Intege
     except Unproved:
         pass
     return [each if is_natural(each) and each != 0 else None for each in target]
+
+
+def _einsum(operation: Operation) -> Sequence[Extent | None] | None:
+    """Return the extents of an Einsum without ellipsis that broadcasts no axis."""
+    given, arrow, result = operation.attributes["equation"].decode().replace(" ", "").partition("->")
+    terms, found = given.split(","), dict[str, Extent]()
+    if not arrow or "." in given or len(terms) != len(operation.inputs):
+        return None
+    for letters, value in zip(terms, operation.inputs, strict=True):
+        shape = None if value is None else _shape(value)
+        if shape is None or len(shape) != len(letters):
+            return None
+        if any(found.setdefault(*pair) != pair[1] for pair in zip(letters, shape, strict=True)):
+            return None
+    return [found[letter] for letter in result]
 
 
 def _broadcast(extent: Extent, target: Extent) -> Extent | None:

@@ -41,8 +41,8 @@ def selected(bounds: slice | None, extent: object) -> Array:
     if bounds is None or not isinstance(extent, int):
         raise Unproved("the bounds are not constant, or the extent along the axis is unknown")
     start, end, step = bounds.start, bounds.stop, bounds.step
-    if step < 0 and start < -extent:
-        raise Unproved("a slice begins before the first element")
+    if step < 0 and (start < -extent or end > extent):
+        raise Unproved("a slice begins before the first element, or ends behind the last one")
     return np.arange(extent)[slice(start, None if step < 0 and end < -extent else end, step)]
 
 

@@ -222,3 +222,35 @@ def test_functions_have_the_defaults_of_their_attributes(
     result = CALLED.format(call=call, outer=outer, passed=passed)
     text = '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {{ y = LeakyRelu<alpha = {}>(x) }}'
     assert [each for each in (0.01, 0.25, 0.5, 0.75) if is_proved(text.format(each), result)] == slopes
+
+
+DRAWN = """(float[{extent}] a, float[3] b, float[1, 1, 10, 10] x) => (int64[M] y) <
+    float[4] s = {{1, 1, {scale}, {scale}}}, int64[1] one = {{1}}, int64[1] three = {{3}},
+    int64[4] e = {{1, 1, 12, 12}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "extent", "scale", "constant", "holds"),
+    [
+        ("u = Add(a, b)  y = Shape(u)", 1, 1.25, "three", True),
+        ('u = Einsum<equation = "i,i->i">(a, b)  y = Shape(u)', 3, 1.25, "three", True),
+        ('u = Einsum<equation = "i,i->i">(a, b)  y = Shape(u)', 1, 1.25, "one", False),
+        ("u = Resize(x, , s)  y = Shape(u)", 1, 1.25, "e", True),
+        ("u = Resize(x, , s)  y = Shape(u)", 1, 1.3, "e", False),
+    ],
+)
+def test_extents_that_runtimes_compute_otherwise_are_unknown(
+    body: str, extent: int, scale: float, constant: str, holds: bool
+) -> None:
+    texts = (DRAWN.format(body=each, extent=extent, scale=scale) for each in (body, f"y = Identity({constant})"))
+    assert is_proved(*texts) is holds
+
+
+@pytest.mark.parametrize(("end", "holds"), [(-9, True), (9223372036854775807, False)])
+def test_a_slice_backward_ends_within_the_data(end: int, holds: bool) -> None:
+    text = f"""(float[3] x) => (float[N] y) <float[3] c = {{{{1, 2, 3}}}}, int64[1] s = {{{{-1}}}},
+        int64[1] e = {{{{{end}}}}}, int64[1] a = {{{{0}}}}, float z = {{{{{6 if end < 0 else 0}}}}}> {{{{
+        u = Slice(c, s, e, a, s)  {{}} }}}}"""
+    pair = [text.format(body) for body in ("t = ReduceSum<keepdims = 0>(u)  y = Add(x, t)", "y = Add(x, z)")]
+    steps = [{"step": i, "identity": "constant", "at": "source", "operation": name} for i, name in enumerate("ut", 1)]
+    assert is_proved(*pair, *steps) is holds
