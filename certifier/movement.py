@@ -168,7 +168,8 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
     for leaf in leaves:
         if leaf.term not in numbers:
             numbers[leaf.term] = count
-            count += 0 if _is_line(leaf, numbers) and not batch else product(leaf_extents(leaf, batch=batch))
+            is_line = len(leaves) == 1 and not batch and _is_line(leaf, numbers)
+            count += 0 if is_line else product(leaf_extents(leaf, batch=batch))
     one, other = (index_map(each, numbers, batch=batch) for each in (first, second))
     if one.shape != other.shape or not np.array_equal(one, other):
         raise Unproved("the regions put elements in different places")

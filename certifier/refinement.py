@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -14,6 +14,7 @@ from .pools import POOLS, windows
 from .program import (
     STATED,
     Array,
+    Block,
     Datum,
     FreeExtent,
     Operation,
@@ -138,6 +139,11 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
     shape = None if data is None else _shape(data)
     if operation.kind == "Einsum":
         return _einsum(operation)
+    if operation.kind == "PRelu":
+        slope = None if operation.inputs[1] is None else _shape(operation.inputs[1])
+        pairs = zip(reversed(slope or ()), reversed(shape or ()), strict=False)
+        fits = shape is not None and slope is not None and len(slope) <= len(shape)
+        return shape if fits and all(own in (1, extent) for own, extent in pairs) else None
     if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
         return _reshaped(operation, shape, integers)
     if operation.kind in POOLS and shape is not None and result.extents is None:
@@ -150,17 +156,27 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
 def _ranks(program: Program) -> dict[str, ValueInfoProto]:
     """Return the types of values of which only the rank follows, and onnx does not infer it.
 
-    It follows from the operands of an operation, and from the axes that a Transpose of the value permutes.
+    It follows from the operands of an operation, and from the axes that a Transpose of the value permutes in the same
+    body: a branch may not run.
     """
     found: dict[str, ValueInfoProto] = {}
-    for operation in operations_of(program.body):
-        data, perm = operation.operand(0), operation.attributes.get("perm", ())
-        is_transpose = operation.kind == "Transpose" and not operation.domain and perm
-        pairs = [(operation.outputs[0], _rank(operation)), (data, len(perm) if is_transpose else None)]
-        for value, rank in pairs:
-            if value is not None and rank is not None and value.extents is None and value.kind:
-                found[value.label] = helper.make_tensor_value_info(value.label, value.kind, [None] * rank)
+    for body in _bodies(program.body):
+        own = {*body.inputs, *(each for operation in body.operations for each in operation.outputs)}
+        for operation in body.operations:
+            data, perm = operation.operand(0), operation.attributes.get("perm", ())
+            is_transpose = operation.kind == "Transpose" and not operation.domain and perm
+            pairs = [(operation.outputs[0], _rank(operation)), (data, len(perm) if is_transpose else None)]
+            for value, rank in pairs:
+                if value in own and rank is not None and value.extents is None and value.kind:
+                    found[value.label] = helper.make_tensor_value_info(value.label, value.kind, [None] * rank)
     return found
+
+
+def _bodies(body: Block) -> Iterator[Block]:
+    yield body
+    for operation in body.operations:
+        for inner in operation.bodies.values():
+            yield from _bodies(inner)
 
 
 def _rank(operation: Operation) -> int | None:

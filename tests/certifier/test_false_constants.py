@@ -235,6 +235,8 @@ DRAWN = """(float[{extent}] a, float[3] b, float[1, 1, 10, 10] x) => (int64[M] y
         ("u = Add(a, b)  y = Shape(u)", 1, 1.25, "three", True),
         ('u = Einsum<equation = "i,i->i">(a, b)  y = Shape(u)', 3, 1.25, "three", True),
         ('u = Einsum<equation = "i,i->i">(a, b)  y = Shape(u)', 1, 1.25, "one", False),
+        ("u = PRelu(b, a)  y = Shape(u)", 1, 1.25, "three", True),
+        ("u = PRelu(a, b)  y = Shape(u)", 1, 1.25, "one", False),
         ("u = Resize(x, , s)  y = Shape(u)", 1, 1.25, "e", True),
         ("u = Resize(x, , s)  y = Shape(u)", 1, 1.3, "e", False),
     ],
@@ -254,3 +256,28 @@ def test_a_slice_backward_ends_within_the_data(end: int, holds: bool) -> None:
     pair = [text.format(body) for body in ("t = ReduceSum<keepdims = 0>(u)  y = Add(x, t)", "y = Add(x, z)")]
     steps = [{"step": i, "identity": "constant", "at": "source", "operation": name} for i, name in enumerate("ut", 1)]
     assert is_proved(*pair, *steps) is holds
+
+
+@pytest.mark.parametrize(("outer", "holds"), [("", False), ("b = Transpose<perm = [2, 0, 1]>(x)", True)])
+def test_an_operator_in_a_branch_says_nothing_of_values_outside(outer: str, holds: bool) -> None:
+    head, rest = (
+        "(float[] x, bool c) => (int64[M] y, float[] z) <int64[1] k = {3}> {",
+        f"""{outer}
+        z = If(c) <then_branch = t () => (float[] a) {{ a = Transpose<perm = [0, 2, 1]>(x) }},
+        else_branch = e () => (float[] d) {{ d = Relu(x) }}> }}""",
+    )
+    assert is_proved(f"{head} u = Shape(x)  y = Shape(u)  {rest}", f"{head} y = Identity(k)  {rest}") is holds
+
+
+@pytest.mark.parametrize(("data", "leaf", "holds"), [("b", "r", True), ("r", "r", False), ("r", "w", False)])
+def test_elements_of_two_values_are_told_apart(data: str, leaf: str, holds: bool) -> None:
+    text = """(float[2, 3] x, float[2, 3] b) => (float[3, 2] y) <bool c = {{1}}> {{
+        w = If(c) <then_branch = t () => (float[] a) {{ a = Relu(x) }},
+        else_branch = e () => (float[] d) {{ d = ReduceSum<keepdims = 0>(x) }}>  v = Abs(w)  r = Relu(x)
+        u = Transpose<perm = [1, 0]>({})  y = Identity(u) }}"""
+    steps = [
+        {"step": 1, "identity": "taken branch", "at": "source", "operation": "w"},
+        {"step": 2, "identity": "taken branch", "at": "result", "operation": "w"},
+        {**_steps(("same elements", "u", "u", []))[0], "step": 3, "from": [leaf, "b"]},
+    ]
+    assert is_proved(text.format("b"), text.format(data), *steps) is holds
