@@ -59,6 +59,8 @@ class Stored:
     """
 
     def __init__(self, tensor: TensorProto | None, array: Array | None = None, exact: Array | None = None) -> None:
+        if tensor is not None and tensor.data_location == TensorProto.EXTERNAL:
+            raise Unproved(f"the elements of {tensor.name!r} are in another file")
         self._tensor = tensor
         self._array = array
         self._exact = exact
@@ -212,6 +214,7 @@ def load(model: ModelProto) -> Program:
 
         if any(_domain(each.domain) in STANDARD for each in model.functions):
             raise Unproved("a function of the model has the domain of ONNX's operators")
+        _check_imports(model)
         model = inline_local_functions(_with_defaults(model))
         if model.functions:  # of another opset than the model
             raise Unproved("a function of the model cannot be inlined")
@@ -223,6 +226,17 @@ def load(model: ModelProto) -> Program:
         _sort(copy.graph)
         model = copy
     return _Reader(model).run()
+
+
+def _check_imports(model: ModelProto) -> None:
+    """Refuse a function with operators of another opset than the model's: onnx inlines it if the model has none."""
+    local = {each.domain for each in model.functions}
+    opsets = {_domain(each.domain): each.version for each in model.opset_import}
+    for function in model.functions:
+        own = {_domain(each.domain): each.version for each in function.opset_import}
+        for domain in {_domain(node.domain) for node in _nodes(function)} - local:
+            if domain not in own or own[domain] != opsets.get(domain):
+                raise Unproved(f"the function {function.name} has another opset than the model")
 
 
 def _with_defaults(model: ModelProto) -> ModelProto:
@@ -528,6 +542,8 @@ def _attribute(item: AttributeProto) -> Any:
         return Stored(item.t)
     if item.type == AttributeProto.GRAPHS:
         raise Unproved(f"the attribute {item.name!r} is a list of graphs")
+    for sparse in (item.sparse_tensor, *item.sparse_tensors):
+        _ = Stored(sparse.values), Stored(sparse.indices)  # which have their elements
     copy = AttributeProto()
     copy.CopyFrom(item)
     copy.ClearField("doc_string")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from irc import Rejected, certify
 from irc.certifier.certificate import FORMAT, VERSION
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from .forgeries import sealed
 from .pairs import is_proved, model
@@ -486,3 +486,31 @@ def test_a_cast_of_an_extent_keeps_its_attributes(kind: int, first: str, holds: 
     text = """(float[3000] x) => (float[1] y) {{ s = Shape(x)  u = Cast<to = {}{}>(s)  y = Cast<to = 1>(u) }}"""
     source, result = text.format(kind, first), text.format(kind, "" if kind == 1 else ", saturate = 0")
     assert is_proved(source, result, opset=19) is holds
+
+
+IMPORTED = """<ir_version: 8, opset_import: [{}"local": 1]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y = local.f(x) }}
+    <domain: "local", opset_import: ["": {}]> f (a) => (b) {{ b = Softmax<axis = 1>(a) }}"""
+
+
+@pytest.mark.parametrize(("imports", "opset", "holds"), [('"": 13, ', 13, True), ("", 13, False), ("", 11, False)])
+def test_operators_of_functions_are_of_the_opset_of_the_model(imports: str, opset: int, holds: bool) -> None:
+    assert is_proved(IMPORTED.format(imports, 13), IMPORTED.format(imports, opset)) is holds
+
+
+@pytest.mark.parametrize("kind", ["value", "sparse_value"])
+@pytest.mark.parametrize("is_external", [False, True])
+def test_elements_in_another_file_are_not_compared_by_its_name(kind: str, is_external: bool) -> None:
+    values = numpy_helper.from_array(np.ones(4, np.float32), "v")
+    if is_external:
+        values.data_location = TensorProto.EXTERNAL
+        values.external_data.add(key="location", value="w.bin")
+    places = numpy_helper.from_array(np.arange(4), "p")
+    sparse = helper.make_sparse_tensor(values, places, [4])
+    made = model("(float[4] x) => (float[4] y) { k = Constant()  y = Add(x, k) }")
+    made.graph.node[0].attribute.append(helper.make_attribute(kind, values if kind == "value" else sparse))
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, made, made)
+    if is_external:
+        with pytest.raises(Rejected, match="another file"):
+            certify(made, made, document)
+    else:
+        assert certify(made, made, document) == 0
