@@ -149,6 +149,7 @@ TURNED = "ConvTranspose<strides = [2], {}>(x, w)"
             "1, 1, 8, 9",
             False,
         ),
+        ("1, 16, 1", "STFT(x, h, , h)", "1, 4, 4, 2", False),
         ("1", "Range(i, j, k)", "5", True),
         ("1", "Range(a, b, c)", "44", False),
     ],
@@ -159,5 +160,5 @@ def test_extents_that_runtimes_compute_otherwise_are_not_believed(
     rank = 1 + found.count(",")
     head = f"""(float[{extents}] x) => (int64[{rank}] y) <int64[{rank}] e = {{{found}}}, int64[2] s = {{5, 9}},
         float[1, 1, 4] w = {{1, 2, 3, 4}}, float a = {{-3.3}}, float b = {{1}}, float c = {{0.1}}, int64 i = {{0}},
-        int64 j = {{9}}, int64 k = {{2}}> {{ v = {operator} """
+        int64 j = {{9}}, int64 k = {{2}}, int64 h = {{4}}> {{ v = {operator} """
     assert is_proved(head + "y = Shape(v) }", head + "y = Identity(e) }") is holds

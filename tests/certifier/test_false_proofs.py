@@ -488,7 +488,8 @@ def test_a_cast_of_an_extent_keeps_its_attributes(kind: int, first: str, holds: 
     assert is_proved(source, result, opset=19) is holds
 
 
-IMPORTED = """<ir_version: 8, opset_import: [{}"local": 1]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y = local.f(x) }}
+IMPORTED = """<ir_version: 8, opset_import: [{}"local": 1]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{
+    y = local.f(x) }}
     <domain: "local", opset_import: ["": {}]> f (a) => (b) {{ b = Softmax<axis = 1>(a) }}"""
 
 
