@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from .affine_operators import own_line
+from .clamps import GREATEST
 from .congruence import RESULT, SOURCE, Congruence
 from .constant_parts import constant_results
 from .crossing import concatenate
@@ -365,7 +367,10 @@ class Relations(Congruence):
         root, line, direction = related
         fixed = self._projection(root)
         line = line if direction == DOWN else line.restored
-        return np.asarray(np.maximum(far, (line if fixed is None else line.after(fixed)).spread))
+        line = line if fixed is None else line.after(fixed)
+        if (np.abs(line.shift) > GREATEST[helper.tensor_dtype_to_np_dtype(value.kind).name]).any():
+            return np.full(2, np.inf)  # it overflows, whatever the data are
+        return np.asarray(np.maximum(far, line.spread))
 
 
 def _restored(line: Line | None) -> Line | None:

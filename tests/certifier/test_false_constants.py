@@ -281,3 +281,14 @@ def test_elements_of_two_values_are_told_apart(data: str, leaf: str, holds: bool
         {**_steps(("same elements", "u", "u", []))[0], "step": 3, "from": [leaf, "b"]},
     ]
     assert is_proved(text.format("b"), text.format(data), *steps) is holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "far", "holds"), [("float", 1e38, True), ("float", 3e38, False), ("double", 3e38, True)]
+)
+@pytest.mark.parametrize("scale", [0, 1])
+def test_sums_that_overflow_whatever_the_data_are_are_refused(kind: str, far: float, scale: int, holds: bool) -> None:
+    head = (
+        f"({kind}[2] x) => ({kind}[2] y) <{kind} s = {{{scale}}}, {kind} c = {{{far}}}> {{ m = Mul(x, s)  a = Add(m, c)"
+    )
+    assert is_proved(f"{head}  y = Relu(a) }}", f"{head}  b = Add(a, c)  d = Sub(b, c)  y = Relu(d) }}") is holds
