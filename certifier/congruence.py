@@ -82,7 +82,8 @@ class Congruence:
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
-        attributes = tuple(sorted(operation.attributes.items(), key=lambda each: each[0]))
+        given = sorted(operation.attributes.items(), key=lambda each: each[0])
+        attributes = tuple((name, each if isinstance(each, Stored) else repr(each)) for name, each in given)  # 1 or 1.0
         operands = tuple(-1 if each is None else self.term_of(each) for each in self._unexpanded(operation))
         while operands and operands[-1] == -1:
             operands = operands[:-1]

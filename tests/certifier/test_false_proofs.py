@@ -515,3 +515,11 @@ def test_elements_in_another_file_are_not_compared_by_its_name(kind: str, is_ext
             certify(made, made, document)
     else:
         assert certify(made, made, document) == 0
+
+
+@pytest.mark.parametrize(("number", "other"), [("1", "1.0"), ("[1, 2]", "[1.0, 2.0]"), ("0.0", "-0.0"), ("1", "[1]")])
+def test_numbers_of_attributes_have_types_and_signs(number: str, other: str) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
+        y = c.Foreign<number = {}>(x) }}"""
+    assert is_proved(text.format(number), text.format(number))
+    assert not is_proved(text.format(number), text.format(other))
