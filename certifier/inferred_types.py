@@ -61,12 +61,12 @@ def _is_other(node: NodeProto) -> bool:
     It takes the elements of sequences that a Loop carries to keep their extents, counts windows of pools that begin
     behind the data, and has ways of its own with `output_shape`, aspect ratios, and automatic pads beside dilations.
     An axis of one element that Einsum or PRelu broadcasts has one element for it, and STFT without `onesided` both
-    sides.
+    sides. A LinearClassifier has as many scores as intercepts for it.
     """
     if node.op_type == "Loop":
         inputs = [each for item in node.attribute for each in item.g.input]
         return any(each.type.WhichOneof("value") != "tensor_type" for each in inputs)
-    if node.op_type in ("Einsum", "PRelu", "STFT"):
+    if node.op_type in ("Einsum", "LinearClassifier", "PRelu", "STFT"):
         return True
     given = {item.name: item for item in node.attribute}
     is_automatic = node.op_type != "Conv" and "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")

@@ -523,3 +523,13 @@ def test_numbers_of_attributes_have_types_and_signs(number: str, other: str) -> 
         y = c.Foreign<number = {}>(x) }}"""
     assert is_proved(text.format(number), text.format(number))
     assert not is_proved(text.format(number), text.format(other))
+
+
+SCORES = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 1]> g (float[4, 2] x) => (int64[2] y)
+    <int64[2] e = {{4, {}}}> {{
+    label, score = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0], classlabels_ints = [0, 1]>(x)  y = {} }}"""
+
+
+@pytest.mark.parametrize(("count", "read", "holds"), [(2, "Shape(score)", True), (0, "Identity(e)", False)])
+def test_a_classifier_has_no_scores_by_its_intercepts(count: int, read: str, holds: bool) -> None:
+    assert is_proved(SCORES.format(count, "Shape(score)"), SCORES.format(count, read)) is holds
