@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..codec.protos import ModelProto
 from ..frontends import load
-from ..frontends.input_shapes import InputShapes, fix_model
 from ..frontends.onnx import from_model, read_model
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
@@ -22,6 +21,9 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import is_text
 from ..support.progress import shown_progress
 from .result import Result
+
+if TYPE_CHECKING:
+    from ..frontends.input_shapes import InputShapes
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
@@ -123,5 +125,7 @@ def read_onnx(
         return Result(load(path, limits, input_shapes=input_shapes)).model, Path(path).parent
     model, base_dir = read_model(path)
     if input_shapes:
+        from ..frontends.input_shapes import fix_model
+
         fix_model(model, input_shapes)
     return model, base_dir

@@ -13,9 +13,7 @@ from .onnx_types import import_dtype
 from .protos import ModelProto, TensorProto
 from .traversal import external_tensors
 
-_OWN = re.compile(
-    r"\..*\.(?:\d+-\d+\.tmp|lock)|.*\.(?:irc\.onnx|foldmap\.json|foldmap\.npz|html|irc)", re.DOTALL | re.IGNORECASE
-)
+_OWN = r"(?is:\..*\.(?:\d+-\d+\.tmp|lock)|.*\.(?:irc\.onnx|foldmap\.json|foldmap\.npz|html|irc))"
 """Matches names of files that irc writes (`support.files`, `support.output_paths`)."""
 
 
@@ -36,7 +34,7 @@ def external_path(proto: TensorProto, base_dir: Path) -> Path:
         path = base_dir / location
         if not is_inside(location, base_dir):
             raise ModelError(f"{_subject(proto)} lies outside the model's folder")
-        if _OWN.fullmatch(path.name):
+        if re.fullmatch(_OWN, path.name):
             raise ModelError(f"{_subject(proto)} has a name that irc gives to its own files: rename it")
         if not path.is_file():
             raise ModelError(f"{_subject(proto)} is {'not a regular file' if path.exists() else 'missing'}")
@@ -55,7 +53,7 @@ def is_inside(location: str, folder: Path) -> bool:
 def is_location_allowed(location: str, folder: Path) -> bool:
     """Return whether `external_path` reads external data at `location` below `folder`."""
     try:
-        return is_inside(location, folder) and not _OWN.fullmatch(Path(location).name)
+        return is_inside(location, folder) and not re.fullmatch(_OWN, Path(location).name)
     except (OSError, ValueError, RuntimeError):
         return False
 

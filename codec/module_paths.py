@@ -30,8 +30,8 @@ _PARAMETERS = {
 }
 """By operator, the operands that are parameters and their names in a state_dict, the surest first."""
 
-_SCOPE_LIST = re.compile(r"\['[^'\\]*'(, '[^'\\]*')*\]")
-_CALL = re.compile(r"(\d+)_\d+")
+_SCOPE_LIST = r"\['[^'\\]*'(, '[^'\\]*')*\]"
+_CALL = r"(\d+)_\d+"
 
 
 def module_path(node: NodeProto) -> str | None:
@@ -46,7 +46,7 @@ def module_path(node: NodeProto) -> str | None:
 
 def scope_path(text: str) -> str | None:
     """Return the innermost module of the scopes that torch notes: `['', 'layer1', 'layer1.0', 'conv2d']`."""
-    if _SCOPE_LIST.fullmatch(text) is None:
+    if re.fullmatch(_SCOPE_LIST, text) is None:
         return None
     scopes = text[2:-2].split("', '")
     return scopes[-2] if len(scopes) > 1 else None
@@ -77,7 +77,7 @@ def _node_path(node: NodeProto) -> str | None:
     path: list[str] = []
     for scope in scopes:
         parts = scope.split(".")
-        call = _CALL.fullmatch(parts[-1])
+        call = re.fullmatch(_CALL, parts[-1])
         if call is not None:  # the second call of one module
             parts[-1] = call[1]
         shared = next((k for k in range(min(len(path), len(parts) - 1), 0, -1) if path[-k:] == parts[:k]), 0)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..codec.protos import ModelProto
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import is_text
-from .input_shapes import InputShapes, fix_module
+
+if TYPE_CHECKING:
+    from .input_shapes import InputShapes
 
 
 def load(
@@ -66,6 +68,8 @@ def _load_file(path: str | Path, limits: Limits, data: str | Path | None, input_
 
         module = load_text(path, limits, data)
         if input_shapes:
+            from .input_shapes import fix_module
+
             fix_module(module, input_shapes)
         return module
     if data is not None:

@@ -488,6 +488,12 @@ FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model-local function."""
 
 
+def call_key(node: Node) -> FunctionKey:
+    """Return the key of the function that `node` calls, if the module has one under that key."""
+    domain, _, name = node.op.partition("::")
+    return (domain, name, node.overload)
+
+
 class Function:
     """A model-local function: `graph` is its body, and `attributes` are the names of attributes without a default.
 

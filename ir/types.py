@@ -73,7 +73,7 @@ class Type:
 
 UNKNOWN = Type()
 
-_plain = re.compile(r"[ !#-\[\]-~]*").fullmatch
+_PLAIN = r"[ !#-\[\]-~]*"
 
 
 def dim_text(dim: Dim) -> str:
@@ -87,7 +87,7 @@ def dim_text(dim: Dim) -> str:
 
 def quote(text: str) -> str:
     """Return a double-quoted literal of `text`; every character that could end it or split the line is escaped."""
-    if _plain(text):
+    if re.fullmatch(_PLAIN, text):
         return f'"{text}"'
     out = ['"']
     for char in text:

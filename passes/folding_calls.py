@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from ..ir.graph import Function, FunctionKey, Node, Value, is_constant, payload_of
+from ..ir.graph import Function, FunctionKey, Node, Value, call_key, is_constant, payload_of
 from ..ir.module import Module
 from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
@@ -15,12 +15,6 @@ from ..ir.types import shape_of
 
 SMALL = 1024
 """Bytes of constants in a body that several calls may copy."""
-
-
-def call_key(node: Node) -> FunctionKey:
-    """Return the key of the function that `node` calls, if the module has one under that key."""
-    domain, _, name = node.op.partition("::")
-    return (domain, name, node.overload)
 
 
 def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:

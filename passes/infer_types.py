@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from ..codec.onnx_types import import_type
 from ..codec.traversal import all_graphs
-from ..frontends.onnx.shape_inference import infer_shapes
 from ..ir.graph import Node, Value
 from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, op_info
@@ -53,7 +52,8 @@ def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
 
 def complete_types(module: Module) -> bool:
     """Complete the types of values by onnx's shape inference of the whole model, and return whether any changed."""
-    from ..backends.onnx.emitter import emit_model  # the backend imports passes
+    from ..backends.onnx.emitter import emit_model
+    from ..frontends.onnx.shape_inference import infer_shapes
 
     model, _, names = emit_model(module)
     inferred = infer_shapes(model, isolate=module.limits.isolate)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ..ir.graph import HIDDEN, ONNX_NAMES, Node
+from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key
 from ..ir.module import Module
 from ..ir.provenance import Refusal
 from ..support.errors import UsageError, clipped, did_you_mean
-from .folding_calls import call_key
 
 
 def keep_nodes(module: Module, names: Iterable[str]) -> None:

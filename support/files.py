@@ -174,10 +174,13 @@ class FileTransaction(ExitStack):
 
 def remove_stale_files(path: Path) -> None:
     """Remove temporary files and locks for `path` whose process has ended, which ended its locks on them."""
-    name = re.compile(re.escape(_prefix(path)) + r"(?:\d+-(\d+)\.tmp|lock)")
+    prefix = _prefix(path)
     with suppress(OSError):  # a folder that cannot be listed may still be written
-        for match in filter(None, map(name.fullmatch, os.listdir(path.parent))):
-            entry, number = match.group(), match.group(1)
+        for entry in [each for each in os.listdir(path.parent) if each.startswith(prefix)]:
+            match = re.fullmatch(r"(?:\d+-(\d+)\.tmp|lock)", entry[len(prefix) :])
+            if match is None:
+                continue
+            number = match[1]
             with suppress(OSError):
                 handle = os.open(path.with_name(entry), os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
                 try:

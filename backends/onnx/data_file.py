@@ -126,18 +126,23 @@ class DataFileCleanup:
         """The locations that the new model reads."""
         self._path = path
         self._lock = files.locks[path]
-        self._name = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.[^/\0]+")
         self._new: set[str] = set()
         self._candidates: set[str] = set()
         files.push(self._remove)
+
+    def _is_ours(self, name: str) -> bool:
+        """Return whether `name` is one that a compile to the path gives to a file of external data."""
+        prefix = f"{self._path.name}."
+        rest = name[len(prefix) :]
+        return name.startswith(prefix) and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}\.[^/\0]+", rest) is not None
 
     def record(self, kind: type[BaseException] | None, *_: object) -> None:
         """Note which files are new. Call when everything is written, and nothing is in place."""
         if kind is not None:
             return
         with writing(self._path):
-            existing = set(filter(self._name.fullmatch, _listed(self._path.parent)))
-            self._new = set(filter(self._name.fullmatch, self.read)) - existing
+            existing = set(filter(self._is_ours, _listed(self._path.parent)))
+            self._new = set(filter(self._is_ours, self.read)) - existing
             if existing:
                 old = self._locations_in_place()
                 noted = set(self._lock.read_journal()) if old is not None else set()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -17,9 +18,10 @@ from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
 from ...support.limits import DEFAULT_LIMITS, Limits
-from ..input_shapes import InputShapes, complete_declarations, fix_model
-from .foreign_files import HEAD, describe_file, describe_folder
 from .importer import import_model
+
+if TYPE_CHECKING:
+    from ..input_shapes import InputShapes
 
 LARGE_FILE = 32 << 20
 """Files of at least this many bytes are not read as a whole."""
@@ -39,10 +41,14 @@ def load(path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputS
     with _with_file_name(path):
         model, parts = _read(path)
         if input_shapes:
+            from ..input_shapes import fix_model
+
             fix_model(model, input_shapes)
         parts += external_parts(model, Path(path).parent)
         module = import_model(model, Path(path).parent, limits)
     if input_shapes:
+        from ..input_shapes import complete_declarations
+
         complete_declarations(module)
     module.payloads.extend(parts)
     return module
@@ -72,6 +78,8 @@ def from_model(
     ONNX's rules for graphs, or exceeds `limits`.
     """
     if input_shapes:
+        from ..input_shapes import complete_declarations, fix_model
+
         source, model = model, ModelProto()
         model.CopyFrom(source)
         fix_model(model, input_shapes)
@@ -107,6 +115,8 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     except FileNotFoundError:
         raise ModelError("there is no such file") from None
     except IsADirectoryError:
+        from .foreign_files import describe_folder
+
         found = describe_folder(file_path)
         raise ModelError(f"this is {found}" if found else "this is a folder, not an ONNX file") from None
     except OSError as error:
@@ -128,11 +138,18 @@ def _parsed(data: bytes, path: str | Path) -> ModelProto:
     except DecodeError as error:
         if "MaxDepth" in str(error):
             raise ModelError("its messages are nested deeper than the 100 levels that protobuf reads") from None
-        found = describe_file(data[:HEAD], path)
+        found = _described(data, path)
         raise ModelError(f"this is {found or 'not an ONNX model, or it is truncated'}") from None
-    if not model.HasField("graph") and (found := describe_file(data[:HEAD], path)) is not None:
+    if not model.HasField("graph") and (found := _described(data, path)) is not None:
         raise ModelError(f"this is {found}")
     return model
+
+
+def _described(data: bytes, path: str | Path) -> str | None:
+    """Return the format of a file that is no ONNX model, None if it is unknown."""
+    from .foreign_files import HEAD, describe_file
+
+    return describe_file(data[:HEAD], path)
 
 
 __all__ = ["from_model", "load", "read_model"]

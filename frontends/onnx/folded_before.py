@@ -10,7 +10,7 @@ from ...codec.protos import ModelProto, NodeProto
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
-_TORCHSCRIPT = re.compile(r"onnx::(Conv|ConvTranspose)_\d+")
+_TORCHSCRIPT = r"onnx::(Conv|ConvTranspose)_\d+"
 _ONNXRUNTIME = "ConvBnFusion_W_"
 
 REMEDIES = {
@@ -52,7 +52,7 @@ def _tools(node: NodeProto) -> Iterator[str]:
     names = node.input[1:3]
     if rules and BATCH_NORM_INTO_LAYER in str(rules[0]):
         yield "torch's exporter"
-    elif len(names) == 2 and all(_TORCHSCRIPT.fullmatch(str(name)) for name in names):
+    elif len(names) == 2 and all(re.fullmatch(_TORCHSCRIPT, str(name)) for name in names):
         yield "torch's exporter by TorchScript"
     elif names and str(names[0]).startswith(_ONNXRUNTIME):
         yield "onnxruntime"

@@ -31,10 +31,10 @@ from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, shape_of,
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
+from .declared_types import ML_DOMAIN, contradicts, value_types, with_schema_types
 from .lowering import lower
 from .node_schemas import ONNX_SCHEMAS
 from .opsets import is_newer, opset_versions, version_warnings
-from .shape_inference import ML_DOMAIN, contradicts, infer_shapes, value_types, with_schema_types
 from .toposort import reads, topological_order
 
 _INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
@@ -125,6 +125,8 @@ class _Importer:
         model, module = self.model, self.module
         inferred = None
         if not self.skip_inference:
+            from .shape_inference import infer_shapes  # the operator table infers the types of most models
+
             given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
             order = topological_order(model.graph.node, given.get)
             inferred = infer_shapes(model, order, isolate=self.limits.isolate)

@@ -19,7 +19,6 @@ from ...ir.tensor import Tensor
 from ...ir.types import DTYPES, UNKNOWN, Dim, DType, TensorType, Type, shape_of
 from ...support.limits import Limits
 from .lowering import lower
-from .shape_inference import PAYLOAD_LIMIT, infer_shapes
 
 _DTYPES = {
     "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool", "string": "str",
@@ -51,6 +50,8 @@ class OnnxSchemas(Schemas):
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
         if node.regions or node.graph is None:
             return ()
+        from .shape_inference import infer_shapes
+
         model = _model_of(node)
         inferred = infer_shapes(model, isolate=limits.isolate)
         if inferred is None:
@@ -84,6 +85,8 @@ def _dtypes_of(types: Collection[str]) -> frozenset[DType]:
 
 def _model_of(node: Node) -> ModelProto:
     """Return a model of `node` alone, whose small constants are initializers."""
+    from .shape_inference import PAYLOAD_LIMIT
+
     model = ModelProto(ir_version=10)
     row, opsets = OPS.get(node.op), {} if node.graph is None else dict(node.graph.opsets)
     if row is not None:  # in the form of the IR

@@ -1,0 +1,327 @@
+"""The machinery of InlineFunctions: copies of function bodies in place of calls, and the calls that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from ..codec.onnx_parts import get_schema, has_schema, newest_opset
+from ..frontends.onnx.constants import constant_payload
+from ..frontends.onnx.lowering import lower
+from ..ir.attributes import Attribute, AttributeRef
+from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value, call_key
+from ..ir.module import Module
+from ..ir.ops import DEFAULT_DOMAINS, is_foreign_body, op_info
+from ..ir.ops.parameters import with_operands
+from ..ir.ops.row import NodeView
+from ..ir.rewriter import Rewriter, infer_types
+from ..ir.types import UNKNOWN
+from .simplify.control import stand_in
+
+LONGEST_HINT = 1000
+"""Length of the name prefix of nested calls, in characters, at which it starts anew with the name of the function."""
+
+
+class Inliner:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.rewriter = Rewriter(module)
+        self.evaluator = module.constants
+        self.refused: dict[FunctionKey, str] = {}
+        for key, recursive in recursive_functions(module).items():
+            called = f"{recursive[0]}::{recursive[1]}"
+            self.refused[key] = "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
+        for key, function in module.functions.items():
+            kept = next((node for node in function.graph.walk() if node in module.kept), None)
+            if kept is not None and key not in self.refused:
+                self.refused[key] = f"{kept.description} in it is kept"
+        for key, function in module.functions.items():
+            if key not in self.refused and (reason := self.opset_conflict(function)):
+                self.refused[key] = reason
+        self.read: dict[FunctionKey, frozenset[Value]] = {}
+        for key, function in module.functions.items():
+            if key not in self.refused and any(self.is_misfit(node) for node in function.graph.walk()):
+                self.refused[key] = "it calls a function without an operand that is read, or with too many results"
+        self.refuse_callers()
+
+    def refuse_callers(self) -> None:
+        """Refuse functions with a call that stays, if the main graph does not import the domain of that call.
+
+        The call would be invalid outside the function.
+        """
+        callers: dict[FunctionKey, list[FunctionKey]] = {}
+        for key, function in self.module.functions.items():
+            for node in function.graph.walk():
+                callers.setdefault(call_key(node), []).append(key)
+        stack = list(self.refused)
+        while stack:
+            called = stack.pop()
+            for key in callers.get(called, ()) if called[0] not in self.module.graph.opsets else ():
+                if key not in self.refused:
+                    self.refused[key] = f"it calls {called[0]}::{called[1]}"
+                    stack.append(key)
+
+    def opset_conflict(self, function: Function) -> str:
+        """Return why the body has another meaning in the opsets of the main graph, empty where it has the same."""
+        here, there = self.module.graph.opsets, function.graph.opsets
+        for node in function.graph.walk():
+            if node.op in ("return", "constant") or call_key(node) in self.module.functions:
+                continue
+            domain, _, op_type = node.op.rpartition("::")
+            domain = "" if domain == "ai.onnx" else domain
+            if here.get(domain) == there.get(domain):
+                continue
+            if domain or domain not in here:
+                name, wanted, given = domain or "ai.onnx", there.get(domain, "none"), here.get(domain, "none")
+                return f"it imports version {wanted} of domain {name}, the model imports {given}"
+            info = op_info(node.op)
+            known = op_type if info is None or info.onnx is None else info.onnx
+            if since(known, here[""]) != since(known, there.get("", 1)):
+                return f"{known} has another meaning in the opset of the model"
+        return ""
+
+    def count(self) -> int:
+        """Return the number of nodes in the main graph after inlining. O(nodes)."""
+        own = {key: list(function.graph.walk()) for key, function in self.module.functions.items()}
+        calls = {key: [call_key(node) for node in nodes if self.callee(node) is not None] for key, nodes in own.items()}
+        total: dict[FunctionKey, int] = {}
+        stack = [key for key in own if key not in self.refused]
+        while stack:
+            key = stack[-1]
+            missing = [called for called in dict.fromkeys(calls[key]) if called not in total]
+            stack.extend(missing)
+            if not missing:
+                total[key] = len(own[key]) + sum(total[called] for called in calls[key])
+                stack.pop()
+        return sum(1 if self.callee(node) is None else total[call_key(node)] for node in self.module.graph.walk())
+
+    def callee(self, node: Node) -> Function | None:
+        """Return the function whose body may replace `node`, None where there is none."""
+        key = call_key(node)
+        stays = key in self.refused or node.regions or node in self.module.kept
+        function = None if stays else self.module.functions.get(key)
+        return None if function is None or self.is_misfit(node) else function
+
+    def is_misfit(self, call: Node) -> bool:
+        """Return whether `call` has more results than the function, or omits an operand that the body requires."""
+        key = call_key(call)
+        function = self.module.functions.get(key)
+        if function is None:
+            return False
+        if len(call.outputs) > len(function.graph.outputs):
+            return True
+        if key not in self.read:
+            self.read[key] = frozenset(
+                value
+                for node in function.graph.walk()
+                for i, value in enumerate(node.inputs)
+                if value is not None and (i < required(node) or call_key(node) in self.module.functions)
+            )
+        return any(call.input(i) is None and value in self.read[key] for i, value in enumerate(function.graph.inputs))
+
+    def expand(self, call: Node) -> list[Node]:
+        """Replace `call` by a copy of the body, and return the nodes of the copy."""
+        function = self.callee(call)
+        assert function is not None and call.graph is not None
+        arguments = dict(zip(function.graph.inputs, (*call.inputs, *[None] * len(function.graph.inputs)), strict=False))
+        attributes = {**function.defaults, **call.attrs}
+        copier = _Copier(self, attributes, call.origins, call.graph.opsets)
+        copier.values.update(arguments)
+        anchor, hint = call, call.name or (call.outputs[0].name if call.outputs else function.name)
+        hint = hint if len(hint) < LONGEST_HINT else function.name
+        nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
+        self.rewriter.changed = True
+        if nodes:
+            call.origins = ()  # each copy carries them, so the result that takes over must not inherit them again
+        for old, result in zip(call.outputs, function.graph.outputs, strict=False):
+            new = copier.known(result)
+            if new.type == UNKNOWN:
+                new.type = old.type
+            with self.rewriter.rewriting(call):
+                stand_in(old, new, self.rewriter, before=call)
+        if call.graph is not None:
+            self.rewriter.erase(call)
+        return [node for node in nodes if node.graph is not None]
+
+
+class _Copier:
+    """Copies the body of a function for one call; `values` maps values of the body to their copies."""
+
+    def __init__(
+        self, inliner: Inliner, attributes: Mapping[str, Attribute], origins: Origins, opsets: dict[str, int]
+    ) -> None:
+        self.module = inliner.module
+        self.evaluator = inliner.evaluator
+        self.attributes = attributes
+        self.origins = origins
+        self.opsets = opsets
+        self.values: dict[Value, Value | None] = {}
+
+    def copy_nodes(self, source: Graph, target: Graph, anchor: Node, prefix: str) -> list[Node]:
+        """Copy the nodes of `source` before `anchor`, and return the copies with those in their regions."""
+        made: list[Node] = []
+        for node in source:
+            regions = []
+            for region in node.regions:
+                copy, inner = self.copy_graph(region, prefix, keeps_names=is_foreign_body(region))
+                regions.append(copy)
+                made += inner
+            copied = self.copy_node(node, regions, prefix, partial(target.insert_before, anchor))
+            target.insert_before(anchor, copied)
+            infer_types(copied, self.evaluator)
+            self.values.update(zip(node.outputs, copied.outputs, strict=True))
+            made.append(copied)
+        return made
+
+    def copy_graph(self, region: Graph, prefix: str, *, keeps_names: bool) -> tuple[Graph, list[Node]]:
+        """Return a copy of a region and its nodes, with new names except, if so asked, for inputs and results."""
+        copy = Graph(region.name, self.opsets, source=region.source)
+        for value in region.inputs:
+            name = value.name if keeps_names else self.module.fresh_name(prefix + value.name)
+            self.values[value] = copy.add_input(name, value.type)
+        copy.defaults = {self.known(value): payload for value, payload in region.defaults.items()}
+        made = self.copy_nodes(region, copy, copy.return_, prefix)
+        results = [self.known(value) for value in region.outputs]
+        copy.set_outputs(results, region.output_names if keeps_names else None)
+        return copy, made
+
+    def known(self, value: Value) -> Value:
+        found = self.values[value]
+        assert found is not None
+        return found
+
+    def copy_node(self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]) -> Node:
+        """Return a copy of `node`; `insert` places the constants that it reads beside operands of `node`."""
+        inputs = tuple([None if value is None else self.values[value] for value in node.inputs])
+        attrs, resolved = self.resolve_references(node.attrs)
+        outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
+        origins = (*self.module.new_origin(), node.origins, self.origins)
+        op = node.op
+        if op_info(op) is None and not regions:
+            op, attrs = self.lowered(node, op, attrs, inputs, origins[0])
+            info = op_info(op)
+            if info is not None and info.parameters:
+                attrs, inputs = with_operands(info, attrs, inputs, insert, self.opsets.get("", 1))
+        copied = Node(
+            op,
+            inputs,
+            attrs,
+            outputs=outputs,
+            regions=regions,
+            name=prefix + node.name if node.name else "",
+            overload=node.overload,
+            origins=origins,
+            source=node.source,
+        )
+        copied.own_metadata = None if node.own_metadata is None else dict(node.own_metadata)
+        copied.rewritten = node.rewritten or resolved or op == "constant" != node.op
+        return copied
+
+    def lowered(
+        self, node: Node, op: str, attrs: dict[str, Attribute], inputs: tuple[Value | None, ...], origin: object
+    ) -> tuple[str, dict[str, Attribute]]:
+        """Return operator and attributes after lowering, unchanged where the operator stays foreign."""
+        domain, _, op_type = op.partition("::")
+        if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
+            return op, attrs
+        if op_type == "Constant" and domain in DEFAULT_DOMAINS and len(attrs) == 1:
+            form, value = next(iter(attrs.items()))
+            payload = constant_payload(form, value)
+            return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})
+        names = tuple(value.name for value in node.outputs)
+        lowered, refusal = lower(domain, op_type, NodeView(self.opsets.get("", 1), attrs, inputs, names))
+        if refusal is not None and isinstance(origin, int):
+            self.module.provenance.refusals[origin] = refusal
+        return lowered or op, attrs
+
+    def resolve_references(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:
+        """Replace references to attributes of the function, and return the attributes and whether there were any."""
+        found: dict[str, Attribute] = {}
+        for name, value in attrs.items():
+            if not isinstance(value, AttributeRef):
+                found[name] = value
+            elif value.name in self.attributes:
+                found[name] = self.attributes[value.name]
+        return found, any(isinstance(value, AttributeRef) for value in attrs.values())
+
+
+def required(node: Node) -> int:
+    """Return how many operands `node` requires, 0 for an unknown operator."""
+    info = op_info(node.op)
+    return len(node.inputs) if node.op == "return" else 0 if info is None else info.inputs[0]
+
+
+def since(op_type: str, opset: int) -> int:
+    """Return the opset version that introduced the operator as it is in `opset`; 0 if unknown."""
+    known = 0 <= opset <= newest_opset() and has_schema(op_type, opset)
+    return int(get_schema(op_type, opset).since_version) if known else 0
+
+
+def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
+    """Return the functions that never end, each with a recursive function: itself, or one that it calls.
+
+    O(nodes in functions).
+    """
+    calls = {key: _called(function, module) for key, function in module.functions.items()}
+    endless = _endless(calls)
+    if not endless:
+        return {}
+    inside = {key: [called for called in calls[key] if called in endless] for key in endless}
+    found: dict[FunctionKey, FunctionKey] = {}
+    for component in strong_components(inside):  # callees first
+        for key in component:
+            recursive = len(component) > 1 or key in inside[key]
+            found[key] = key if recursive else found[inside[key][0]]
+    return {key: found[key] for key in endless}
+
+
+def strong_components(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> Iterator[list[FunctionKey]]:
+    """Yield the sets of functions that call each other, callees first, by Tarjan's algorithm. O(calls)."""
+    number: dict[FunctionKey, int] = {}
+    lowest: dict[FunctionKey, int] = {}
+    open_: dict[FunctionKey, None] = {}
+    for root in calls:
+        stack = [] if root in number else [(root, iter(calls[root]))]
+        while stack:
+            key, callees = stack[-1]
+            if key not in number:
+                number[key] = lowest[key] = len(number)
+                open_[key] = None
+            for called in callees:
+                if called not in number:
+                    stack.append((called, iter(calls[called])))
+                    break
+                if called in open_:
+                    lowest[key] = min(lowest[key], lowest[called])
+            else:
+                stack.pop()
+                if lowest[key] == number[key]:
+                    component: list[FunctionKey] = []
+                    while not component or component[-1] != key:
+                        component.append(open_.popitem()[0])
+                    yield component
+                elif stack:
+                    caller = stack[-1][0]
+                    lowest[caller] = min(lowest[caller], lowest[key])
+
+
+def _called(function: Function, module: Module) -> list[FunctionKey]:
+    """Return the functions of the module that a function calls, each once."""
+    keys = dict.fromkeys(call_key(node) for node in function.graph.walk())
+    return [key for key in keys if key in module.functions]
+
+
+def _endless(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> dict[FunctionKey, None]:
+    """Return the functions left when those are taken away, again and again, that call none that is left."""
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in calls}
+    for key, callees in calls.items():
+        for callee in callees:
+            callers[callee].append(key)
+    waiting = {key: len(callees) for key, callees in calls.items()}
+    ending = [key for key, count in waiting.items() if not count]
+    while ending:
+        for key in callers[ending.pop()]:
+            waiting[key] -= 1
+            if not waiting[key]:
+                ending.append(key)
+    return dict.fromkeys(key for key in calls if waiting[key])
