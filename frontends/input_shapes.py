@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..codec.protos import GraphProto, ModelProto, ValueInfoProto
 from ..ir.module import Module
-from ..ir.rewriter import infer_types
+from ..ir.type_inference import infer_types
 from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
 from ..support.errors import UsageError, clipped, did_you_mean
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
-from .evaluate import ConstantEvaluator
 from .graph import FunctionKey, Node, Value
 from .making import (
     Number,
@@ -32,59 +31,13 @@ from .making import (
 )
 from .module import Module
 from .ops import op_info
-from .ops.inference import input_shape, unknown
+from .ops.inference import unknown
 from .ops.parameters import with_operands
 from .ops.row import NodeView, OpInfo, Trait
 from .provenance import MERGED, REMOVED
 from .tensor import Array, ArrayTensor, Tensor, round_to
-from .types import F64, UNKNOWN, DType, Shape, TensorType, Type, shape_of
-
-
-def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator table."""
-    info = op_info(node.op)
-    if info is None:
-        return
-    decides_rank = Trait.DECIDES_RANK in info.traits
-    outputs = node.outputs
-    if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
-        if not decides_rank or _has_rank_of_weight(node):
-            return
-    for output, inferred in zip(outputs, info.infer(node, evaluator), strict=False):
-        known = output.type
-        if known is UNKNOWN:
-            output.type = inferred
-        elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
-            shape = _merged(known.shape, inferred.shape)
-            if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
-                shape = inferred.shape  # the declared rank is impossible
-            output.type = TensorType(known.dtype or inferred.dtype, shape)
-
-
-def _has_rank_of_weight(node: Node) -> bool:
-    """Return whether the declared rank of a layer's output is the rank that its weight or operator gives."""
-    shape, known = input_shape(node, 1), shape_of(node.output.type)
-    if shape is None or known is None:
-        return False
-    return len(known) == (2 if node.op == "nn.dense" else len(shape))
-
-
-def _are_known(values: Sequence[Value]) -> bool:
-    return all(is_known(value.type) for value in values)
-
-
-def is_known(type_: Type) -> bool:
-    """Return whether dtype, rank and all extents are known; an extent may be a symbol."""
-    if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
-        return False
-    return None not in type_.shape
-
-
-def _merged(known: Shape, inferred: Shape) -> Shape:
-    """Return `known` with its unknown extents filled in from `inferred`."""
-    if known is None or inferred is None or len(known) != len(inferred):
-        return inferred if known is None else known
-    return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
+from .type_inference import infer_types, is_known
+from .types import F64, UNKNOWN, DType, Type
 
 
 def _is_operand(value: Value, node: Node) -> bool:

@@ -9,8 +9,8 @@ from ..ir.graph import Function, FunctionKey, Node, Value, call_key, is_constant
 from ..ir.module import Module
 from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
-from ..ir.rewriter import is_known
 from ..ir.tensor import Tensor
+from ..ir.type_inference import is_known
 from ..ir.types import shape_of
 
 SMALL = 1024

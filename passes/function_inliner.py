@@ -14,7 +14,8 @@ from ..ir.module import Module
 from ..ir.ops import DEFAULT_DOMAINS, is_foreign_body, op_info
 from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
-from ..ir.rewriter import Rewriter, infer_types
+from ..ir.rewriter import Rewriter
+from ..ir.type_inference import infer_types
 from ..ir.types import UNKNOWN
 from .simplify.control import stand_in
 

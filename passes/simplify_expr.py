@@ -8,8 +8,9 @@ from typing import ClassVar
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Graph
 from ..ir.module import Module
-from ..ir.rewriter import Rewriter, infer_types
+from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules
+from ..ir.type_inference import infer_types
 from ..support.errors import UsageError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator

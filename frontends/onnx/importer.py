@@ -25,8 +25,8 @@ from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from ...ir.ops.inference import unknown
 from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
-from ...ir.rewriter import infer_types, is_known
 from ...ir.tensor import Tensor
+from ...ir.type_inference import infer_types, is_known, may_infer_more
 from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, shape_of, without_shapes
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
@@ -263,7 +263,7 @@ class _Importer:
         for value in node.outputs:
             if value.name:
                 self.define(scope, value, proto)
-                if self.skip_inference and not is_known(value.type):
+                if self.skip_inference and not is_known(value.type) and may_infer_more(node, value):
                     raise _InferenceNeeded
 
     def lowered(

@@ -88,6 +88,7 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
         "Squeeze": may_list_no_axis,
     }
     hide(light, tests)
+    _drop_negative_extents(light.graph.input)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [info for info in light.graph.input if info.name not in constants]
@@ -251,6 +252,15 @@ def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
                 getattr(type_, kind).ClearField("shape")
             inner = _ELEMENTS.get(kind or "")
             type_ = None if inner is None else getattr(getattr(type_, kind), inner)
+
+
+def _drop_negative_extents(infos: Iterable[ValueInfoProto]) -> None:
+    """Remove extents such as -1, by which some exporters mean that any is allowed: onnx calculates with them."""
+    for info in infos:
+        if info.type.HasField("tensor_type"):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 def _restore_shapes(infos: Iterable[ValueInfoProto], extents: Mapping[str, Sequence[int]]) -> None:

@@ -10,7 +10,7 @@ from ...support.statement import states
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
-from ..types import TensorType, shape_of
+from ..types import Dim, TensorType, shape_of
 from .bounds import joined
 from .channel_map import MAX_EXTENT, ChannelAxis, ChannelMap, Limit, block_channels, unknown_shape
 from .evaluation import NotEvaluable, check_size, listed_operand, operand
@@ -26,10 +26,25 @@ from .inference import (
     number_of,
 )
 from .interval import ZERO, Interval
-from .row import MANY, Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers, number, text_of
+from .row import (
+    MANY,
+    Constants,
+    Inputs,
+    NodeView,
+    OpInfo,
+    Parameter,
+    Trait,
+    complete,
+    complete_by_types,
+    integer,
+    integers,
+    number,
+    text_of,
+)
 from .views import pads_of, resized_extent, scales_of, sliced_axes, slices_of
 
 
+@complete_by_types
 def infer_take(node: Node, constants: Constants) -> Types:
     """Infer the indices' shape in place of the axis."""
     dtype, shape, indices = input_dtype(node), input_shape(node), input_shape(node, 1)
@@ -51,6 +66,7 @@ def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.take(data, indices, axis=axis),)
 
 
+@complete_by_types
 def infer_concatenate(node: Node, constants: Constants) -> Types:
     """Infer the sum of the extents along the axis; elsewhere the extent that any of the operands knows."""
     dtype = input_dtype(node)
@@ -61,11 +77,17 @@ def infer_concatenate(node: Node, constants: Constants) -> Types:
     if not -rank <= axis < rank or any(len(shape) != rank for shape in known):
         return (TensorType(dtype, None),)
     axis %= rank
-    dims = [next((dim for dim in column if dim is not None), None) for column in zip(*known, strict=True)]
+    dims = [_equal_extent(column) for column in zip(*known, strict=True)]
     along = [shape[axis] for shape in known]
     extents = [dim for dim in along if isinstance(dim, int)]
     dims[axis] = sum(extents) if len(extents) == len(shapes) else along[0] if len(shapes) == 1 else None
     return (TensorType(dtype, tuple(dims)),)
+
+
+def _equal_extent(dims: Sequence[Dim]) -> Dim:
+    """Return what is known of one extent by several types: the number, if there is one."""
+    known = [dim for dim in dims if dim is not None]
+    return next((dim for dim in known if isinstance(dim, int)), known[0] if known else None)
 
 
 def evaluate_concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -77,6 +99,7 @@ def evaluate_concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.concatenate(parts, axis=axis),)
 
 
+@complete
 def infer_strided_slice(node: Node, constants: Constants) -> Types:
     """Infer the length of each slice of a known extent; axes that are not sliced keep theirs."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -126,6 +149,7 @@ def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (data[tuple(slices)],)
 
 
+@complete
 def infer_split(node: Node, constants: Constants) -> Types:
     """Infer the extent of each part along the axis, where the sizes or the extent are known."""
     dtype, shape, count = input_dtype(node), input_shape(node), len(node.outputs)
@@ -152,6 +176,7 @@ def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
     return (*(part,) * (count - 1), last) if last == part or ("num_outputs" in node.attrs and last > 0) else None
 
 
+@complete
 def infer_pad(node: Node, constants: Constants) -> Types:
     """Infer every known extent plus its pads."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -166,6 +191,7 @@ def infer_pad(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, tuple(dims)),)
 
 
+@complete
 def infer_resize(node: Node, constants: Constants) -> Types:
     """Infer the sizes if they are given, else the extents that are the same in every precision."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -285,6 +311,45 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
 
 MAX_BLOCKS = 1 << 12
 """Blocks of DepthToSpace and SpaceToDepth, which are 4 as a rule."""
+
+
+@complete
+def infer_tile(node: Node, constants: Constants) -> Types:
+    """Infer every known extent times its repeats."""
+    dtype, shape, repeats = input_dtype(node), input_shape(node), listed(node, 1, constants)
+    if shape is None or repeats is None or len(repeats) != len(shape):
+        return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
+    return (TensorType(dtype, tuple(map(_times, shape, repeats))),)
+
+
+def _times(dim: Dim, factor: int) -> Dim:
+    """Return a multiple of an extent, None where it is not known."""
+    return dim * factor if isinstance(dim, int) else dim if factor == 1 else None
+
+
+def _divided(dim: Dim, divisor: int) -> Dim:
+    """Return a part of an extent, None where it is not known, or not whole."""
+    return dim // divisor if isinstance(dim, int) and not dim % divisor else None
+
+
+@complete_by_types
+def infer_depth_to_space(node: Node, constants: Constants) -> Types:
+    """Infer [N, C / B^2, H B, W B] for blocks of B by B."""
+    dtype, shape, size = input_dtype(node), input_shape(node), integer_of(node, "blocksize", 0)
+    if shape is None or len(shape) != 4 or size < 1:
+        return (TensorType(dtype, None),)
+    batch, channels, rows, columns = shape
+    return (TensorType(dtype, (batch, _divided(channels, size**2), _times(rows, size), _times(columns, size))),)
+
+
+@complete_by_types
+def infer_space_to_depth(node: Node, constants: Constants) -> Types:
+    """Infer [N, C B^2, H / B, W / B] for blocks of B by B."""
+    dtype, shape, size = input_dtype(node), input_shape(node), integer_of(node, "blocksize", 0)
+    if shape is None or len(shape) != 4 or size < 1:
+        return (TensorType(dtype, None),)
+    batch, channels, rows, columns = shape
+    return (TensorType(dtype, (batch, _times(channels, size**2), _divided(rows, size), _divided(columns, size))),)
 
 
 @states(
@@ -459,7 +524,7 @@ ROWS = (
         traits=_MOVES,
         channels=split_channels,
     ),
-    OpInfo("tile", (2, 3), dtype_only, onnx="Tile", when=lists_repeats, traits=_MOVES, channels=tiled_channels),
+    OpInfo("tile", (2, 3), infer_tile, onnx="Tile", when=lists_repeats, traits=_MOVES, channels=tiled_channels),
     OpInfo(
         "nn.pad",
         (1, 4),
@@ -493,7 +558,7 @@ ROWS = (
     OpInfo(
         "nn.depth_to_space",
         (1, 1),
-        dtype_only,
+        infer_depth_to_space,
         onnx="DepthToSpace",
         attrs={"blocksize": integer},
         traits=_MOVES,
@@ -502,7 +567,7 @@ ROWS = (
     OpInfo(
         "nn.space_to_depth",
         (1, 1),
-        dtype_only,
+        infer_space_to_depth,
         onnx="SpaceToDepth",
         forms={"f16": 13},
         attrs={"blocksize": integer},

@@ -11,9 +11,12 @@ from functools import reduce
 
 from ..graph import Node, Value
 from ..types import F64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
-from .row import Constants
+from .row import Constants, complete_by_types
 
 Types = tuple[Type, ...]
+
+MAX_RANK = 64
+"""The greatest rank of a tensor whose shape is not constant: as many axes as numpy has."""
 
 
 def input_dtype(node: Node, index: int = 0) -> DType | None:
@@ -35,6 +38,16 @@ def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | No
     """Return the integers of an input, None where it is absent or not constant."""
     array = constants.array(node.input(index))
     return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
+
+
+def target_shape(node: Node, index: int, constants: Constants) -> tuple[int | None, ...] | None:
+    """Return the shape that an input lists, its extents unknown where it is not constant; None without its length."""
+    target = listed(node, index, constants)
+    if target is not None:
+        return target
+    length = input_shape(node, index)
+    count = length[0] if length is not None and len(length) == 1 else None
+    return (None,) * count if isinstance(count, int) and count <= MAX_RANK else None
 
 
 def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
@@ -104,12 +117,14 @@ def broadcast_shapes(a: Shape, b: Shape) -> Shape:
     return tuple(broadcast_dims(x, y) for x, y in zip(*wide, strict=True))
 
 
+@complete_by_types
 def same(node: Node, constants: Constants) -> Types:
     """Infer the type of the first input."""
     first = node.input(0)
     return (UNKNOWN if first is None else first.type,)
 
 
+@complete_by_types
 def elementwise(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of two operands in the first one's dtype; with `axis`, the first one's shape."""
     first, second = input_dtype(node), input_dtype(node, 1)
@@ -124,6 +139,7 @@ def broadcast_of_inputs(node: Node) -> Shape:
     return reduce(broadcast_shapes, map(_shape, node.inputs))
 
 
+@complete_by_types
 def broadcast(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of all operands, in the first one's dtype."""
     return (TensorType(input_dtype(node), broadcast_of_inputs(node)),)

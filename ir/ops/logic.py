@@ -15,14 +15,16 @@ from .evaluation import NotEvaluable, binary, check_size, operand, unary
 from .inference import Types, broadcast_of_inputs, input_dtype, same
 from .interval import Interval
 from .numeric import LIMITED_BROADCAST, has_numpy_broadcast
-from .row import Condition, Constants, Evaluate, Inputs, OpInfo, Trait
+from .row import Condition, Constants, Evaluate, Inputs, OpInfo, Trait, complete_by_types
 
 
+@complete_by_types
 def infer_comparison(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of the operands, bool."""
     return (TensorType(BOOL, broadcast_of_inputs(node)),)
 
 
+@complete_by_types
 def infer_where(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of condition and both branches, in the branches' dtype."""
     return (TensorType(input_dtype(node, 1), broadcast_of_inputs(node)),)

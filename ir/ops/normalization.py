@@ -18,12 +18,13 @@ from .channel_map import ChannelAxis, ChannelMap, same_channels
 from .evaluation import NotEvaluable, identity, operand
 from .inference import Types, input_shape, integer_of, same
 from .interval import ZERO, Interval, added, inverted, multiplied, negated
-from .row import Constants, Inputs, NodeView, OpInfo, Trait, integer, real
+from .row import Constants, Inputs, NodeView, OpInfo, Trait, complete_by_types, integer, real
 
 DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
 
 
+@complete_by_types
 def infer_batch_norm_to_affine(node: Node, constants: Constants) -> Types:
     """Infer scale and shift, f64[C]."""
     shape = input_shape(node)

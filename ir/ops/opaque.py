@@ -13,12 +13,12 @@ import numpy as np
 
 from ..graph import Node
 from ..tensor import Array
-from ..types import BOOL, I64, TensorType
+from ..types import BOOL, DTYPES, I64, TensorType
 from .bounds import always, dtype_bounds, of_operands, up_to_extent
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
 from .interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, negated
-from .row import MANY, Bounds, Constants, Infer, Inputs, OpInfo, Trait, integer, text_of
+from .row import MANY, Bounds, Constants, Infer, Inputs, OpInfo, Trait, complete_by_types, integer, text_of
 
 
 def _row(
@@ -47,16 +47,28 @@ def _row(
     )
 
 
-def infer_shape_only(node: Node, constants: Constants) -> Types:
-    """Infer the shape of the first input; the dtype follows from other operands and attributes."""
-    return (TensorType(None, input_shape(node)),)
+@complete_by_types
+def infer_quantize(node: Node, constants: Constants) -> Types:
+    """Infer the shape of the data and the dtype of the zero point; without one u8, or what `output_dtype` says."""
+    dtype = input_dtype(node, 2)
+    if node.input(2) is None:
+        dtype = None if "output_dtype" in node.attrs else DTYPES["u8"]
+    return (TensorType(dtype, input_shape(node)),)
 
 
+@complete_by_types
+def infer_dequantize(node: Node, constants: Constants) -> Types:
+    """Infer the shape of the integers and the dtype of the scale, unless `output_dtype` says another."""
+    return (TensorType(None if "output_dtype" in node.attrs else input_dtype(node, 1), input_shape(node)),)
+
+
+@complete_by_types
 def infer_test(node: Node, constants: Constants) -> Types:
     """Infer a truth value for each element."""
     return (TensorType(BOOL, input_shape(node)),)
 
 
+@complete_by_types
 def infer_gather_elements(node: Node, constants: Constants) -> Types:
     """Infer an element of the data for each index."""
     return (TensorType(input_dtype(node), input_shape(node, 1)),)
@@ -77,6 +89,7 @@ def infer_recurrent(node: Node, constants: Constants) -> Types:
     return tuple(TensorType(dtype, last if i else states) for i in range(len(node.outputs)))
 
 
+@complete_by_types
 def infer_nonzero(node: Node, constants: Constants) -> Types:
     """Infer i64[rank, ?]."""
     shape = input_shape(node)
@@ -151,7 +164,7 @@ ROWS = (
         (2, 3),
         since=10,
         integers=("axis", "block_size"),
-        infer=infer_shape_only,
+        infer=infer_quantize,
         bounds=_unscaled,
     ),
     _row(
@@ -162,7 +175,7 @@ ROWS = (
         since=10,
         integers=("axis", "block_size"),
         forms={"axis": 13},
-        infer=infer_shape_only,
+        infer=infer_dequantize,
         bounds=_rescaled,
     ),
     _row(

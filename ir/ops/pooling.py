@@ -15,7 +15,7 @@ from .bounds import extents_product
 from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, Limit
 from .inference import Types, input_dtype, input_shape, list_attribute
 from .interval import ZERO, Interval
-from .row import Constants, OpInfo, Trait, integer, integers, positive_integers
+from .row import Constants, OpInfo, Trait, complete_by_types, integer, integers, positive_integers
 from .views import may_read_padding, window_of
 
 _WINDOW = {
@@ -27,8 +27,9 @@ _WINDOW = {
 }
 
 
+@complete_by_types
 def infer_pool(node: Node, constants: Constants) -> Types:
-    """Infer [N, C, spatial...]; an extent is known where the window is given in numbers, without `auto_pad`."""
+    """Infer [N, C, spatial...]; an extent is known where `Window.extent` is."""
     dtype, shape = input_dtype(node), input_shape(node)
     kernel = list_attribute(node, "kernel_shape")
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
@@ -38,10 +39,11 @@ def infer_pool(node: Node, constants: Constants) -> Types:
     dims: list[Dim] = []
     for i, dim in enumerate(shape[2:]):
         known = window is not None and isinstance(dim, int)
-        dims.append(window.count(i, dim, kernel[i], ceil=ceil) if known else None)  # type: ignore[arg-type, union-attr]
+        dims.append(window.extent(i, dim, kernel[i], ceil=ceil) if known else None)  # type: ignore[arg-type, union-attr]
     return (TensorType(dtype, (*shape[:2], *dims)),)
 
 
+@complete_by_types
 def infer_global_pool(node: Node, constants: Constants) -> Types:
     """Infer [N, C, 1, ...]."""
     dtype, shape = input_dtype(node), input_shape(node)

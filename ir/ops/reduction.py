@@ -18,9 +18,10 @@ from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, L
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, integers_of, listed, normal_axes
 from .interval import Interval, repeated
-from .row import Bounds, Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, integer, integers
+from .row import Bounds, Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, complete, integer, integers
 
 
+@complete
 def infer_reduction(node: Node, constants: Constants) -> Types:
     """Infer extents of 1 in place of the reduced ones or, without `keepdims`, none."""
     dtype, shape = input_dtype(node), input_shape(node)

@@ -34,18 +34,21 @@ from .inference import (
     listed,
     normal_axes,
     same,
+    target_shape,
 )
-from .row import Constants, Inputs, NodeView, OpInfo, Parameter, Trait, integer, integers
+from .row import Constants, Inputs, NodeView, OpInfo, Parameter, Trait, complete, complete_by_types, integer, integers
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 
+@complete
 def infer_reshape(node: Node, constants: Constants) -> Types:
     """Infer the shape of a constant target, 0 and -1 resolved as far as can be."""
     dtype, shape = input_dtype(node), input_shape(node)
     target = listed(node, 1, constants)
     if target is None or (node.attrs.get("allowzero") and 0 in target):
-        return (TensorType(dtype, None if target is None else (None,) * len(target)),)
+        known = target_shape(node, 1, constants)
+        return (TensorType(dtype, None if known is None else (None,) * len(known)),)
     copied = dict(enumerate(shape or ()))
     dims: list[Dim] = [dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)]
     if target.count(-1) == 1 and shape is not None:
@@ -80,6 +83,7 @@ def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         raise NotEvaluable(str(error)) from None
 
 
+@complete
 def infer_expand_dims(node: Node, constants: Constants) -> Types:
     """Infer an extent of 1 at each of the axes of the result."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -98,6 +102,7 @@ def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.expand_dims(data, tuple(axes)),)
 
 
+@complete
 def infer_squeeze(node: Node, constants: Constants) -> Types:
     """Infer the shape without the given axes, or without those of extent 1 where all extents are known."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -120,6 +125,7 @@ def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.squeeze(data, None if axes is None else tuple(axes)),)
 
 
+@complete_by_types
 def infer_flatten(node: Node, constants: Constants) -> Types:
     """Infer rank 2; an extent is known where its factors are, or where it is the only factor."""
     dtype, shape = input_dtype(node), input_shape(node)
@@ -159,6 +165,7 @@ def reshaped_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     return ChannelMap(shapes=(before, after))
 
 
+@complete_by_types
 def infer_transpose(node: Node, constants: Constants) -> Types:
     """Infer the permuted shape; without `perm` the axes are reversed."""
     dtype, shape, perm = input_dtype(node), input_shape(node), node.attrs.get("perm")
@@ -243,6 +250,7 @@ CAST_TARGETS = dict(enumerate(_NUMBERED, 1))
 """The dtypes by ONNX's numbers. The newer ones are left to the model's declarations."""
 
 
+@complete_by_types
 def infer_cast(node: Node, constants: Constants) -> Types:
     """Infer the first input's shape in the dtype that `to` names."""
     target = node.attrs.get("to")
@@ -250,6 +258,7 @@ def infer_cast(node: Node, constants: Constants) -> Types:
     return (TensorType(None if name is None else DTYPES[name], input_shape(node)),)
 
 
+@complete_by_types
 def infer_cast_like(node: Node, constants: Constants) -> Types:
     """Infer the first input's shape in the second one's dtype."""
     return (TensorType(input_dtype(node, 1), input_shape(node)),)
@@ -290,9 +299,10 @@ def convert(array: Array, dtype: DType) -> Array:
     return result
 
 
+@complete
 def infer_broadcast_to(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of the data with the requested shape."""
-    target = listed(node, 1, constants)
+    target = target_shape(node, 1, constants)
     return (TensorType(input_dtype(node), None if target is None else broadcast_shapes(input_shape(node), target)),)
 
 

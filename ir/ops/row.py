@@ -37,6 +37,25 @@ class NodeView:
 Infer = Callable[[Node, Constants], tuple[Type, ...]]
 """Return the types of a node's outputs; unknown parts are left open."""
 
+_COMPLETE: set[Infer] = set()
+_BY_TYPES: set[Infer] = set()
+
+
+def complete(infer: Infer) -> Infer:
+    """Declare that onnx's shape inference knows no rank that `infer` does not, and no extent that it leaves open.
+
+    An extent is left open where it depends on elements that are not constant, or on an extent that is not a number.
+    """
+    _COMPLETE.add(infer)
+    return infer
+
+
+def complete_by_types(infer: Infer) -> Infer:
+    """Declare the same of an `infer` that reads the types of operands and no elements."""
+    _BY_TYPES.add(infer)
+    return complete(infer)
+
+
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
 """Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the runtime."""
@@ -181,6 +200,16 @@ class OpInfo:
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Channels | None = None
+
+    @lazy
+    def infers_all(self) -> bool:
+        """Whether onnx's shape inference knows no more of the results than `infer`, as `complete` says."""
+        return self.infer in _COMPLETE
+
+    @lazy
+    def infers_by_types(self) -> bool:
+        """Whether `infers_all` holds, and constant operands make no difference to it."""
+        return self.infer in _BY_TYPES
 
     @lazy
     def is_erasable(self) -> bool:

@@ -12,13 +12,14 @@ from ..graph import Node
 from ..tensor import Array, Tensor
 from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
 from .evaluation import NotEvaluable, check_size, operand
-from .inference import Types, dtype_only, input_shape, listed
+from .inference import Types, input_dtype, input_shape, listed, target_shape
 from .interval import Interval, interval
-from .row import Constants, Inputs, OpInfo, Trait, integer
+from .row import Constants, Inputs, OpInfo, Trait, complete, complete_by_types, integer
 
 _FIRST = frozenset({0})
 
 
+@complete_by_types
 def infer_constant(node: Node, constants: Constants) -> Types:
     """Infer the payload's type."""
     payload = node.attrs.get("value")
@@ -35,9 +36,10 @@ def evaluate_constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (payload.numpy(),)
 
 
+@complete
 def infer_full(node: Node, constants: Constants) -> Types:
     """Infer the requested shape in the dtype of `value`, f32 by default."""
-    value, target = node.attrs.get("value"), listed(node, 0, constants)
+    value, target = node.attrs.get("value"), target_shape(node, 0, constants)
     return (TensorType(value.dtype if isinstance(value, Tensor) else F32, target),)
 
 
@@ -61,6 +63,16 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     return (np.arange(low, high, step, dtype=start.dtype),)
 
 
+@complete
+def infer_arange(node: Node, constants: Constants) -> Types:
+    """Infer one extent, known for constant integers; runtimes count floats in different ways."""
+    dtype = input_dtype(node)
+    bounds = [listed(node, i, constants) for i in range(3)] if dtype is None or not dtype.is_float else [None]
+    numbers = [each[0] for each in bounds if each is not None and len(each) == 1]
+    extent = len(range(*numbers)) if len(numbers) == 3 and numbers[2] else None
+    return (TensorType(dtype, (extent,)),)
+
+
 def _extents(node: Node, inputs: Inputs) -> Shape:
     """Return the shape of the first operand, by its elements where it is constant and by its type elsewhere."""
     array, first = inputs[0] if inputs else None, node.input(0)
@@ -69,11 +81,13 @@ def _extents(node: Node, inputs: Inputs) -> Shape:
     return None if first is None else shape_of(first.type)
 
 
+@complete_by_types
 def infer_shape_of(node: Node, constants: Constants) -> Types:
     """Infer i64[rank]."""
-    shape = input_shape(node)
-    known = shape is not None and not node.attrs
-    return (TensorType(I64, (len(shape),) if known and shape is not None else (None,)),)
+    shape, start, end = input_shape(node), node.attrs.get("start", 0), node.attrs.get("end")
+    if shape is None or not (isinstance(start, int) and isinstance(end, int | None)):
+        return (TensorType(I64, (None,)),)
+    return (TensorType(I64, (len(shape[start:end]),)),)
 
 
 def evaluate_shape_of(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -123,7 +137,7 @@ ROWS = (
     OpInfo(
         "arange",
         (3, 3),
-        dtype_only,
+        infer_arange,
         evaluate_arange,
         onnx="Range",
         since=11,

@@ -117,6 +117,19 @@ class Window:
         count, rest = divmod(beyond, stride)
         return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
+    def extent(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
+        """Return the number of windows as `count`, and also by an `auto_pad` for which all runtimes count alike.
+
+        These are windows without dilations: runtimes disagree on the pads of others.
+        """
+        if self.auto_pad == "NOTSET":
+            return self.count(axis, size, kernel, ceil=ceil)
+        if ceil or self.dilations[axis] != 1:
+            return None
+        if self.auto_pad == "VALID":
+            return None if size < kernel else (size - kernel) // self.strides[axis] + 1
+        return -(-size // self.strides[axis])
+
 
 def auto_pad_of(node: Node) -> str:
     """Return the attribute `auto_pad`: NOTSET, VALID, SAME_UPPER or SAME_LOWER."""

@@ -20,6 +20,7 @@ from .row import (
     Inputs,
     OpInfo,
     Trait,
+    complete_by_types,
     integer,
     integers,
     number,
@@ -50,6 +51,7 @@ def _convolved(node: Node, extent: Callable[[int, int, int], int | None] | None)
     return x[0], dims
 
 
+@complete_by_types
 def infer_conv(node: Node, constants: Constants) -> Types:
     """Infer [N, M, spatial...] with rank and M from the weight [M, C/group, k...]."""
     weight = input_shape(node, 1)
@@ -57,10 +59,11 @@ def infer_conv(node: Node, constants: Constants) -> Types:
     if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     window = window_of(node, len(weight) - 2)
-    batch, dims = _convolved(node, None if window is None else window.count)
+    batch, dims = _convolved(node, None if window is None else window.extent)
     return (TensorType(dtype, (batch, weight[0], *dims)),)
 
 
+@complete_by_types
 def infer_conv_transpose(node: Node, constants: Constants) -> Types:
     """Infer [N, M, spatial...] with rank and M from the weight [C, M/group, k...]."""
     weight = input_shape(node, 1)
@@ -83,6 +86,7 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, (batch, channels, *dims)),)
 
 
+@complete_by_types
 def infer_dense(node: Node, constants: Constants) -> Types:
     """Infer [M, N] of Gemm."""
     a, b = input_shape(node), input_shape(node, 1)
@@ -91,6 +95,7 @@ def infer_dense(node: Node, constants: Constants) -> Types:
     return (TensorType(input_dtype(node, 1) or input_dtype(node), (rows, columns)),)
 
 
+@complete_by_types
 def infer_matmul(node: Node, constants: Constants) -> Types:
     """Infer the type of numpy.matmul."""
     a, b = input_shape(node), input_shape(node, 1)

@@ -38,8 +38,8 @@ from ..module import Module
 from ..ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from ..ops.parameters import with_operands
 from ..ops.row import OpInfo, invalid_attribute
-from ..rewriter import infer_types
 from ..tensor import Tensor
+from ..type_inference import infer_types
 from ..types import UNKNOWN, Type, have_unknown_dtype
 from .attribute_parser import AttributeParser
 from .lexer import Mark, nearest

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.ops import AFFINE_KINDS
 from ...ir.provenance import Refused
-from ...ir.rewriter import Rewriter, is_known
+from ...ir.rewriter import Rewriter
+from ...ir.type_inference import is_known
 from .chains import Chain, ChainFinder, affine_of, is_identity
 from .choice import ATTEMPTS, Choice, Chooser
 from .commit import Committer

@@ -6,8 +6,9 @@ from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
 from ...ir.matching import elements
 from ...ir.provenance import Declined
-from ...ir.rewriter import Rewriter, infer_types
+from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.type_inference import infer_types
 from ...ir.types import shape_of
 from .extents import ShapeEvaluator
 from .impossible_ranks import must_fail

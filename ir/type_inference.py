@@ -1,0 +1,78 @@
+"""Types of results by the operator table, and the question whether onnx's shape inference may know more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .evaluate import ConstantEvaluator
+from .graph import Node, Value
+from .ops import op_info
+from .ops.inference import input_shape
+from .ops.row import Trait, text_of
+from .ops.views import auto_pad_of
+from .types import UNKNOWN, Shape, TensorType, Type, shape_of
+
+
+def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
+    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator table."""
+    info = op_info(node.op)
+    if info is None:
+        return
+    decides_rank = Trait.DECIDES_RANK in info.traits
+    outputs = node.outputs
+    if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
+        if not decides_rank or _has_rank_of_weight(node):
+            return
+    for output, inferred in zip(outputs, info.infer(node, evaluator), strict=False):
+        known = output.type
+        if known is UNKNOWN:
+            output.type = inferred
+        elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
+            shape = _merged(known.shape, inferred.shape)
+            if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
+                shape = inferred.shape  # the declared rank is impossible
+            output.type = TensorType(known.dtype or inferred.dtype, shape)
+
+
+def may_infer_more(node: Node, result: Value) -> bool:
+    """Return whether onnx's shape inference may know more of the type of a result than the operator table."""
+    info, type_ = op_info(node.op), result.type
+    if info is None or not info.infers_all or not isinstance(type_, TensorType) or type_.dtype is None:
+        return True
+    data = input_shape(node) if _counts_otherwise(node) else None
+    if type_.shape is None or data is None:
+        return False
+    return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
+
+
+def _counts_otherwise(node: Node) -> bool:
+    """Return whether `node` has an attribute by which onnx may count extents that the operator table leaves open."""
+    if node.attrs.get("ceil_mode", 0) or auto_pad_of(node) != "NOTSET":
+        return True
+    return text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+
+
+def _has_rank_of_weight(node: Node) -> bool:
+    """Return whether the declared rank of a layer's output is the rank that its weight or operator gives."""
+    shape, known = input_shape(node, 1), shape_of(node.output.type)
+    if shape is None or known is None:
+        return False
+    return len(known) == (2 if node.op == "nn.dense" else len(shape))
+
+
+def _are_known(values: Sequence[Value]) -> bool:
+    return all(is_known(value.type) for value in values)
+
+
+def is_known(type_: Type) -> bool:
+    """Return whether dtype, rank and all extents are known; an extent may be a symbol."""
+    if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
+        return False
+    return None not in type_.shape
+
+
+def _merged(known: Shape, inferred: Shape) -> Shape:
+    """Return `known` with its unknown extents filled in from `inferred`."""
+    if known is None or inferred is None or len(known) != len(inferred):
+        return inferred if known is None else known
+    return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
