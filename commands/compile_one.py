@@ -82,6 +82,7 @@ def _compile(
             context=context,
         )
 
+        result.module.constants.drop_kept()
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
         if has_map and source is not None and seems_folded(source) and folded_before(source) is None:

@@ -98,6 +98,11 @@ class ConstantEvaluator:
         if keep:
             self._kept[value] = array
 
+    def drop_kept(self) -> None:
+        """Drop the elements that were provided to be kept: nothing rewrites the module any more."""
+        self._kept.clear()
+        self._known = {}
+
     def forget_unknown(self) -> None:
         """Forget which values are not constant: a rewrite may have made them constant."""
         self._known = {value: array for value, array in self._known.items() if array is not None}

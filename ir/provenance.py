@@ -6,7 +6,6 @@ keeps informed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from ..support.record import value
@@ -68,16 +67,41 @@ REMOVED = "was removed, because it has no effect, by"
 
 Table = TypeVar("Table", bound=SideTable)
 
-Consumed = tuple[Origins, str, str, str]
-"""Origins that a rule consumed, the note on it, the pass that ran, and the name of the rule, if it has one."""
+
+class Consumed:
+    """Origins that rules consumed, each with a sentence that names the pass and the rule."""
+
+    __slots__ = ("_notes", "_origins", "_sentences")
+
+    def __init__(self) -> None:
+        self._origins: list[Origins] = []
+        self._notes: list[str] = []
+        self._sentences: dict[tuple[str, str, str], str] = {}
+
+    def add(self, origins: Origins, note: str, running: str, rule: str) -> None:
+        """Add the origins that `rule`, which may have no name, of the pass `running` consumed."""
+        key = (note, running, rule)
+        sentence = self._sentences.get(key)
+        if sentence is None:
+            sentence = self._sentences[key] = f"{note} {running}.{rule}" if rule else f"{note} {running}"
+        self._origins.append(origins)
+        self._notes.append(sentence)
+
+    def first_notes(self) -> dict[int, str]:
+        """Return, for each origin, the sentence on the rule that consumed it first. O(origins)."""
+        seen: set[int] = set()
+        first: dict[int, str] = {}
+        for origins, sentence in zip(self._origins, self._notes, strict=True):
+            for origin in flatten_origins(origins, seen):
+                first.setdefault(origin, sentence)
+        return first
 
 
 class Provenance:
     """The record of one module.
 
     - `refusals` says by origin why an affine stays.
-    - `merged` lists the origins that a rule consumed, `replaced` those that it made another operator of, both with the
-      parts of a sentence that names the rule.
+    - `merged` are the origins that a rule consumed, `replaced` those that it made another operator of.
     - `dropped` lists the origins that nothing in the module descends from any more.
     - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
     - `passes` are those that ran, and `running` is the name of the one that runs; `is_foreign` says that it is one of
@@ -87,8 +111,8 @@ class Provenance:
 
     def __init__(self) -> None:
         self.refusals: dict[int, Refusal] = {}
-        self.merged: list[Consumed] = []
-        self.replaced: list[Consumed] = []
+        self.merged = Consumed()
+        self.replaced = Consumed()
         self.dropped: list[Origins] = []
         self.passes: list[str] = []
         self.running = "a rewrite"
@@ -126,23 +150,14 @@ class Provenance:
             if not data.isdisjoint(heir.inputs):
                 self.foreign.discard(heir)
         if heir is None or heir.origins is not node.origins or heir.op == "constant":
-            self.merged.append((node.origins, note, self.running, rule))
+            self.merged.add(node.origins, note, self.running, rule)
         elif heir.op != node.op:
-            self.replaced.append((node.origins, MERGED, self.running, rule))
+            self.replaced.add(node.origins, MERGED, self.running, rule)
 
     def merged_origins(self) -> dict[int, str]:
         """Return, for each origin that was consumed, the sentence on its first rule."""
-        return _first_notes(self.merged)
+        return self.merged.first_notes()
 
     def replaced_origins(self) -> dict[int, str]:
         """Return, for each origin that became another operator, the sentence on its first rule."""
-        return _first_notes(self.replaced)
-
-
-def _first_notes(consumed: Iterable[Consumed]) -> dict[int, str]:
-    seen: set[int] = set()
-    first: dict[int, str] = {}
-    for origins, note, running, rule in consumed:
-        for origin in flatten_origins(origins, seen):
-            first.setdefault(origin, f"{note} {running}.{rule}" if rule else f"{note} {running}")
-    return first
+        return self.replaced.first_notes()

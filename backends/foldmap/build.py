@@ -26,7 +26,7 @@ from ...passes.affine.fold_records import (
     SourceAffine,
     fold_records,
 )
-from ...passes.affine.source_affines import AFFINES, collect_sources, known_statistics, scopes
+from ...passes.affine.source_affines import AFFINES, collect_sources, each_statistic, scopes
 from ...support.record import record
 from .digests import tensor_digest
 from .entry_text import ENTRY_TEXTS
@@ -308,7 +308,7 @@ class MapBuilder:
         """Yield the statistics of values that were emitted, in the model's order."""
         emitted = value_names(self.model)
         number = 0
-        for value, known in known_statistics(self.module).items():
+        for value, known in each_statistic(self.module):
             name = self.name_of(value)
             if name not in emitted:
                 continue

@@ -19,6 +19,9 @@ from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
 from ...codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
 
+TOGETHER = 1024
+"""Messages that are hashed at once: one by one takes longer, all take much memory."""
+
 
 def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
     """Return the digest (xxHash, 128 bits) of elements, element type and shape.
@@ -73,10 +76,13 @@ def graph_digest(
         digests = [(tensor.name, tensor_digest(tensor, folder)) for tensor in graph.initializer]
     # protobuf gives a name that is not UTF-8 as bytes, which str makes comparable
     named = sorted([(str(name), digest) for name, digest in digests])
-    pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named]
-    hasher.update("".join(pairs).encode())
+    for i in range(0, len(named), TOGETHER):
+        pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named[i : i + TOGETHER]]
+        hasher.update("".join(pairs).encode())
     if bare_nodes and not placeholders_exist():
-        hasher.update(b"".join([node.SerializeToString(deterministic=True) for node in graph.node]))
+        for i in range(0, len(graph.node), TOGETHER):
+            nodes = graph.node[i : i + TOGETHER]
+            hasher.update(b"".join([node.SerializeToString(deterministic=True) for node in nodes]))
     else:
         for node in graph.node:
             has_tensors = not bare_nodes and may_hold_tensors(node)

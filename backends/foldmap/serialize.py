@@ -41,7 +41,7 @@ def document_lines(fields: Fields, texts: EntryTexts | None = None) -> Iterator[
         yield f"{separator}{encode(key)}: "
         separator = ",\n"
         if not isinstance(value, list | Iterator):
-            yield encode(value)
+            yield from _pieces(value)
             continue
         before, text_of = "[\n ", (texts or {}).get(key, encode)
         for entry in value:
@@ -49,6 +49,29 @@ def document_lines(fields: Fields, texts: EntryTexts | None = None) -> Iterator[
             before = ",\n "
         yield "\n]" if before[0] == "," else "[]"
     yield "\n}\n"
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Yield the text that `encode` returns, of a large object some members at a time."""
+    if not isinstance(value, dict) or not any(isinstance(member, dict) for member in value.values()):
+        yield encode(value)
+        return
+    before = "{"
+    for key, member in value.items():
+        yield f"{before}{encode(key)}: "
+        before = ", "
+        if not isinstance(member, dict) or len(member) <= TOGETHER:
+            yield encode(member)
+            continue
+        items = list(member.items())
+        for i in range(0, len(items), TOGETHER):
+            yield ("{" if not i else ", ") + encode(dict(items[i : i + TOGETHER]))[1:-1]
+        yield "}"
+    yield "}"
+
+
+TOGETHER = 512
+"""Members of an object whose text is in memory at once."""
 
 
 def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Iterator[tuple[str, object]]:

@@ -20,6 +20,9 @@ from .fold_records import Candidate, Param, Scope, SourceAffine, fold_records
 from .recognise import made_of_little, recognise
 from .statistics import Statistic, StatisticRef, statistic_refs, statistics
 
+TOGETHER = 512
+"""Values whose statistics are computed at once."""
+
 USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64"))
 """Element types of parameters that an imported tensor certainly can be read in."""
 
@@ -89,17 +92,26 @@ def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, Statist
     refs[node.output] = StatisticRef(source, result=True)
 
 
-@np.errstate(all="ignore")  # of numbers that a model may hold
 def known_statistics(module: Module) -> dict[Value, Statistic]:
     """Return the statistics of the values of `module` of which they are known, in the module's order. O(nodes).
 
     The data and the result of every inference BatchNormalization are known, and the results of affines of them.
     """
+    return dict(each_statistic(module))
+
+
+def each_statistic(module: Module) -> Iterator[tuple[Value, Statistic]]:
+    """Yield the values of `known_statistics` with their statistics, of which some are in memory at a time."""
     collect_sources(module)
     refs = statistic_refs(module)
     values = [value for graph in module.graphs() for value in values_of(graph) if value in refs]
-    found = zip(values, statistics([refs[value] for value in values]), strict=True)
-    return {value: known for value, known in found if known is not None}
+    for i in range(0, len(values), TOGETHER):
+        some = values[i : i + TOGETHER]
+        with np.errstate(all="ignore"):  # of numbers that a model may hold
+            found = statistics([refs[value] for value in some])
+        for value, known in zip(some, found, strict=True):
+            if known is not None:
+                yield value, known
 
 
 def values_of(graph: Graph) -> list[Value]:
