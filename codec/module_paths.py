@@ -46,7 +46,7 @@ def module_path(node: NodeProto) -> str | None:
 
 def scope_path(text: str) -> str | None:
     """Return the innermost module of the scopes that torch notes: `['', 'layer1', 'layer1.0', 'conv2d']`."""
-    if re.fullmatch(_SCOPE_LIST, text) is None:
+    if not text or re.fullmatch(_SCOPE_LIST, text) is None:
         return None
     scopes = text[2:-2].split("', '")
     return scopes[-2] if len(scopes) > 1 else None

@@ -431,6 +431,17 @@ class Graph:
             node = node.next
         return found
 
+    def constants_with(self, attribute: str) -> list[Node]:
+        """Return a list of the constants that have an attribute, in order."""
+        found: list[Node] = []
+        node = self._first
+        while node is not self.return_:
+            if attribute in node.attrs and node.op == "constant":
+                found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
+
     def nodes(self) -> list[Node]:
         """Return a list of the nodes in order, without `return`. Takes half as long as `list(graph)`."""
         found: list[Node] = []

@@ -35,8 +35,7 @@ class CanonicalizeOps(Pass):
         module.opened = rewriter.changed  # the form of a constant makes no difference to a rewrite
         if module.ir_version >= INITIALIZERS_ALONE:
             for graph in module.graph.graphs():
-                operators = [node for node in graph.nodes() if node.op == "constant" and "form" in node.attrs]
-                RuleDriver(rewriter, CONSTANT_RULES, None).run(operators)
+                RuleDriver(rewriter, CONSTANT_RULES, None).run(graph.constants_with("form"))
         return rewriter.changed
 
 

@@ -85,21 +85,26 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
 
 
 class _EqualOperators:
-    """The operators seen so far, by operator and computed operands; their keys are made when a second one comes."""
+    """The operators seen so far, by operator and first computed operand; keys are made when a second one comes."""
 
     def __init__(self) -> None:
         self.alike: dict[Key, Node | dict[Key, Node]] = {}
 
     def first_equal(self, node: Node) -> Node | None:
         """Return the first operator seen that is equal to `node`; None if there is none, and `node` is the first."""
-        rough = (node.op, node.overload, *[None if _is_compared(value) else value for value in node.inputs])
+        first: Value | None = None
+        for value in node.inputs:
+            if value is not None and (value.node is None or value.node.op != "constant"):
+                first = value
+                break
+        rough = (node.op, first)
         known = self.alike.setdefault(rough, node)
         if known is node:
             return None
         if isinstance(known, Node):
             known = self.alike[rough] = {_key(known): known}
-        first = known.setdefault(_key(node), node)
-        return None if first is node else first
+        equal = known.setdefault(_key(node), node)
+        return None if equal is node else equal
 
 
 @rule(affine="merges")
@@ -124,17 +129,9 @@ OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
 """The rules for each operator, in the two rounds over a graph."""
 
 
-def _is_compared(value: Value | None) -> bool:
-    """Return whether `value` is a constant whose elements are compared."""
-    if value is None or value.node is None or value.node.op != "constant":
-        return False
-    payload = value.node.attrs.get("value")
-    return isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES
-
-
 def _key(node: Node) -> Key:
     attrs = tuple(sorted((name, _content(value)) for name, value in node.attrs.items()))
-    return (attrs, len(node.outputs), *map(_operand_key, node.inputs))
+    return (node.overload, attrs, len(node.outputs), *map(_operand_key, node.inputs))
 
 
 def _operand_key(value: Value | None) -> Key:

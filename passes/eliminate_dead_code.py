@@ -33,7 +33,8 @@ class DeadCodeElimination(Pass):
         for graph in module.top_graphs():
             # Readers before producers: a whole chain of dead operators is gone after one round.
             nodes = list(graph.walk()) if graph.has_regions else graph.nodes()
-            driver.run(node for node in reversed(nodes) if not (node.is_read or node.op == "return"))
+            if any([not (node.outputs and node.outputs[0].users) for node in nodes]):
+                driver.run(node for node in reversed(nodes) if not (node.is_read or node.op == "return"))
         return drop_unused_functions(rewriter) or rewriter.changed
 
 

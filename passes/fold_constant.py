@@ -65,10 +65,11 @@ class FoldConstant(Pass):
         constants = _Constants(module, self.max_bytes, ctx)
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
-            by_table.run(graph.operators())
+            by_table.run(constants.candidates(graph))
             if constants.stay_with_large(graph):
                 by_table.run(graph.operators())
-            if constants.regions.compute(graph):  # after by_table, so that onnxruntime reads rounded parameters
+            # after by_table, so that onnxruntime reads rounded parameters
+            if constants.maybe_constant and constants.regions.compute(graph):
                 by_runtime.run(graph.operators())
                 constants.erase_computed(rewriter)
         module.opened = constants.written
@@ -85,6 +86,9 @@ class _Constants:
         self.module = module
         self.written = False
         """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
+
+        self.maybe_constant: set[Node] = set()
+        """Operators that may be constant expressions, by their first operands."""
 
         self.staying: set[Node] = set()
         """Constant expressions that stay because of their size, or because what reads them does."""
@@ -109,6 +113,26 @@ class _Constants:
             stack += new
             seen |= new
         return None
+
+    def candidates(self, graph: Graph) -> Iterator[Node]:
+        """Yield the operators of `graph` of which a rule by the op table may change something, in order.
+
+        Their first operand is constant, or they need it by type only, or they have a float64 parameter.
+        """
+        is_watched, found = self.module.debug_counter.is_watched, self.maybe_constant
+        for node in graph.operators():
+            first = node.inputs[0] if node.inputs else None
+            producer = None if first is None else first.node
+            if first is None or (producer is not None and (producer.op == "constant" or producer in found)):
+                found.add(node)
+                yield node
+                continue
+            info = op_info(node.op)
+            if info is None or 0 in info.by_type:
+                found.add(node)
+                yield node
+            elif is_watched or (info.wide is not None and _is_float64(node.input(info.wide))):
+                yield node
 
     def erase_computed(self, rewriter: Rewriter) -> None:
         """Erase the operators computed by a runtime whose results nothing reads any more."""
@@ -162,6 +186,10 @@ class _Constants:
         """Return whether the results of `node` are small enough to be written for an expression that stays."""
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(MAX_PART, self.max_bytes)
+
+
+def _is_float64(value: Value | None) -> bool:
+    return value is not None and dtype_of(value.type) is F64
 
 
 def _names_constant(node: Node) -> bool:
@@ -273,7 +301,7 @@ def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bo
     """op(x: T, c: f64) -> op(x, c rounded to T)"""
     info = op_info(node.op)
     parameter = None if info is None or info.wide is None else node.input(info.wide)
-    if info is None or info.wide is None or parameter is None or dtype_of(parameter.type) is not F64:
+    if info is None or info.wide is None or parameter is None or not _is_float64(parameter):
         return rewriter.decline("it has no float64 parameter")
     dtype = known_dtype(node.output)
     if not dtype.is_float or dtype is F64:
