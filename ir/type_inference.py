@@ -8,8 +8,7 @@ from .evaluate import ConstantEvaluator
 from .graph import Node, Value
 from .ops import op_info
 from .ops.inference import input_shape
-from .ops.row import Trait, text_of
-from .ops.views import auto_pad_of
+from .ops.row import OpInfo, Trait, text_of
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of
 
 
@@ -39,17 +38,18 @@ def may_infer_more(node: Node, result: Value) -> bool:
     info, type_ = op_info(node.op), result.type
     if info is None or not info.infers_all or not isinstance(type_, TensorType) or type_.dtype is None:
         return True
-    data = input_shape(node) if _counts_otherwise(node) else None
+    data = input_shape(node) if _counts_otherwise(node, info) else None
     if type_.shape is None or data is None:
         return False
     return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
 
 
-def _counts_otherwise(node: Node) -> bool:
-    """Return whether `node` has an attribute by which onnx may count extents that the operator table leaves open."""
-    if node.attrs.get("ceil_mode", 0) or auto_pad_of(node) != "NOTSET":
-        return True
-    return text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+def _counts_otherwise(node: Node, info: OpInfo) -> bool:
+    """Return whether onnx may count extents that the operator table leaves open, beside data of known extents.
+
+    It counts windows that are larger than the data, and those of every `auto_pad`.
+    """
+    return "strides" in info.attrs or text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
 
 
 def _has_rank_of_weight(node: Node) -> bool:

@@ -125,7 +125,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 OPSET_READERS = {
-    "passes.inline_functions": "The opset imports of a function and of the model may give an operator two meanings.",
+    "passes.function_inliner": "The opset imports of a function and of the model may give an operator two meanings.",
     "passes.foreign": "A foreign operator has no row: its schema in the opset of the graph says whether it is pure.",
     "passes.constant_regions": "onnxruntime computes foreign operators in the opset of the model.",
 }

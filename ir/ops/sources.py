@@ -12,7 +12,7 @@ from ..graph import Node
 from ..tensor import Array, Tensor
 from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
 from .evaluation import NotEvaluable, check_size, operand
-from .inference import Types, input_dtype, input_shape, listed, target_shape
+from .inference import Types, input_dtype, input_shape, target_shape
 from .interval import Interval, interval
 from .row import Constants, Inputs, OpInfo, Trait, complete, complete_by_types, integer
 
@@ -65,12 +65,29 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_arange(node: Node, constants: Constants) -> Types:
-    """Infer one extent, known for constant integers; runtimes count floats in different ways."""
-    dtype = input_dtype(node)
-    bounds = [listed(node, i, constants) for i in range(3)] if dtype is None or not dtype.is_float else [None]
-    numbers = [each[0] for each in bounds if each is not None and len(each) == 1]
-    extent = len(range(*numbers)) if len(numbers) == 3 and numbers[2] else None
-    return (TensorType(dtype, (extent,)),)
+    """Infer one extent, known for constant bounds of which runtimes make the same number of elements."""
+    arrays = [constants.array(node.input(i)) for i in range(3)]
+    numbers = [array.ravel()[0] for array in arrays if array is not None and array.size == 1]
+    return (TensorType(input_dtype(node), (range_length(*numbers) if len(numbers) == 3 else None,)),)
+
+
+def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int | None:
+    """Return the number of elements of a Range: ceil((limit - start) / delta), and 0 where that is negative.
+
+    None stands for bounds of which it depends on the precision: onnx's shape inference subtracts in the type of the
+    elements, onnxruntime in float64. With the float32 next to 0.1, 1.1 and 0.1 there are 10 for the one, 11 for the
+    other.
+    """
+    if any(number.dtype.kind not in "iuf" for number in (start, limit, delta)) or not delta:
+        return None
+    if delta.dtype.kind != "f":
+        count = -((int(start) - int(limit)) // int(delta))
+        return max(0, count) if count < ELEMENT_COUNT_LIMIT else None
+    with np.errstate(all="ignore"):
+        wide = np.ceil((np.float64(limit) - np.float64(start)) / np.float64(delta))
+        others = [(limit - start) / delta, np.float64(limit - start) / np.float64(delta)]  # type: ignore[operator]
+        is_sure = np.isfinite(wide) and all(np.ceil(count) == wide for count in others)
+    return max(0, int(wide)) if is_sure and wide < ELEMENT_COUNT_LIMIT else None
 
 
 def _extents(node: Node, inputs: Inputs) -> Shape:
