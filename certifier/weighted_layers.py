@@ -355,6 +355,8 @@ def check_slopes(source: Operation, result: Operation, line: Line | None) -> Non
     if line is None or line.scale.size != 1 or line.shift.size != 1:
         raise Unproved("the scale or shift is no one number, or zero")
     scale, shift = line.scale.reshape(1), line.shift.reshape(1)
+    if vanishes(alpha * scale, made[0].dtype).any() and not vanishes(np.array(alpha), made[0].dtype):
+        raise Unproved("alpha is below the normal numbers of its type")
     if not is_rounding(made[0], alpha * scale, np.abs(alpha * scale)):
         raise Unproved("alpha is not the rounded product")
     if not is_rounding(made[1], alpha * shift + beta, np.abs(alpha) * line.reach.reshape(1) + abs(beta)):
