@@ -394,8 +394,8 @@ class _Reader:
         initialized = {tensor.name: tensor for tensor in graph.initializer}
         if len({(_domain(each.domain), each.version) for each in self.model.opset_import}) > len(self.opsets):
             raise Unproved("two versions of one domain are imported")
-        if "" not in self.opsets and any(not _domain(node.domain) for node in _nodes(graph)):
-            raise Unproved("the opset of ONNX's operators is not imported")  # runtimes take their newest one
+        if self.opsets and "" not in self.opsets and any(not _domain(node.domain) for node in _nodes(graph)):
+            raise Unproved("the opset of ONNX's operators is not imported")  # and runtimes take their newest one
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
         if any(STATED.encode() in each.type.SerializeToString() for each in free):

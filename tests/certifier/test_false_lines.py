@@ -197,3 +197,13 @@ def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(kind: s
     step = _step("crosses", "y", "y", step=1)
     assert is_proved(plain, shifted, step, opset=21) is holds
     assert is_proved(shifted, plain, step, opset=21)
+
+
+@pytest.mark.parametrize("kind", ["Max", "Min", "Mean", "Sum"])
+@pytest.mark.parametrize(
+    ("opset", "body", "holds"),
+    [(8, "{}(x, a)", True), (7, "{}(x, a)", False), (7, "{}(x, b)", True), (8, "{}(x, b)", True)],
+)
+def test_operands_are_broadcast_since_an_opset(kind: str, opset: int, body: str, holds: bool) -> None:
+    text = "(float[2, 2] x) => (float[2, 2] y) <float a = {{5}}, float[2, 2] b = {{5, 5, 5, 5}}> {{ y = {} }}"
+    assert is_proved(text.format(f"{kind}(x, b)"), text.format(body.format(kind)), opset=opset) is holds
