@@ -315,6 +315,8 @@ class Relations(Congruence):
         root, own = family
         if own.rank != line.rank or not line.fits(result.extents) or not line.fits(source.extents):
             raise Unproved("the ranks differ, or the numbers do not fit the extents")
+        if result.kind != source.kind:  # where a scale decides about the type of a result
+            raise Unproved("the element types differ")
         if direction == DOWN:
             line = line.after(own)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
@@ -436,6 +436,10 @@ def _check_normalization(result: Operation, wanted: Line) -> None:
     gamma, beta, mean, variance = (result.constant(i) for i in (1, 2, 3, 4))
     if gamma is None or beta is None or mean is None or variance is None:
         raise Unproved("the parameters are not constant")
+    data = result.inputs[0]
+    wide = None if data is None else helper.tensor_dtype_to_np_dtype(data.kind).name
+    if wide is None or FORMATS[gamma.dtype.name][0] < FORMATS[wide][0]:
+        raise Unproved("the parameters have fewer digits than the data")
     scale, shift, reach = _vector(wanted, 1, gamma.size)
     exact = scaled(scale, np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON)))
     if vanishes(exact, gamma.dtype).any():

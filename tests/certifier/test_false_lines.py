@@ -207,3 +207,28 @@ def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(kind: s
 def test_operands_are_broadcast_since_an_opset(kind: str, opset: int, body: str, holds: bool) -> None:
     text = "(float[2, 2] x) => (float[2, 2] y) <float a = {{5}}, float[2, 2] b = {{5, 5, 5, 5}}> {{ y = {} }}"
     assert is_proved(text.format(f"{kind}(x, b)"), text.format(body.format(kind)), opset=opset) is holds
+
+
+DIGITS = """(uint8[1, 1, 4] q, float[4, 1] x) => ({} y) <float s = {{0.1}}, float16 t = {{11878}}, float[1] g = {{0.1}},
+    float16[1] h = {{11878}}, float[1] z = {{0}}, float16[1] n = {{0}}, float[1] o = {{1}}> {{ {} }}"""
+SLOPE = "d = DequantizeLinear(q, {})  r = HardSigmoid(d)  y = Cast<to = 1>(r)"
+POOL = "d = DequantizeLinear(q, {})  r, y = MaxPool<kernel_shape = [2], strides = [2]>(d)"
+NORMAL = "y = BatchNormalization<epsilon = 0.0>(x, {}, z, o)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "result", "steps", "holds"),
+    [
+        ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("s"), {}, True),
+        ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("t"), {"d": "layer", "r": "crosses"}, False),
+        ("int64[1, 1, 2]", POOL.format("s"), POOL.format("s"), {}, True),
+        ("int64[1, 1, 2]", POOL.format("s"), POOL.format("t"), {"d": "layer", "r": "crosses"}, False),
+        ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("g, z"), {"y": "rounded affine"}, True),
+        ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("h, n"), {"y": "rounded affine"}, False),
+    ],
+)
+def test_no_type_has_fewer_digits(kind: str, source: str, result: str, steps: dict[str, str], holds: bool) -> None:
+    """The bits 11878 are 0.1 in float16."""
+    pair = (DIGITS.format(kind, each) for each in (source, result))
+    named = (_step(identity, name, name, step=i) for i, (name, identity) in enumerate(steps.items(), 1))
+    assert is_proved(*pair, *named, opset=19) is holds
