@@ -69,3 +69,13 @@ def test_documents_that_are_no_certificates(damage: dict[str, Any]) -> None:
     assert irc.certify(source, source, sealed(whole, source, source)) == 0
     with pytest.raises(irc.Rejected):
         irc.certify(source, source, sealed({**whole, **damage}, source, source))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_negative_extent_is_unknown(count: int) -> None:
+    """onnx's inference of a Slice ends the process there."""
+    source = model(f"""(float[-1] x) => (float[N] y) <int64[1] s = {{0}}, int64[1] e = {{9}}, int64 n = {{{count}}}> {{
+        u = Slice(x, s, e)  y = Loop(n, , u) <body = b (int64 i, bool c, float[-1] a) => (bool d, float[-1] f) {{
+            d = Identity(c)  f = Relu(a) }}> }}""")
+    document = {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}
+    assert irc.certify(source, source, sealed(document, source, source)) == 0
