@@ -218,7 +218,10 @@ def load(model: ModelProto) -> Program:
         if any(not _domain(each.domain) or each.domain.startswith(TAKEN) for each in model.functions):
             raise Unproved("a function of the model has the domain of operators of ONNX or onnxruntime")
         _check_imports(model)
-        model = inline_local_functions(_with_defaults(model))
+        try:
+            model = inline_local_functions(_with_defaults(model))
+        except RuntimeError:  # of onnx's inliner, for a call with too many operands
+            raise Unproved("a function of the model cannot be inlined") from None
         if model.functions:  # of another opset than the model
             raise Unproved("a function of the model cannot be inlined")
     if not all(any(node.output) for node in _nodes(model.graph)):

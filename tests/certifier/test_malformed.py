@@ -79,3 +79,15 @@ def test_a_negative_extent_is_unknown(count: int) -> None:
             d = Identity(c)  f = Relu(a) }}> }}""")
     document = {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}
     assert irc.certify(source, source, sealed(document, source, source)) == 0
+
+
+@pytest.mark.parametrize(("operands", "holds"), [("x", True), ("x, x", False)])
+def test_a_function_has_as_many_operands_as_a_call(operands: str, holds: bool) -> None:
+    source = model(f"""<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
+        y = c.f({operands}) }} <domain: "c", opset_import: ["": 18]> f (a) => (b) {{ b = Relu(a) }}""")
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, source, source)
+    if holds:
+        assert irc.certify(source, source, document) == 0
+    else:
+        with pytest.raises(irc.Rejected, match="inlined"):
+            irc.certify(source, source, document)
