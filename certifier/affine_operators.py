@@ -13,6 +13,10 @@ EPSILON = float(np.float32(1e-5))
 BINARY = frozenset(("Mul", "Add", "Sub", "Div", "Sum", "Mean"))
 
 
+VARIADIC = frozenset(("Max", "Min", "Mean", "Sum"))
+"""Operators of any number of operands, which have one shape before opset 8."""
+
+
 def own_line(operation: Operation) -> tuple[Datum, Line] | None:
     """Return the operand and the line of an operation that is one, else None."""
     if operation.domain or operation.bodies or not operation.outputs:
@@ -101,7 +105,7 @@ def fitted(operation: Operation, data: Datum, number: Array) -> Array | None:
     """Return a constant operand with the axes of the data; None where it may make the result larger than the data."""
     assert data.extents is not None
     rank = len(data.extents)
-    if number.ndim > rank:
+    if number.ndim > rank or (operation.kind in VARIADIC and operation.version < 8 and number.shape != data.extents):
         return None
     extents = (1,) * (rank - number.ndim) + number.shape
     if operation.version < 7 and operation.kind not in ("Sum", "Mean"):

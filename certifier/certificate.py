@@ -20,6 +20,9 @@ from .steps import Step
 FORMAT = "irc-certificate"
 VERSION = 1
 
+MAX_DEPTH = 16
+"""How deep lists and objects of a certificate may be nested."""
+
 
 class Rejected(Exception):
     """Raised for a certificate that proves nothing; the argument is one sentence with the step and the reason."""
@@ -131,12 +134,15 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
     steps = document.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise Rejected("the certificate has no list of steps")
+    rewrites = document.get("rewrites", [])
+    if not isinstance(rewrites, list) or _is_deep([rewrites, steps]):
+        raise Rejected("the rewrites are no list, or something is nested too deeply")
     for name, model in zip((SOURCE, RESULT), models, strict=True):
         if document.get(name) != digest_of_model(model):
             raise Rejected(f"the certificate is about another {name}")
     if document.get("seal") != digest_of_steps(document):
         raise Rejected("the rewrites or steps of the certificate were changed")
-    for rewrite in document.get("rewrites", ()):
+    for rewrite in rewrites:
         if not isinstance(rewrite, list) or len(rewrite) != 3 or not isinstance(rewrite[2], list):
             raise Rejected("a rewrite is no list of a rule, an operator and steps")
         if any(not isinstance(number, int) or not 1 <= number <= len(steps) for number in rewrite[2]):
@@ -145,5 +151,15 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
         if step.get("step") != number:
             raise Rejected(f"step {number} has the number {step.get('step')!r}")
         if step.get("identity") is None:
-            rules = ", ".join(map(str, step.get("rules", ()))) or "a rewrite"
+            given = step.get("rules")
+            rules = ", ".join(map(str, given if isinstance(given, list) else ())) or "a rewrite"
             raise Rejected(f"step {number} at {step.get('operation')!r}: no identity covers {rules}")
+
+
+def _is_deep(content: object) -> bool:
+    """Return whether lists and objects are nested deeper than those of a certificate."""
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, list | dict)]
+        level = [each for values in inner for each in values]
+    return bool(level)

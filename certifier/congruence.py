@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from .affine_operators import VARIADIC
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
@@ -117,7 +118,8 @@ class Congruence:
         found = normal_operands(operation)
         if operation.kind == "Reshape" and not operation.domain and operation.version >= 5:
             found[1] = self._uncopied(operation)
-        if operation.domain or operation.kind not in BROADCASTING or operation.version < 7:
+        since = 8 if operation.kind in VARIADIC else 7
+        if operation.domain or operation.kind not in BROADCASTING or operation.version < since:
             return found
         for i in range(1 if operation.kind == "PRelu" else 0, len(found)):
             value = found[i]

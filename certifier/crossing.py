@@ -13,8 +13,8 @@ from itertools import takewhile
 import numpy as np
 
 from .affine_operators import compressed
-from .lines import Line, scaled
-from .pools import check_exact
+from .lines import GROWTH, Line, scaled
+from .pools import check_exact, check_filled
 from .program import Array, Operation, Unproved, product, static
 from .slices import bounds_of, selected
 
@@ -65,8 +65,12 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def norm(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number."""
+    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number. |s|^p may not be far from one."""
     (line,) = magnitude(operation, lines)
+    order = float(operation.attributes.get("p", 2))
+    powers = np.abs(order * np.log2(line.scale[line.scale != 0]))
+    if not order or powers.max(initial=0.0) > 2 * np.log2(GROWTH):
+        raise Unproved("the order of the norm is zero, or a power of a scale is far beyond the data")
     return [_pooled(operation, line)] if operation.kind.endswith("Pool") else reduction(operation, {0: line})
 
 
@@ -92,6 +96,7 @@ def monotone_pool(operation: Operation, lines: Lines) -> list[Line | None]:
     _no_negative(line)
     if len(operation.outputs) > 1 and not (line.scale > 0).all():
         raise Unproved("the indices of the maxima are a result, and a scale is zero")
+    check_filled(operation)
     return [_pooled(operation, line), None][: len(operation.outputs)]
 
 
@@ -100,6 +105,8 @@ def average_pool(operation: Operation, lines: Lines) -> list[Line]:
     line = _pooled(operation, _only(operation, lines))
     pads = any(operation.attributes.get("pads", ())) or "auto_pad" in operation.attributes
     counts = operation.attributes.get("count_include_pad", 0) or operation.version < 7
+    if line.has_shift:
+        check_filled(operation)
     if line.has_shift and counts:
         if pads:
             raise Unproved("the mean counts zeros of the padding, which have no shift")

@@ -29,6 +29,18 @@ Known = Mapping[str, ValueInfoProto]
 """Types that are known, by the label of a value: of inputs of bodies, and of results of nodes."""
 
 
+def _forget_negative(graph: GraphProto) -> None:
+    """Make negative extents unknown, which some exporters write for them: onnx's inference ends the process there."""
+    for each in (*graph.input, *graph.output, *graph.value_info):
+        for dim in each.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+    for node in graph.node:
+        for item in node.attribute:
+            if item.type == AttributeProto.GRAPH:
+                _forget_negative(item.g)
+
+
 def copy_of(node: NodeProto) -> NodeProto:
     """Return a copy of a node."""
     made = NodeProto()
@@ -151,6 +163,8 @@ class _Skeleton:
             for dim in made.type.tensor_type.shape.dim:
                 if dim.dim_param == "?":  # exporters write it for any extent that they do not know
                     dim.ClearField("dim_param")
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
         if path:
             _clear_shapes(made.type)
         if made.name in self.known:
@@ -246,6 +260,7 @@ def fault_of(model: ModelProto) -> str | None:
     graph.input.extend(
         helper.make_tensor_value_info(*each) for each in ((name, t.data_type, t.dims) for name, t in large.items())
     )
+    _forget_negative(graph)
     try:
         onnx.checker.check_model(bare, full_check=True)
     except Exception as error:  # of the checker, or of inference

@@ -67,6 +67,22 @@ def check_same_windows(source: Operation, result: Operation) -> None:
     check_exact(source)
 
 
+def check_filled(pool: Operation) -> None:
+    """Prove that each window has an element of the data. Raises Unproved.
+
+    Pads are smaller than windows, so only one with dilations can lie around data that it steps over.
+    """
+    given, data = pool.attributes, pool.operand(0)
+    dilations = given.get("dilations", ())
+    has_pads = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+    if not has_pads or set(dilations) <= {1}:
+        return
+    extents = () if data is None or data.extents is None else data.extents[2:]
+    pairs = list(zip(extents, dilations, strict=False))
+    if len(pairs) < len(dilations) or any(not isinstance(extent, int) or extent < d for extent, d in pairs if d > 1):
+        raise Unproved("a window may have no element of the data")
+
+
 def check_exact(pool: Operation) -> None:
     """Prove that the strides of a pool cover the padded data without a rest. Raises Unproved."""
     given = pool.attributes

@@ -40,6 +40,9 @@ FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
 
+TAKEN = ("ai.onnx", "com.microsoft", "com.ms.")
+"""How the domains begin whose operators runtimes know: they take their own before a function with its name."""
+
 
 class Unproved(Exception):
     """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
@@ -212,10 +215,13 @@ def load(model: ModelProto) -> Program:
     if model.functions:
         from onnx.inliner import inline_local_functions
 
-        if any(_domain(each.domain) in STANDARD for each in model.functions):
-            raise Unproved("a function of the model has the domain of ONNX's operators")
+        if any(not _domain(each.domain) or each.domain.startswith(TAKEN) for each in model.functions):
+            raise Unproved("a function of the model has the domain of operators of ONNX or onnxruntime")
         _check_imports(model)
-        model = inline_local_functions(_with_defaults(model))
+        try:
+            model = inline_local_functions(_with_defaults(model))
+        except RuntimeError:  # of onnx's inliner, for a call with too many operands
+            raise Unproved("a function of the model cannot be inlined") from None
         if model.functions:  # of another opset than the model
             raise Unproved("a function of the model cannot be inlined")
     if not all(any(node.output) for node in _nodes(model.graph)):
@@ -391,6 +397,8 @@ class _Reader:
         initialized = {tensor.name: tensor for tensor in graph.initializer}
         if len({(_domain(each.domain), each.version) for each in self.model.opset_import}) > len(self.opsets):
             raise Unproved("two versions of one domain are imported")
+        if self.opsets and "" not in self.opsets and any(not _domain(node.domain) for node in _nodes(graph)):
+            raise Unproved("the opset of ONNX's operators is not imported")  # and runtimes take their newest one
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
         if any(STATED.encode() in each.type.SerializeToString() for each in free):
@@ -540,8 +548,8 @@ def _attribute(item: AttributeProto) -> Any:
         return helper.get_attribute_value(item)
     if item.type == AttributeProto.TENSOR:
         return Stored(item.t)
-    if item.type == AttributeProto.GRAPHS:
-        raise Unproved(f"the attribute {item.name!r} is a list of graphs")
+    if item.type == AttributeProto.GRAPHS or item.HasField("g"):
+        raise Unproved(f"the attribute {item.name!r} is a list of graphs, or a graph of another type")
     for sparse in (item.sparse_tensor, *item.sparse_tensors):
         _ = Stored(sparse.values), Stored(sparse.indices)  # which have their elements
     copy = AttributeProto()

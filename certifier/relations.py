@@ -27,6 +27,9 @@ MAX_BETWEEN = 16
 
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
+SQUARING = frozenset(("GroupNormalization",))
+"""Operators by which runtimes subtract the square of the mean from the mean of squares, where shifts drown the data."""
+
 
 class Relations(Congruence):
     """The values of a source and a result, with their classes and the lines between them."""
@@ -312,6 +315,8 @@ class Relations(Congruence):
         root, own = family
         if own.rank != line.rank or not line.fits(result.extents) or not line.fits(source.extents):
             raise Unproved("the ranks differ, or the numbers do not fit the extents")
+        if result.kind != source.kind:  # where a scale decides about the type of a result
+            raise Unproved("the element types differ")
         if direction == DOWN:
             line = line.after(own)
         else:
@@ -351,9 +356,14 @@ class Relations(Congruence):
         most = np.ones(2)
         for value in before(output):
             if value not in self.spreads:
-                self.spreads[value] = narrow.get(value.kind, 1.0) * self._spread(value)
+                self.spreads[value] = narrow.get(value.kind, 1.0) * self._squared(value, self._spread(value))
             most = np.maximum(most, self.spreads[value])
         return most
+
+    def _squared(self, value: Datum, spread: Array) -> Array:
+        """Return a spread with the square of the shift where an operator squares the value."""
+        is_squared = any(each.kind in SQUARING and each.inputs[0] is value for each in value.readers)
+        return np.array([spread[0], max(spread[1], spread[1] ** 2)]) if is_squared else spread
 
     def _spread(self, value: Datum) -> Array:
         operation = value.producer

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
@@ -355,6 +355,8 @@ def check_slopes(source: Operation, result: Operation, line: Line | None) -> Non
     if line is None or line.scale.size != 1 or line.shift.size != 1:
         raise Unproved("the scale or shift is no one number, or zero")
     scale, shift = line.scale.reshape(1), line.shift.reshape(1)
+    if vanishes(alpha * scale, made[0].dtype).any() and not vanishes(np.array(alpha), made[0].dtype):
+        raise Unproved("alpha is below the normal numbers of its type")
     if not is_rounding(made[0], alpha * scale, np.abs(alpha * scale)):
         raise Unproved("alpha is not the rounded product")
     if not is_rounding(made[1], alpha * shift + beta, np.abs(alpha) * line.reach.reshape(1) + abs(beta)):
@@ -434,6 +436,10 @@ def _check_normalization(result: Operation, wanted: Line) -> None:
     gamma, beta, mean, variance = (result.constant(i) for i in (1, 2, 3, 4))
     if gamma is None or beta is None or mean is None or variance is None:
         raise Unproved("the parameters are not constant")
+    data = result.inputs[0]
+    wide = None if data is None else helper.tensor_dtype_to_np_dtype(data.kind).name
+    if wide is None or FORMATS[gamma.dtype.name][0] < FORMATS[wide][0]:
+        raise Unproved("the parameters have fewer digits than the data")
     scale, shift, reach = _vector(wanted, 1, gamma.size)
     exact = scaled(scale, np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON)))
     if vanishes(exact, gamma.dtype).any():

@@ -130,3 +130,105 @@ def test_constants_keep_their_digits(kind: str, identity: str, number: str, hold
     source, result = f"m = {kind}(x, c)", f"u = Mul(x, k)  v = {kind}(u, d)  m = Mul(v, i)"
     pair = [f"{head} {each}  y = Div(o, m) }}" for each in (source, result)]
     assert is_proved(*pair, _step(identity, "v", "m", step=1)) is holds
+
+
+ORDERED = """(float[1, 1, 3] x) => (float[1, 1, M] y) <float k = {{2}}, float h = {{0.5}}> {{
+    {before}  v = {kind}<{order}>({data})  {after} }}"""
+
+
+@pytest.mark.parametrize("kind", ["LpPool", "GlobalLpPool"])
+@pytest.mark.parametrize(("order", "holds"), [(1, True), (2, True), (3, True), (-1, True), (0, False), (64, False)])
+def test_a_norm_knows_scales_by_its_order(kind: str, order: int, holds: bool) -> None:
+    """Of order zero each number that is not zero counts as one; of order 64 numbers beyond 4 overflow."""
+    given = {"kind": kind, "order": f"p = {order}" + (", kernel_shape = [1]" if kind == "LpPool" else "")}
+    source = ORDERED.format(before="", data="x", after="y = Identity(v)", **given)
+    result = ORDERED.format(before="u = Mul(x, k)", data="u", after="y = Mul(v, h)", **given)
+    assert is_proved(source, result, _step("crosses", "v", "v", step=1)) is holds
+
+
+FILLED = """(float[1, 1, {extent}] x) => (float[1, 1, M] y) <float k = {{2}}, float h = {{0.5}}> {{
+    {before}  v = {kind}<kernel_shape = [2], {windows}>({data})  {after} }}"""
+
+
+@pytest.mark.parametrize(("kind", "pair"), [("MaxPool", ("Mul", "Div")), ("AveragePool", ("Add", "Sub"))])
+@pytest.mark.parametrize(
+    ("extent", "windows", "holds"),
+    [
+        ("1", "pads = [1, 1]", True),
+        ("2", "dilations = [2], pads = [1, 1]", True),
+        ("N", "dilations = [2]", True),
+        ("1", "dilations = [2], pads = [1, 1]", False),
+        ("N", "dilations = [2], pads = [1, 1]", False),
+        ("N", 'dilations = [2], auto_pad = "SAME_UPPER"', False),
+    ],
+)
+def test_windows_without_data_have_numbers_of_their_own(
+    kind: str, pair: tuple[str, str], extent: str, windows: str, holds: bool
+) -> None:
+    given = {"extent": extent, "kind": kind, "windows": windows}
+    source = FILLED.format(before="", data="x", after="y = Identity(v)", **given)
+    result = FILLED.format(before=f"u = {pair[0]}(x, k)", data="u", after=f"y = {pair[1]}(v, k)", **given)
+    assert is_proved(source, result, _step("crosses", "v", "v", step=1), opset=22) is holds
+
+
+SLOPED = """(float[3] x) => (float[3] y) <float s = {{{scale}}}, float far = {{1e30}}> {{
+    {body}  y = Mul(v, far) }}"""
+
+
+@pytest.mark.parametrize(("scale", "product", "holds"), [("1e-30", "1e-30", True), ("9.8e-45", "9.8e-45", False)])
+def test_slopes_keep_their_digits(scale: str, product: str, holds: bool) -> None:
+    source = SLOPED.format(scale=scale, body="u = Mul(x, s)  v = HardSigmoid<alpha = 1.0, beta = 0.0>(u)")
+    result = SLOPED.format(scale=scale, body=f"v = HardSigmoid<alpha = {product}, beta = 0.0>(x)")
+    assert is_proved(source, result, _step("crosses", "v", "v", step=1)) is holds
+
+
+GROUPED = """(float[1, 2, 8] x) => (float[1, 2, 8] y) <float[2] g = {{1, 1}}, float t = {{{far}}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "far", "holds"),
+    [("GroupNormalization", 100, True), ("GroupNormalization", 1000, False), ("InstanceNormalization", 1000, True)],
+)
+def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(kind: str, far: int, holds: bool) -> None:
+    call = f"{kind}{'<num_groups = 2>' if kind[0] == 'G' else ''}"
+    plain, shifted = (
+        GROUPED.format(far=far, body=each) for each in (f"y = {call}(x, g, g)", f"u = Add(x, t)  y = {call}(u, g, g)")
+    )
+    step = _step("crosses", "y", "y", step=1)
+    assert is_proved(plain, shifted, step, opset=21) is holds
+    assert is_proved(shifted, plain, step, opset=21)
+
+
+@pytest.mark.parametrize("kind", ["Max", "Min", "Mean", "Sum"])
+@pytest.mark.parametrize(
+    ("opset", "body", "holds"),
+    [(8, "{}(x, a)", True), (7, "{}(x, a)", False), (7, "{}(x, b)", True), (8, "{}(x, b)", True)],
+)
+def test_operands_are_broadcast_since_an_opset(kind: str, opset: int, body: str, holds: bool) -> None:
+    text = "(float[2, 2] x) => (float[2, 2] y) <float a = {{5}}, float[2, 2] b = {{5, 5, 5, 5}}> {{ y = {} }}"
+    assert is_proved(text.format(f"{kind}(x, b)"), text.format(body.format(kind)), opset=opset) is holds
+
+
+DIGITS = """(uint8[1, 1, 4] q, float[4, 1] x) => ({} y) <float s = {{0.1}}, float16 t = {{11878}}, float[1] g = {{0.1}},
+    float16[1] h = {{11878}}, float[1] z = {{0}}, float16[1] n = {{0}}, float[1] o = {{1}}> {{ {} }}"""
+SLOPE = "d = DequantizeLinear(q, {})  r = HardSigmoid(d)  y = Cast<to = 1>(r)"
+POOL = "d = DequantizeLinear(q, {})  r, y = MaxPool<kernel_shape = [2], strides = [2]>(d)"
+NORMAL = "y = BatchNormalization<epsilon = 0.0>(x, {}, z, o)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "result", "steps", "holds"),
+    [
+        ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("s"), {}, True),
+        ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("t"), {"d": "layer", "r": "crosses"}, False),
+        ("int64[1, 1, 2]", POOL.format("s"), POOL.format("s"), {}, True),
+        ("int64[1, 1, 2]", POOL.format("s"), POOL.format("t"), {"d": "layer", "r": "crosses"}, False),
+        ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("g, z"), {"y": "rounded affine"}, True),
+        ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("h, n"), {"y": "rounded affine"}, False),
+    ],
+)
+def test_no_type_has_fewer_digits(kind: str, source: str, result: str, steps: dict[str, str], holds: bool) -> None:
+    """The bits 11878 are 0.1 in float16."""
+    pair = (DIGITS.format(kind, each) for each in (source, result))
+    named = (_step(identity, name, name, step=i) for i, (name, identity) in enumerate(steps.items(), 1))
+    assert is_proved(*pair, *named, opset=19) is holds

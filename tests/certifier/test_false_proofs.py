@@ -533,3 +533,41 @@ SCORES = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 1]> g (float[4,
 @pytest.mark.parametrize(("count", "read", "holds"), [(2, "Shape(score)", True), (0, "Identity(e)", False)])
 def test_a_classifier_has_no_scores_by_its_intercepts(count: int, read: str, holds: bool) -> None:
     assert is_proved(SCORES.format(count, "Shape(score)"), SCORES.format(count, read)) is holds
+
+
+UNIMPORTED = """<ir_version: 8, opset_import: [{}"ai.onnx.ml": 2]> g (float[1, 2] x) => (float[A, B] y)
+    <float[4] r = {{1, 1, 1, 1}}, float[2] s = {{1, {}}}> {{ y = {} }}"""
+
+
+@pytest.mark.parametrize(("imports", "scale", "holds"), [('"": 18, ', 1, True), ("", 1, False), ("", 2, False)])
+def test_operators_of_no_opset_are_not_looked_at(imports: str, scale: int, holds: bool) -> None:
+    """Runtimes take those of their newest opset."""
+    pair = (UNIMPORTED.format(imports, scale, each) for each in ("Resize(x, r, s)", "Identity(x)"))
+    assert is_proved(*pair, {"step": 1, **KEPT}) is holds
+
+
+OWNED = """<ir_version: 8, opset_import: ["": 18, "{}": 1]> g (float[3] x) => (float[3] y) {{ y = {}.Gelu(x) }}
+    <domain: "{}", opset_import: ["": 18]> Gelu (a) => (b) {{ b = Neg(a) }}"""
+
+
+@pytest.mark.parametrize(("domain", "holds"), [("own", True), ("com.microsoft", False), ("ai.onnx.preview", False)])
+def test_functions_are_not_those_of_a_runtime(domain: str, holds: bool) -> None:
+    """With its own operators, it computes another Gelu."""
+    assert is_proved(OWNED.format(domain, domain, domain), NEGATED) is holds
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_bodies_have_the_type_of_graphs(is_typed: bool) -> None:
+    text = """(float[2] x, bool c) => (float[2] y) {{ v = {}(x)
+        y = If(c) <then_branch = t () => (float[2] a) {{ a = Abs(v) }},
+        else_branch = e () => (float[2] d) {{ d = Sqrt(v) }}> }}"""
+    pair = [model(text.format(kind)) for kind in ("Relu", "Relu" if is_typed else "Neg")]
+    for made in pair:
+        for item in made.graph.node[1].attribute:
+            item.type = item.type if is_typed else item.UNDEFINED
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *pair)
+    if is_typed:
+        assert certify(*pair, document) == 0
+    else:
+        with pytest.raises(Rejected, match="graph"):
+            certify(*pair, document)

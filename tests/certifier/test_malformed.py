@@ -1,12 +1,16 @@
-"""Models that are no valid ONNX: they have certificates that prove nothing, and crash neither side."""
+"""Models that are no valid ONNX, and documents that are no certificates: they prove nothing, and crash neither side."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import irc
 import numpy as np
 import pytest
+from irc.certifier.certificate import FORMAT, VERSION
 from onnx import TensorProto, numpy_helper
 
+from .forgeries import sealed
 from .pairs import model
 
 
@@ -39,3 +43,51 @@ def test_many_copies_of_nothing() -> None:
     assert said(
         "t = Tile(w, n)  y = Concat<axis = 0>(x, t)", numpy_helper.from_array(np.zeros(0, np.float32), "w"), counts
     )
+
+
+def _nested(depth: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rewrites": None},
+        {"rewrites": 5},
+        {"rewrites": _nested(20)},
+        {"steps": [{"identity": None, "rules": 5, "at": "source", "operation": "y"}]},
+        {"steps": [{"identity": _nested(900), "at": "source", "operation": "y"}]},
+        {"steps": [{"identity": "constant", "at": "source", "operation": _nested(900)}]},
+    ],
+)
+def test_documents_that_are_no_certificates(damage: dict[str, Any]) -> None:
+    source = model("(float[3] x) => (float[3] y) { y = Relu(x) }")
+    whole = {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}
+    assert irc.certify(source, source, sealed(whole, source, source)) == 0
+    with pytest.raises(irc.Rejected):
+        irc.certify(source, source, sealed({**whole, **damage}, source, source))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_negative_extent_is_unknown(count: int) -> None:
+    """onnx's inference of a Slice ends the process there."""
+    source = model(f"""(float[-1] x) => (float[N] y) <int64[1] s = {{0}}, int64[1] e = {{9}}, int64 n = {{{count}}}> {{
+        u = Slice(x, s, e)  y = Loop(n, , u) <body = b (int64 i, bool c, float[-1] a) => (bool d, float[-1] f) {{
+            d = Identity(c)  f = Relu(a) }}> }}""")
+    document = {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}
+    assert irc.certify(source, source, sealed(document, source, source)) == 0
+
+
+@pytest.mark.parametrize(("operands", "holds"), [("x", True), ("x, x", False)])
+def test_a_function_has_as_many_operands_as_a_call(operands: str, holds: bool) -> None:
+    source = model(f"""<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
+        y = c.f({operands}) }} <domain: "c", opset_import: ["": 18]> f (a) => (b) {{ b = Relu(a) }}""")
+    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, source, source)
+    if holds:
+        assert irc.certify(source, source, document) == 0
+    else:
+        with pytest.raises(irc.Rejected, match="inlined"):
+            irc.certify(source, source, document)
