@@ -43,7 +43,7 @@ class Withdrawal:
         `name_of` gives the names of values in its result. Where `is_whole` is true afterwards, no pass may run.
         """
         self.rounds += 1
-        known = {node.origins[0]: node for node in source.walk() if _is_operator(node)}
+        known = {_origin(node): node for node in source.walk() if _is_operator(node)}
         before = len(self._origins)
         if self.rounds < MAX_ROUNDS:
             for label, origins in _blocked(gap.labels, failed, name_of):
@@ -84,6 +84,11 @@ class Withdrawal:
 
 def _is_operator(node: Node) -> bool:
     return bool(node.origins) and node.op not in NO_OPERATORS
+
+
+def _origin(node: Node) -> int:
+    """Return the id of a node of a module as it was read."""
+    return flatten_origins(node.origins)[0]
 
 
 def _blocked(labels: Iterable[str], failed: Module, name_of: Callable[[Value], str]) -> Iterator[tuple[str, set[int]]]:
@@ -127,12 +132,12 @@ def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int
 
 
 def _neighbours(node: Node) -> Iterator[int]:
-    """Yield the operators that compute an operand or read a result, those inside the bodies, and the one around."""
-    near = [None if value is None else value.node for value in node.inputs]
+    """Yield the operators that compute operands or the results of bodies, those that read results, and the one around."""
+    read = [*node.inputs, *(value for region in node.regions for value in region.outputs)]
+    near = [None if value is None else value.node for value in read]
     near += [user for value in node.outputs for user in value.users]
-    near += [inner for region in node.regions for inner in region.walk()]
     near.append(None if node.graph is None else node.graph.parent)
-    yield from (each.origins[0] for each in near if each is not None and _is_operator(each))
+    yield from (_origin(each) for each in near if each is not None and _is_operator(each))
 
 
 def _rules(module: Module, nodes: Iterable[Node]) -> list[str]:

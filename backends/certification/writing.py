@@ -21,7 +21,6 @@ from .followers import encoded
 from .links import linked
 from .search import Search
 
-
 MAX_NAMED = 5
 """Most rules that a warning names."""
 
