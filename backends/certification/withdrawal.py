@@ -20,6 +20,9 @@ MAX_ROUNDS = 8
 MAX_NAMED = 5
 """Most operators that a warning names."""
 
+IDENTITY = "identity"
+"""The operator that is removed without an identity of certificates: its result is its operand."""
+
 NO_OPERATORS = ("constant", "variable", "return")
 
 
@@ -47,10 +50,11 @@ class Withdrawal:
         before = len(self._origins)
         if self.rounds < MAX_ROUNDS:
             for label, origins in _blocked(gap.labels, failed, name_of):
-                self._add(label, origins & known.keys(), known, failed)
+                if not origins.isdisjoint(known):
+                    self._add(label, origins & known.keys(), known, failed)
         self.is_whole = len(self._origins) == before
         self._sentence = gap.sentence
-        leave_alone(source, self._origins)
+        leave_alone(source, {each for each in self._origins if known[each].op != IDENTITY})
 
     def _add(self, label: str, origins: set[int], known: dict[int, Node], failed: Module) -> None:
         """Add operators around `origins`, farther away each time, until one is new or there are no more."""
@@ -62,8 +66,9 @@ class Withdrawal:
         self._tries[label] = tries + 1
         self._origins |= near
         nodes, rules = self._left.setdefault(label, ({}, []))
-        nodes.update((each, known[each].description) for each in sorted(near))
-        rules.extend(rule for rule in _rules(failed, map(known.__getitem__, near)) if rule not in rules)
+        named = {each: known[each] for each in sorted(near) if known[each].op != IDENTITY}
+        nodes.update((each, node.description) for each, node in named.items())
+        rules.extend(rule for rule in _rules(failed, named.values()) if rule not in rules)
 
     def warnings(self) -> list[str]:
         """Return a sentence for each gap: the rules without an identity, and the operators that are left alone."""
@@ -73,6 +78,8 @@ class Withdrawal:
         found = []
         for nodes, rules in self._left.values():
             names = list(nodes.values())
+            if not names:
+                continue
             verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
             if len(names) > MAX_NAMED:
                 names[MAX_NAMED:] = [f"{len(names) - MAX_NAMED} more"]
@@ -132,7 +139,7 @@ def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int
 
 
 def _neighbours(node: Node) -> Iterator[int]:
-    """Yield the operators that compute operands or the results of bodies, those that read results, and the one around."""
+    """Yield the operators that compute operands or results of bodies, those that read results, and the one around."""
     read = [*node.inputs, *(value for region in node.regions for value in region.outputs)]
     near = [None if value is None else value.node for value in read]
     near += [user for value in node.outputs for user in value.users]
