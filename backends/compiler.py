@@ -49,13 +49,14 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
     `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
     `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
-    `irc.load`. With `progress`, the
-    passes that are done are shown on standard error, if that is a terminal or a notebook. `limits` hold for reading a
-    model. Raises ModelError, PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
+    `irc.load`. With `progress`, the passes that are done are shown on standard error, if that is a terminal or a
+    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
+    `keep` that the model does not have.
 
     With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken back: the model is
     compiled again with their operators left alone, and a warning names them. `context` sees each of these compiles. A
-    Module, which is changed in place, is compiled once, and its certificate may be incomplete.
+    Module, which is changed in place, and a model with `freeze_initializers` are compiled once: their certificates may
+    be refused, and `Result.certificate` warns of it.
     """
     module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     keep_nodes(module, keep)
