@@ -78,6 +78,22 @@ def test_the_rewrite_without_a_proof_is_taken_back_and_no_other() -> None:
     assert result.fold_map.sources[0]["status"] == "folded"
 
 
+def test_a_branch_that_fails_is_not_cut() -> None:
+    """No identity says that a recurrent operator refuses other ranks."""
+    source = model(
+        """(bool c, float[8,1,2] x) => (float[T,1,1,2] y) <float[1,2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4},
+        float[2] s = {2, 3}, int64[2] flat = {8, 2}> {
+          d = If (c) <then_branch: graph = a () => (float[8,1,2] p) { p = Abs(x) },
+                      else_branch: graph = b () => (float[8,2] q) { q = Reshape(x, flat) }>
+          r = RNN <hidden_size: int = 2> (d, w, w) m = MatMul(r, v) y = Mul(m, s)
+        }"""
+    )
+    assert operators(irc.compile(source).model) == Counter(["Abs", "RNN", "MatMul"])
+    result = withdrawn(source)
+    assert operators(result.model) == Counter(["Abs", "Reshape", "If", "RNN", "MatMul"])
+    assert "RNN 'r', which is left alone" in result.warnings[0]
+
+
 def test_nothing_is_taken_back_where_a_proof_is_found() -> None:
     result = withdrawn(model(CLIPS))
     assert operators(result.model) == Counter(["Conv", "Tanh", "Clip", "Abs"])
