@@ -57,7 +57,7 @@ def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool
 
 
 class _WithoutProof(Exception):
-    """Raised before files come into place, for a compile whose proof has a gap: the arguments."""
+    """Raised before files come into place, for the result of a compile whose proof has a gap."""
 
     def __init__(self, gap: Gap, result: Result) -> None:
         super().__init__(gap, result)

@@ -62,7 +62,10 @@ def stem(label: str) -> str:
 
 
 class Search(Proof):
-    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers."""
+    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers.
+
+    `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
+    """
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class Search(Proof):
 
     def _open_outputs(self) -> list[Datum]:
         pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
-        return [second for first, second in pairs if first.term != second.term]
+        return [second for first, second in pairs if first.term != second.term or second.term < 0]
 
     def _is_open(self, value: Datum) -> bool:
         """Return whether an operation computes a value that is neither one of the source nor an affine of one."""

@@ -80,12 +80,14 @@ class Withdrawal:
             names = list(nodes.values())
             if not names:
                 continue
-            verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+            are, them = ("is", "it") if len(names) == 1 else ("are", "them")
             if len(names) > MAX_NAMED:
                 names[MAX_NAMED:] = [f"{len(names) - MAX_NAMED} more"]
             listed = " and ".join([", ".join(names[:-1]), names[-1]][len(names) == 1 :])
-            what = f"{', '.join(rules)} at {listed}" if rules else f"a rewrite at {listed}"
-            found.append(f"no identity covers {what}, which {verb} left alone; {hint} {them} all the same")
+            rewrites = ", ".join(rules) or "a rewrite"
+            found.append(
+                f"no identity covers {rewrites} at {listed}, which {are} left alone; {hint} {them} all the same"
+            )
         return found
 
 
