@@ -13,7 +13,7 @@ from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes.affine.fold_records import fold_records
 from ..passes.infra import Pass, PassContext, Sequential
-from ..passes.keeping import keep_nodes
+from ..passes.keeping import keep_nodes, leave_alone
 from ..passes.registry import pipeline_of
 from ..passes.watching import counting_passes
 from ..support.errors import UsageError
@@ -49,15 +49,44 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
     `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
     `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
-    `irc.load`. With `certificate`, the rewrites are listed for `Result.certificate`. With `progress`, the
-    passes that are done are shown on standard error, if that is a terminal or a notebook. `limits` hold for reading a
-    model. Raises ModelError, PassError, EmitError, and UsageError for a name in `keep` that the model does not have.
+    `irc.load`. With `progress`, the passes that are done are shown on standard error, if that is a terminal or a
+    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
+    `keep` that the model does not have.
+
+    With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken back: the model is
+    compiled again with their operators left alone, and a warning names them. `context` sees each of these compiles. A
+    Module, which is changed in place, and a model with `freeze_initializers` are compiled once: their certificates may
+    be refused, and `Result.certificate` warns of it.
     """
     module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
-    if certificate:
-        module.debug_counter.log = []
     keep_nodes(module, keep)
     ctx = context or PassContext()
+    pipeline = pipeline_of(passes)
+    is_proved = certificate and not freeze_initializers and not isinstance(model, Module)
+    withdrawal = None
+    while True:
+        before = len(ctx.warnings)
+        if certificate:
+            module.debug_counter.log = []
+        with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
+            result = _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
+        if not is_proved or not isinstance(module.source, ModelProto):
+            return result
+        gap = result.proof()[1]
+        if gap is None or (withdrawal is not None and withdrawal.is_whole):
+            result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
+            return result
+        from .certification import Withdrawal
+
+        withdrawal = withdrawal or Withdrawal()
+        module = read_again(module)
+        withdrawal.extend(gap, result.module, result.name_of, module)
+        pipeline = Sequential([]) if withdrawal.is_whole else pipeline
+        del ctx.warnings[before:]
+
+
+def _run(module: Module, pipeline: Sequential, ctx: PassContext, *, freeze_initializers: bool) -> Result:
+    """Run a pipeline on a module, and return the result with its warnings."""
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     lost = folded_before(module.source) if isinstance(module.source, ModelProto) else None
     if lost is not None and lost not in ctx.warnings:
@@ -66,9 +95,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
         from ..passes import FreezeInitializers
 
         FreezeInitializers()(module, ctx)
-    pipeline = pipeline_of(passes)
-    with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
-        pipeline(module, ctx)
+    pipeline(module, ctx)
     held = held_back(module, pipeline)
     if held:
         folds = "1 fold is" if held == 1 else f"{held} folds are"
@@ -90,10 +117,18 @@ def held_back(module: Module, pipeline: Sequential) -> int:
         return 0
     from ..passes import FreezeInitializers
 
-    frozen = from_model(module.source, module.base_dir, module.limits)
-    keep_nodes(frozen, module.kept_names)
+    frozen = read_again(module)
     Sequential([FreezeInitializers(), *pipeline.passes])(frozen)
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
+
+
+def read_again(module: Module) -> Module:
+    """Return the module as it was read from its ONNX model, with the same nodes to be left alone."""
+    again = from_model(module.source, module.base_dir, module.limits)
+    again.payloads.extend(module.payloads)
+    keep_nodes(again, module.kept_names)
+    leave_alone(again, module.unproved)
+    return again
 
 
 def read(

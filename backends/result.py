@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..codec.external_data import external_location
 from ..codec.protos import ModelProto
@@ -40,6 +40,9 @@ from .onnx.external_output import check_kept
 from .onnx.output_stream import Tap
 from .onnx.saving import Check, save_model
 
+if TYPE_CHECKING:
+    from .certification import Gap
+
 
 class Result:
     """The ONNX model and the fold map of a compile, both made when first asked for.
@@ -54,6 +57,7 @@ class Result:
         self.warnings = warnings if warnings is not None else []
         self.held_back = held_back
         self._model, self._layers, self._names = emit_model(module)
+        self._proof: tuple[dict[str, Any], Gap | None] | None = None
         self._folded = list(_folded(module))  # kept alive: the model has placeholders for them
 
     @cached_property
@@ -81,6 +85,17 @@ class Result:
         What no identity covers is a warning. Raises EmitError for a module that came from no ONNX model, or whose
         initializers were frozen.
         """
+        document, gap = self.proof(written, base_dir)
+        if gap is not None:
+            self.warnings.append(gap.sentence)
+        return document
+
+    def proof(
+        self, written: ModelProto | None = None, base_dir: Path | None = None
+    ) -> tuple[dict[str, Any], Gap | None]:
+        """Return the certificate as `certificate` does, and the gap of its proof, None if it holds."""
+        if written is None and self._proof is not None:
+            return self._proof
         from .certification import certificate_of
 
         module = self.module
@@ -92,9 +107,10 @@ class Result:
         layers = {
             proto.output[0]: records[node] for node, proto in self._layers.items() if node in records and proto.output
         }
-        document, warnings = certificate_of(source, result, module, layers)
-        self.warnings.extend(warnings)
-        return document
+        found = certificate_of(source, result, module, layers)
+        if written is None:
+            self._proof = found
+        return found
 
     def count(self) -> Counter[str]:
         """Count affines of the source by status like `FoldMap.count`, without building the fold map."""

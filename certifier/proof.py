@@ -62,10 +62,14 @@ class Proof(Relations):
                 blocked = self.blocker(second)
                 where = f"{blocked.kind} {blocked.label!r} of the result" if blocked is not None else "no operation"
                 raise Unproved(f"the output {name!r} is not proved equal: {where} follows from no step")
-            if not (self.spread(second, NARROW) / GROWTH <= self.spread(first, {})).all():
+            if self.grows(first, second):
                 raise Unproved(f"scales or shifts before the output {name!r} are far beyond the source's")
 
         self.compare_declared()
+
+    def grows(self, first: Datum, second: Datum) -> bool:
+        """Return whether scales or shifts before an output of the result are far beyond the source's."""
+        return not (self.spread(second, NARROW) / GROWTH <= self.spread(first, {})).all()
 
     def compare_declared(self) -> None:
         """Refuse a result that declares an extent which does not follow: runtimes believe it."""

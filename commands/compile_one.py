@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..backends.compiler import compile as compile_model
+from ..backends.compiler import read_again
 from ..backends.onnx.external_output import check_kept
 from ..backends.result import Result
 from ..codec.protos import ModelProto
@@ -18,7 +19,7 @@ from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_fo
 from ..ir.module import Module
 from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
-from ..support.errors import UsageError, visible
+from ..support.errors import EmitError, UsageError, visible
 from ..support.files import FileTransaction
 from ..support.output_paths import (
     FOLD_MAP,
@@ -36,6 +37,7 @@ from .options import data_file, map_files, module_of, name_of, tolerance_of, war
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
+    from ..backends.certification import Gap, Withdrawal
     from ..passes import Timing
     from ..report import Recorder
     from ..verify import VerifyNumerics
@@ -54,6 +56,15 @@ def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool
         _compile(options, pipeline, output, others, summary)
 
 
+class _WithoutProof(Exception):
+    """Raised before files come into place, for the result of a compile whose proof has a gap."""
+
+    def __init__(self, gap: Gap, result: Result) -> None:
+        super().__init__(gap, result)
+        self.gap = gap
+        self.result = result
+
+
 def _compile(
     options: argparse.Namespace,
     pipeline: Sequential,
@@ -61,10 +72,37 @@ def _compile(
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
+    """Compile until there is a proof, if a certificate is wanted, with rewrites taken back that have none."""
     start = perf_counter()
     module = module_of(options.model, options)
     check_kept(module, output or "-", *others)
     summary.is_free = True
+    withdrawal = None
+    while True:
+        try:
+            _compile_module(options, module, pipeline, output, summary, withdrawal, start)
+            return
+        except _WithoutProof as failed:
+            from ..backends.certification import Withdrawal
+
+            withdrawal = withdrawal or Withdrawal()
+            if withdrawal.is_whole:
+                raise EmitError(f"{options.certificate}: {failed.gap.sentence}; compile without it") from None
+            module = read_again(failed.result.module)
+            withdrawal.extend(failed.gap, failed.result.module, failed.result.name_of, module)
+            pipeline = Sequential([]) if withdrawal.is_whole else pipeline
+
+
+def _compile_module(
+    options: argparse.Namespace,
+    module: Module,
+    pipeline: Sequential,
+    output: str | None,
+    summary: Summary,
+    withdrawal: Withdrawal | None,
+    start: float,
+) -> None:
+    """Compile a module and write all files. Raises _WithoutProof, with no file written, where a proof has a gap."""
     timing = _timing() if options.time_passes else None
     has_page = options.report is not None and not is_drawing(options.report)
     recorder = _recorder(module) if has_page else None
@@ -87,6 +125,7 @@ def _compile(
         has_map = options.fold_map is not None or options.embed_fold_map
         if has_map and source is not None and seems_folded(source) and folded_before(source) is None:
             result.warnings.append(SEEMS_FOLDED)
+        result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
             if options.report is not None:
@@ -94,7 +133,10 @@ def _compile(
 
         def check(model: ModelProto, folder: Path) -> None:
             if options.certificate is not None:
-                files.enter_context(writing_json(options.certificate, result.certificate(model, folder)))
+                document, gap = result.proof(model, folder)
+                if gap is not None:
+                    raise _WithoutProof(gap, result)
+                files.enter_context(writing_json(options.certificate, document))
             if verify is not None:
                 verify.finish(result.module, model, folder)
                 report(verify.report_rows())

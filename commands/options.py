@@ -353,7 +353,11 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
     )
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
-    add("--certificate", metavar="CERT.json", help="write a proof, for irc certify, that OUT computes what MODEL does")
+    add(
+        "--certificate",
+        metavar="CERT.json",
+        help="write a proof, for irc certify, that OUT computes what MODEL does; rewrites without one are taken back",
+    )
     group = command.add_argument_group("verification", "compares the compiled model with MODEL on inputs")
     group.add_argument(
         "--verify",

@@ -32,7 +32,8 @@ class Module:
     are wrong: without them the model is written once a pass has run. `annotating` are the names of constants that
     annotations of other values refer to: they stay though no operator reads them. `unimported` are the domains of which
     IR text has operators and imports no opset. `kept` are the nodes that passes leave alone, with their operators, and
-    `kept_names` the names that the user gave for them.
+    `kept_names` the names that the user gave for them; `unproved` are the origins of those among them whose rewrites
+    no certificate proves.
 
     `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
     rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
@@ -61,6 +62,7 @@ class Module:
         self.annotating: set[str] = set()
         self.kept: dict[Node, str] = {}
         self.kept_names: tuple[str, ...] = ()
+        self.unproved: frozenset[int] = frozenset()
         self.limits = limits
         self.schemas: Schemas = NO_SCHEMAS
         self.warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""Nodes that passes leave alone, by the names that the user gives.
+"""Nodes that passes leave alone: by the names that the user gives, or because their rewrites have no proof.
 
 While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine passes it, and
 nothing erases or computes it, in any pass.
@@ -6,10 +6,10 @@ nothing erases or computes it, in any pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key
+from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key, flatten_origins
 from ..ir.module import Module
 from ..ir.provenance import Refusal
 from ..support.errors import UsageError, clipped, did_you_mean
@@ -29,11 +29,22 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
         if name not in by_name:
             raise UsageError(f"the model has no node or value {clipped(name)} to keep{did_you_mean(name, by_name)}")
         for node in by_name[name]:
-            module.kept[node] = node.op
-            code = Refusal("kept_by_user", f"{node.description} is to be kept")
-            if node.origins:
-                module.provenance.refuse(node.origins, code)
+            _keep(module, node, f"{node.description} is to be kept")
     module.kept_names = (*module.kept_names, *wanted)
+
+
+def leave_alone(module: Module, origins: Collection[int]) -> None:
+    """Let passes leave alone the nodes of these origins, whose rewrites have no proof, in a module as it was read."""
+    wanted = module.unproved = frozenset(origins)
+    for node in module.walk() if wanted else ():
+        if not wanted.isdisjoint(flatten_origins(node.origins)):
+            _keep(module, node, f"no identity of certificates covers the rewrite of {node.description}")
+
+
+def _keep(module: Module, node: Node, reason: str) -> None:
+    module.kept[node] = node.op
+    if node.origins:
+        module.provenance.refuse(node.origins, Refusal("kept_by_user", reason))
 
 
 def _nodes_by_name(module: Module) -> dict[str, list[Node]]:

@@ -195,10 +195,11 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
 def compiled(sample: Sample) -> tuple[bytes, str] | None:
     """The result of a compile and its certificate, None where there is none."""
     from irc.backends.compiler import compile as compile_model
+    from irc.backends.compiler import read
 
     model = ModelProto.FromString(sample.model)
     try:
-        result = compile_model(model, sample.passes or None, certificate=True)
+        result = compile_model(read(model), sample.passes or None, certificate=True)
         return result.model.SerializeToString(deterministic=True), json.dumps(result.certificate())
     except Exception:  # a mutant may fail in any way
         return None

@@ -1,5 +1,6 @@
 """Certificates of compiles: the log of rewrites, and the search for the steps that `irc certify` replays."""
 
-from .writing import certificate_of
+from .withdrawal import Withdrawal
+from .writing import Gap, certificate_of
 
-__all__ = ["certificate_of"]
+__all__ = ["Gap", "Withdrawal", "certificate_of"]

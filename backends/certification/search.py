@@ -62,7 +62,10 @@ def stem(label: str) -> str:
 
 
 class Search(Proof):
-    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers."""
+    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers.
+
+    `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class Search(Proof):
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
         self.is_proved = False
+        self.refusal = ""
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._orders: list[tuple[int, ...]] | None = None
         self._classes: dict[int, list[Datum]] | None = None
@@ -95,16 +99,47 @@ class Search(Proof):
         self.compare_interfaces()
         try:
             self.prove()
-        except Unproved:
+        except Unproved as unproved:
+            self.refusal = str(unproved)
             return
         self.is_proved = True
 
     def blocking(self) -> set[Operation]:
         """Return the operations of the result that outputs depend on which are not proved."""
-        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
-        open_ = [second for first, second in pairs if first.term != second.term]
-        found = [self.blocker(each) for each in open_]
+        found = [self.blocker(each) for each in self._open_outputs()]
         return {each for each in found if each is not None}
+
+    def frontier(self) -> list[Operation]:
+        """Return the operations of the result that open outputs depend on where the proof ends.
+
+        Their operands are related to the source, their results are not. Of an operation with bodies those inside are
+        listed, if there are any. Where all outputs are proved, but scales or shifts grew, the operations of these are.
+        """
+        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
+        stack = self._open_outputs() or [second for first, second in pairs if self.grows(first, second)]
+        found: set[Operation] = set()
+        seen: set[Operation] = set()
+        while stack:
+            operation = stack.pop().producer
+            if operation is None or operation in seen:
+                continue
+            seen.add(operation)
+            inner = [value for body in operation.bodies.values() for value in body.outputs]
+            before = [each for each in (*operation.inputs, *inner) if each is not None and self._is_open(each)]
+            stack.extend(before)
+            if not before:
+                found.add(operation)
+        return [each for each in self.result.operations.values() if each in found]
+
+    def _open_outputs(self) -> list[Datum]:
+        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
+        return [second for first, second in pairs if first.term != second.term or second.term < 0]
+
+    def _is_open(self, value: Datum) -> bool:
+        """Return whether an operation computes a value that is neither one of the source nor an affine of one."""
+        if value.producer is None or value.stored is not None or value.term in self.known:
+            return False
+        return value.term < 0 or not value.is_float or self.base(value) is None
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation; try identities where it is gone from the result, or new there."""

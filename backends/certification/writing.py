@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...certifier.affine_operators import own_line
-from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps
+from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps, is_complete
 from ...certifier.congruence import RESULT, SOURCE
 from ...certifier.program import MALFORMED, Datum, Program, Unproved
 from ...certifier.refinement import load_typed
@@ -20,41 +21,52 @@ from .followers import encoded
 from .links import linked
 from .search import Search
 
+MAX_NAMED = 5
+"""Most rules that a warning names."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Where a proof ends: a sentence on the first gap, and the first results of all operators where it ends."""
+
+    sentence: str
+    labels: tuple[str, ...] = ()
+
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def certificate_of(
     source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the certificate of a compile, and a warning for each operator that no identity covers.
+) -> tuple[dict[str, Any], Gap | None]:
+    """Return the certificate of a compile, and the gap of its proof if that has one.
 
     Both models have all their elements. `layers` are the records of layers by the name of their result.
     """
     log = module.debug_counter.log or []
     steps: list[dict[str, Any]] = []
-    search = None
-    warnings: list[str] = []
+    search, gap = None, None
+    digests = digest_of_model(source), digest_of_model(result)
     try:
-        search = _searched(source, result, module, layers)
+        if digests[0] != digests[1] or not is_complete(source):
+            search = _searched(source, result, module, layers)
     except Unproved as refusal:
-        steps, warnings = [_gap("", log)], [f"the certificate proves nothing: {refusal}"]
+        steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: {refusal}")
     except MALFORMED as error:
-        steps, warnings = [_gap("", log)], [f"the certificate proves nothing: the model is malformed: {error!r}"]
-    else:
-        steps = search.found if search.is_proved else _with_gaps(search, log, warnings)
-        if search.is_proved:
-            steps = needed(search)
+        steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: the model is malformed: {error!r}")
+    if search is not None:
+        steps = needed(search) if search.is_proved else [*search.found, _first_gap(search, log)]
+        gap = None if search.is_proved else _gap_of(search, steps[-1])
     for number, step in enumerate(steps, 1):
         step["step"] = number
     document = {
         "format": FORMAT,
         "version": VERSION,
-        SOURCE: digest_of_model(source),
-        RESULT: digest_of_model(result),
+        SOURCE: digests[0],
+        RESULT: digests[1],
         "rewrites": [[*each, []] for each in log] if search is None else linked(log, steps, search, (source, result)),
         "steps": steps,
     }
     document["seal"] = digest_of_steps(document)
-    return document, warnings
+    return document, gap
 
 
 def _searched(source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]) -> Search:
@@ -108,15 +120,18 @@ def _gap(label: str, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
     return {"step": 0, "at": RESULT, "operation": label, "identity": None, "rules": rules}
 
 
-def _with_gaps(search: Search, log: Sequence[tuple[str, str]], warnings: list[str]) -> list[dict[str, Any]]:
-    """Return the steps with one without an identity for the first operator that is not proved."""
+def _first_gap(search: Search, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return a step without an identity for the first operator that is not proved."""
     blocked = next((each for each in search.gaps if each in search.blocking()), None)
-    step = _gap("" if blocked is None else blocked.label, log)
-    name = "an output" if blocked is None else f"{blocked.kind} {blocked.label!r}"
-    warnings.append(
-        f"the certificate is incomplete: no identity covers {', '.join(step['rules']) or 'a change'} at {name}"
-    )
-    return [*search.found, step]
+    return _gap("" if blocked is None else blocked.label, log)
+
+
+def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
+    blocked = search.result.operations.get(step["operation"])
+    rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
+    reason = search.refusal if blocked is None else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
+    labels = [each.label for each in search.frontier()] or ([] if blocked is None else [blocked.label])
+    return Gap(f"the certificate is incomplete: {reason}", tuple(labels))
 
 
 def needed(search: Search) -> list[dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""Models that are no valid ONNX, and documents that are no certificates: they prove nothing, and crash neither side."""
+"""Models that are no valid ONNX, and documents that are no certificates: they prove nothing, and crash neither side.
+
+So no rewrite is left, and the result is the source.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,20 @@ from .forgeries import sealed
 from .pairs import model
 
 
-def said(body: str, *initializers: TensorProto) -> str:
-    """Return the warning of the certificate of a model, which is refused."""
-    source = model(f"(float[1, 2, 3] x) => (float[K] y) {{ {body} }}", 17)
+def said(body: str, *initializers: TensorProto, left: int = 1) -> str:
+    """Return the warning of a compile without withdrawal, whose certificate is refused.
+
+    With withdrawal it holds, and `left` operators stay that would go otherwise.
+    """
+    head = "(float[1, 2, 3] x) => (float[K] y, float[1, 2, 3] z)"
+    source = model(f"{head} {{ {body}  i = Identity(x)  z = Abs(i) }}", 17)
     source.graph.initializer.extend(initializers)
-    result = irc.compile(source, certificate=True)
+    result = irc.compile(irc.load(source), certificate=True)
     with pytest.raises(irc.Rejected):
         irc.certify(source, result.model, result.certificate())
+    again = irc.compile(source, certificate=True)
+    irc.certify(source, again.model, again.certificate())
+    assert again.operators == result.operators + left and "left" in again.warnings[-1]
     return next(warning for warning in result.warnings if "certificate" in warning)
 
 
@@ -30,6 +40,14 @@ def said(body: str, *initializers: TensorProto) -> str:
 )
 def test_operators_that_onnx_refuses(body: str, reason: str) -> None:
     assert said(body).startswith(f"the certificate proves nothing: the model is malformed: {reason}")
+
+
+@pytest.mark.parametrize("body", ["y = Conv(x)", 'y = Constant<value_int = "a">()'])
+def test_models_without_a_rewrite_need_no_step(body: str) -> None:
+    source = model(f"(float[1, 2, 3] x) => (float[K] y) {{ {body} }}", 17)
+    result = irc.compile(source, certificate=True)
+    assert irc.certify(source, result.model, result.certificate()) == 0
+    assert not any("certificate" in warning for warning in result.warnings)
 
 
 def test_elements_that_do_not_fit_their_extents() -> None:
