@@ -130,7 +130,11 @@ def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
     blocked = search.result.operations.get(step["operation"])
     rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
     reason = search.refusal if blocked is None else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
-    labels = [each.label for each in search.frontier()] or ([] if blocked is None else [blocked.label])
+    try:
+        ends = search.frontier()
+    except (Unproved, *MALFORMED):  # of a value that the proof did not reach
+        ends = []
+    labels = [each.label for each in ends] or ([] if blocked is None else [blocked.label])
     return Gap(f"the certificate is incomplete: {reason}", tuple(labels))
 
 
