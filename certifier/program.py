@@ -49,7 +49,7 @@ class Unproved(Exception):
 
 
 MALFORMED = (
-    LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+    LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
     onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
 )  # fmt: skip
 """The errors that a model may lead to which is no valid ONNX."""

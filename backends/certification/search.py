@@ -24,6 +24,7 @@ from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
 from ...certifier.reordering import VIEWS, Groups, viewed, whole
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
+from .ends import open_outputs
 from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
@@ -106,40 +107,8 @@ class Search(Proof):
 
     def blocking(self) -> set[Operation]:
         """Return the operations of the result that outputs depend on which are not proved."""
-        found = [self.blocker(each) for each in self._open_outputs()]
+        found = [self.blocker(each) for each in open_outputs(self)]
         return {each for each in found if each is not None}
-
-    def frontier(self) -> list[Operation]:
-        """Return the operations of the result that open outputs depend on where the proof ends.
-
-        Their operands are related to the source, their results are not. Of an operation with bodies those inside are
-        listed, if there are any. Where all outputs are proved, but scales or shifts grew, the operations of these are.
-        """
-        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
-        stack = self._open_outputs() or [second for first, second in pairs if self.grows(first, second)]
-        found: set[Operation] = set()
-        seen: set[Operation] = set()
-        while stack:
-            operation = stack.pop().producer
-            if operation is None or operation in seen:
-                continue
-            seen.add(operation)
-            inner = [value for body in operation.bodies.values() for value in body.outputs]
-            before = [each for each in (*operation.inputs, *inner) if each is not None and self._is_open(each)]
-            stack.extend(before)
-            if not before:
-                found.add(operation)
-        return [each for each in self.result.operations.values() if each in found]
-
-    def _open_outputs(self) -> list[Datum]:
-        pairs = zip(self.source.body.outputs, self.result.body.outputs, strict=True)
-        return [second for first, second in pairs if first.term != second.term or second.term < 0]
-
-    def _is_open(self, value: Datum) -> bool:
-        """Return whether an operation computes a value that is neither one of the source nor an affine of one."""
-        if value.producer is None or value.stored is not None or value.term in self.known:
-            return False
-        return value.term < 0 or not value.is_float or self.base(value) is None
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation; try identities where it is gone from the result, or new there."""

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from ...certifier.affine_operators import own_line
-from ...certifier.certificate import FORMAT, VERSION, digest_of_model, digest_of_steps, is_complete
+from ...certifier.certificate import FORMAT, VERSION, Replay, digest_of_model, digest_of_steps, is_complete
 from ...certifier.congruence import RESULT, SOURCE
 from ...certifier.program import MALFORMED, Datum, Program, Unproved
 from ...certifier.refinement import load_typed
+from ...certifier.steps import Step
 from ...codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...passes.affine.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from .ends import ends_of
 from .followers import encoded
 from .links import linked
 from .search import Search
@@ -54,7 +56,9 @@ def certificate_of(
         steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: the model is malformed: {error!r}")
     if search is not None:
         steps = needed(search) if search.is_proved else [*search.found, _first_gap(search, log)]
-        gap = None if search.is_proved else _gap_of(search, steps[-1])
+        gap = _refused(source, result, steps) if search.is_proved else _gap_of(search, steps[-1])
+        if search.is_proved and gap is not None:
+            steps = [*steps, _gap("", log)]
     for number, step in enumerate(steps, 1):
         step["step"] = number
     document = {
@@ -130,8 +134,19 @@ def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
     blocked = search.result.operations.get(step["operation"])
     rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
     reason = search.refusal if blocked is None else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
-    labels = [each.label for each in search.frontier()] or ([] if blocked is None else [blocked.label])
+    labels = [each.label for each in ends_of(search)] or ([] if blocked is None else [blocked.label])
     return Gap(f"the certificate is incomplete: {reason}", tuple(labels))
+
+
+def _refused(source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> Gap | None:
+    """Return the gap of the steps that a search kept, None if they hold: it may use facts of those that it tried."""
+    replay = Replay(source, result, steps)
+    try:
+        replay.run()
+    except (Unproved, *MALFORMED) as refusal:
+        labels = [each.label for each in ends_of(replay)]
+        return Gap(f"the certificate is incomplete: {refusal}", tuple(labels))
+    return None
 
 
 def needed(search: Search) -> list[dict[str, Any]]:

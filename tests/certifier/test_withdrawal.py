@@ -10,7 +10,7 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.backends.certification import withdrawal
+from irc.backends.certification import withdrawal, writing
 from irc.certifier.certificate import is_complete
 from irc.certifier.proof import IDENTITIES
 from irc.cli import main
@@ -135,6 +135,21 @@ def test_without_any_identity_the_compile_ends(monkeypatch: pytest.MonkeyPatch) 
     result = withdrawn(source)
     assert result.model == source and not result.certificate()["steps"]
     assert "so the model is left as it is" in result.warnings[0]
+
+
+def test_steps_that_the_checker_refuses_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search may know more than the steps that it keeps say."""
+    needed = writing.needed
+    monkeypatch.setattr(
+        writing, "needed", lambda search: [step for step in needed(search) if step["identity"] != "same bounds"]
+    )
+    result = withdrawn(model(CLIPS))
+    assert operators(result.model) == Counter(["Conv", "Tanh", "Clip", "Clip", "Abs"])
+    assert "Clip 'f' and Clip 'h', which are left alone" in result.warnings[0]
+    once = irc.compile(irc.load(model(CLIPS)), certificate=True)
+    with pytest.raises(irc.Rejected):
+        irc.certify(model(CLIPS), once.model, once.certificate())
+    assert "the certificate is incomplete" in once.warnings[0]
 
 
 @pytest.mark.usefixtures("without_bounds")
