@@ -171,8 +171,11 @@ class Rewriter:
 
     def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:
         """Return the inputs of an operator of the table; numbers become constants."""
-        if all([value is None or isinstance(value, Value) for value in inputs]):
-            return inputs  # type: ignore[return-value]  # as the line before says
+        for value in inputs:
+            if value is not None and value.__class__ is not Value:
+                break
+        else:
+            return inputs  # type: ignore[return-value]  # as the loop says
         tensors = constants_for(info.onnx or info.name, inputs, newest_form(info, self.module, before))
         return self._with_constants(inputs, tensors, before)
 
