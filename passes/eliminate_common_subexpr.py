@@ -135,14 +135,16 @@ def _key(node: Node) -> Key:
 
 
 def _operand_key(value: Value | None) -> Key:
-    """Return a key that is equal only for equal values: type and digest of a constant, or else the value."""
+    """Return a key that is equal only for equal values: type and elements of a small constant, or else the value."""
     payload = payload_of(value)
     if not (isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES):
         return value
     try:
-        return (payload.dtype, payload.shape, payload.digest())
+        array = payload.numpy()
     except (ValueError, OSError, ModelError):
         return value
+    elements = tuple(array.ravel().tolist()) if array.dtype == object else array.tobytes()
+    return (payload.dtype, payload.shape, elements)
 
 
 def _content(value: Attribute) -> str:
