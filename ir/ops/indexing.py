@@ -10,7 +10,7 @@ from ...support.statement import states
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
-from ..types import Dim, TensorType, shape_of
+from ..types import ELEMENT_COUNT_LIMIT, Dim, TensorType, shape_of
 from .bounds import joined
 from .channel_map import MAX_EXTENT, ChannelAxis, ChannelMap, Limit, block_channels, unknown_shape
 from .evaluation import NotEvaluable, check_size, listed_operand, operand
@@ -323,8 +323,10 @@ def infer_tile(node: Node, constants: Constants) -> Types:
 
 
 def _times(dim: Dim, factor: int) -> Dim:
-    """Return a multiple of an extent, None where it is not known."""
-    return dim * factor if isinstance(dim, int) else dim if factor == 1 else None
+    """Return a multiple of an extent, None where it is not known, or where no tensor has so many elements."""
+    if not isinstance(dim, int):
+        return dim if factor == 1 else None
+    return dim * factor if 0 <= dim * factor < ELEMENT_COUNT_LIMIT else None
 
 
 def _divided(dim: Dim, divisor: int) -> Dim:

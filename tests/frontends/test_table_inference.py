@@ -33,6 +33,7 @@ BY_TABLE: dict[str, tuple[Node, str]] = {
         "f32[1,2,3]",
     ),
     "Tile": (("Tile", (2, "N", -1), [np.array([3, 1, 2])], {}), "f32[6,N,?]"),
+    "Tile, repeats below zero": (("Tile", (2, 3), [np.array([-1, 2])], {}), "f32[?,6]"),
     "Tile, unknown repeats": (("Tile", (2, 3), ["counts"], {}), "f32[?,?]"),
     "DepthToSpace": (("DepthToSpace", ("N", 8, 3, -1), [], {"blocksize": 2}), "f32[N,2,6,?]"),
     "SpaceToDepth": (("SpaceToDepth", ("N", 2, 6, -1), [], {"blocksize": 2}), "f32[N,8,3,?]"),
