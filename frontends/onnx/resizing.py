@@ -19,7 +19,7 @@ MAX_RANK = 64
 
 def may_round(node: NodeProto, scope: Scope) -> bool:
     """Return whether the scales of a Resize or Upsample may be rounded differently."""
-    given = (number for item in node.attribute if "scale" in item.name for number in (*item.floats, item.f))
+    given = (number for item in node.attribute if "scale" in str(item.name) for number in (*item.floats, item.f))
     return any(_has_rounded(name, scope) for name in node.input[1:3]) or any(map(_is_rounded, given))
 
 

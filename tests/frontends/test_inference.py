@@ -11,7 +11,7 @@ from graphs import Graph, check, is_valid
 from harness import operators, random_inputs, run
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.shape_inference import infer_shapes
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 
 @pytest.mark.parametrize("declared", [[], ["axes"], ["starts", "ends", "axes", "steps"]])
@@ -266,3 +266,18 @@ def known_shape(graph: Graph) -> str:
     result = irc.compile(model).model
     assert run(result, inputs)["y"].tolist() == run(model, inputs)["y"].tolist()
     return next(str(value.type) for node in from_model(model).graph for value in node.outputs if value.name == "h")
+
+
+@pytest.mark.parametrize("name", [b"scales", b"sc\xffles"])
+def test_a_name_of_an_attribute_that_is_no_text_is_an_error_of_the_model(name: bytes) -> None:
+    """The test of scales ended in a TypeError."""
+    graph = Graph(opset=7)
+    graph.input("x", [1, 2, 3, 3])
+    graph.node("ArgMax", [graph.node("Upsample", ["x"], scales=[1.0, 1.0, 2.0, 2.0])], "y")
+    graph.output("y", None, np.dtype(np.int64))
+    model = ModelProto.FromString(graph.model().SerializeToString().replace(b"scales", name))
+    if name == b"scales":
+        assert str(from_model(model).graph.outputs[0].type) == "i64[1,2,6,6]"
+    else:
+        with pytest.raises(irc.ModelError, match="the name of an attribute is not UTF-8 text"):
+            from_model(model)
