@@ -56,6 +56,8 @@ class Module:
         self.constants = ConstantEvaluator(limits.max_constant_bytes)
         self.changed = False
         self.opened = False
+        self.types_follow = False
+        """Whether all types followed from those of the inputs when the module was read, and the last time."""
         self.type_operands: dict[Node, tuple[Hashable, ...]] = {}
         """For each node whose types are not complete the facts on which inference depended when it ran last."""
         self.untouchable = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .evaluate import ConstantEvaluator
-from .graph import Node, Value
+from .graph import Node, Value, is_constant
 from .ops import op_info
 from .ops.inference import input_shape
 from .ops.row import OpInfo, Trait, text_of
@@ -34,14 +34,21 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
 
 
 def may_infer_more(node: Node, result: Value) -> bool:
-    """Return whether onnx's shape inference may know more of the type of a result than the operator table."""
+    """Return whether onnx's shape inference may know more of the type of a result than the operator table.
+
+    It may where the rank of the data is known but not that of the result, and where an extent is open though nothing
+    that it depends on is.
+    """
     info, type_ = op_info(node.op), result.type
     if info is None or not info.infers_all or not isinstance(type_, TensorType) or type_.dtype is None:
         return True
-    data = input_shape(node) if _counts_otherwise(node, info) else None
+    data = input_shape(node)
     if type_.shape is None or data is None:
-        return False
-    return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
+        return data is not None
+    if _counts_otherwise(node, info):
+        return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
+    is_static = all([isinstance(dim, int) for dim in data])
+    return is_static and all([value is None or is_constant(value) for value in node.inputs[1:]])
 
 
 def _counts_otherwise(node: Node, info: OpInfo) -> bool:

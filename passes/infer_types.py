@@ -33,8 +33,12 @@ class InferTypes(Pass):
     name: ClassVar[str] = "InferTypes"
 
     def run(self, module: Module, ctx: PassContext) -> bool:
+        if _is_by_types(module) and (module.types_follow or not module.changed):
+            module.types_follow = True
+            return False
+        module.types_follow = False
         before = module.type_operands
-        module.type_operands = after = {} if _is_by_types(module) else _open_operands(module)
+        module.type_operands = after = _open_operands(module)
         if not module.changed or not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
             return False
         changed = complete_types(module)
@@ -54,7 +58,10 @@ def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
 
 
 def _is_by_types(module: Module) -> bool:
-    """Return whether every type follows from those of the inputs, by the operator table: no rewrite adds to them."""
+    """Return whether every type follows from those of the inputs, by the operator table.
+
+    If that holds of the module as it was read, no rewrite adds to the types while it holds.
+    """
     ops = {node.op for graph in module.graphs() for node in graph.operators()}
     return all((info := op_info(op)) is not None and info.infers_by_types for op in ops)
 

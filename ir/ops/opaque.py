@@ -89,7 +89,6 @@ def infer_recurrent(node: Node, constants: Constants) -> Types:
     return tuple(TensorType(dtype, last if i else states) for i in range(len(node.outputs)))
 
 
-@complete_by_types
 def infer_nonzero(node: Node, constants: Constants) -> Types:
     """Infer i64[rank, ?]."""
     shape = input_shape(node)

@@ -112,7 +112,7 @@ def infer_squeeze(node: Node, constants: Constants) -> Types:
     if axes is None and (node.input(1) is not None or static_shape_of(node.operand().type) is None):
         return (TensorType(dtype, None),)
     gone = [i for i, dim in enumerate(shape) if dim == 1] if axes is None else normal_axes(axes, len(shape))
-    if not gone:
+    if gone is None or (not gone and axes is not None):
         return (TensorType(dtype, None),)
     return (TensorType(dtype, tuple(dim for i, dim in enumerate(shape) if i not in gone)),)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import irc
 import numpy as np
 import pytest
 from exporter_graphs import export
 from graphs import F32, Graph
-from harness import shared_models
+from harness import operators, shared_models
 from irc.frontends.onnx import from_model, importer, read_model, shape_inference
 from irc.ir.types import TensorType, Type
 from onnx import ModelProto, helper
@@ -33,7 +34,6 @@ BY_TABLE: dict[str, tuple[Node, str]] = {
         "f32[1,2,3]",
     ),
     "Tile": (("Tile", (2, "N", -1), [np.array([3, 1, 2])], {}), "f32[6,N,?]"),
-    "Tile, repeats below zero": (("Tile", (2, 3), [np.array([-1, 2])], {}), "f32[?,6]"),
     "Tile, unknown repeats": (("Tile", (2, 3), ["counts"], {}), "f32[?,?]"),
     "DepthToSpace": (("DepthToSpace", ("N", 8, 3, -1), [], {"blocksize": 2}), "f32[N,2,6,?]"),
     "SpaceToDepth": (("SpaceToDepth", ("N", 2, 6, -1), [], {"blocksize": 2}), "f32[N,8,3,?]"),
@@ -43,12 +43,16 @@ BY_TABLE: dict[str, tuple[Node, str]] = {
     "Shape, no extents": (("Shape", ("N", 3), [], {"start": 2}), "i64[0]"),
     "QuantizeLinear": (("QuantizeLinear", ("N", 3), [np.float32(0.5), np.int8(0)], {}), "i8[N,3]"),
     "QuantizeLinear, no zero point": (("QuantizeLinear", ("N", 3), [np.float32(0.5)], {}), "u8[N,3]"),
+    "Squeeze without extents of 1": (("Squeeze", (2, 3), [], {}), "f32[2,3]"),
     "Slice, unknown bounds": (("Slice", (4, 3), ["counts", "counts"], {}), "f32[?,?]"),
     "Resize, unknown sizes": (("Resize", ("N", 3), ["", "", "counts"], {}), "f32[?,?]"),
 }
 """Nodes whose types follow from the table, with the type of the first result."""
 
 BY_ONNX: dict[str, tuple[Node, str]] = {
+    "Tile, repeats below zero": (("Tile", (2, 3), [np.array([-1, 2])], {}), "f32[?,6]"),
+    "Reshape of nothing": (("Reshape", (0, 3, 4), [np.array([-1, 0, 4])], {}), "f32[0,3,4]"),
+    "Resize by axes": (("Resize", (2, 3), ["", "", np.array([6])], {"axes": [1]}), "f32[2,6]"),
     "ArgMax": (("ArgMax", ("N", 4), [], {"axis": 1}), "i64[N,1]"),
     "MaxPool, window larger than the data": (
         ("MaxPool", (1, 2, 2), [], {"kernel_shape": [3], "strides": [3]}),
@@ -170,3 +174,28 @@ def test_onnx_knows_no_more_of_shared_models(monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip("the folder of shared models is missing")
     asked = sum(hold(read_model(path)[0], monkeypatch) for path in paths)
     assert asked >= len(paths) // 2
+
+
+CONSTANT = {
+    "NonZero": ("NonZero", [np.array([1, 0, 1, 1], np.float32)]),
+    "CumSum": ("CumSum", [np.array([2, 1], np.int64), np.int64(0)]),
+}
+"""Operators that are computed, of constant operands."""
+
+
+@pytest.mark.parametrize("case", CONSTANT)
+def test_types_are_completed_when_the_last_operator_that_reads_elements_is_computed(case: str) -> None:
+    """All types seemed to follow from those of the inputs then, and a second compile knew more."""
+    op, operands = CONSTANT[case]
+    graph = Graph(opset=13)
+    graph.input("x", ["N", 1] if op == "CumSum" else [2, 4])
+    found = graph.node(op, [graph.initializer(np.asarray(each)) for each in operands])
+    if op == "CumSum":
+        data = graph.node("Add", ["x", graph.node("ConstantOfShape", [found])])
+    else:
+        data = graph.node("Gather", ["x", found], axis=1)
+    graph.node("Shape", [graph.node("Relu", [data])], "y")
+    graph.output("y", None, np.dtype(np.int64))
+    result = irc.compile(graph.model()).model
+    assert operators(result) == []
+    assert irc.compile(result).model == result
