@@ -9,7 +9,7 @@ from .graph import Node, Value, is_constant
 from .ops import op_info
 from .ops.inference import input_shape
 from .ops.row import OpInfo, Trait, text_of
-from .types import UNKNOWN, Shape, TensorType, Type, shape_of
+from .types import UNKNOWN, Shape, TensorType, Type, shape_of, static_dims
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
@@ -47,8 +47,7 @@ def may_infer_more(node: Node, result: Value) -> bool:
         return data is not None
     if _counts_otherwise(node, info):
         return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
-    is_static = all([isinstance(dim, int) for dim in data])
-    return is_static and all([value is None or is_constant(value) for value in node.inputs[1:]])
+    return static_dims(data) is not None and all([value is None or is_constant(value) for value in node.inputs[1:]])
 
 
 def _counts_otherwise(node: Node, info: OpInfo) -> bool:
