@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,13 +49,10 @@ class ConstantEvaluator:
         self._known = {}
         self.budget.renew()
 
-    def forget(self, values: Iterable[Value]) -> None:
-        """Drop the elements of erased values."""
-        known, kept = self._known, self._kept
-        for value in values:
-            known.pop(value, None)
-            if kept:
-                kept.pop(value, None)
+    def forget(self, value: Value) -> None:
+        """Drop the elements of an erased value."""
+        self._known.pop(value, None)
+        self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
         """Return the elements of a constant value in its own dtype, or None where it cannot be evaluated."""

@@ -362,10 +362,11 @@ class Graph:
         if node.inputs:
             node._drop_uses()
             node.inputs = ()
-        for region in node.regions:
-            for inner in list(region.walk()):
-                inner._drop_uses()
-                inner.inputs, inner.graph = (), None
+        if node.regions:
+            for region in node.regions:
+                for inner in list(region.walk()):
+                    inner._drop_uses()
+                    inner.inputs, inner.graph = (), None
         self._unlink(node)
         if node.outputs:
             del node.output

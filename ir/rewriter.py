@@ -361,10 +361,17 @@ class Rewriter:
         while stack:
             value = stack.pop()
             node = None if value is None or value.users else value.node
-            if node is None or node.graph is None or (len(node.outputs) > 1 and node.is_read):
+            if value is None or node is None or node.graph is None:
+                continue
+            if node.op == "constant":
+                if node.origins or node.inherited:
+                    self._bequeath(node, heir, note)
+                else:
+                    self.module.constants.forget(value)
+                node.graph.remove(node)
                 continue
             info = op_info(node.op)
-            if info is None or not info.is_erasable:
+            if info is None or not info.is_erasable or (len(node.outputs) > 1 and node.is_read):
                 continue
             inputs = node.inputs
             self._bequeath(node, heir, note)
@@ -387,7 +394,8 @@ class Rewriter:
         A node that was made while `node` was rewritten shares its tuples, so it has these origins already.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
-        module.constants.forget(node.outputs)
+        for value in node.outputs:
+            module.constants.forget(value)
         if node.op != "constant":
             for table in module.provenance.node_tables:
                 table.node_erased(node, heir)

@@ -88,12 +88,35 @@ def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
     return True
 
 
+class _Tried(Generic[C]):
+    """The `rules` of one operator, and the places where one of them is tried: `everywhere`, or some only."""
+
+    __slots__ = ("_reads", "_skips_floats", "everywhere", "rules")
+
+    def __init__(self, rules: Sequence[Rule[C]]) -> None:
+        self.rules = rules
+        others = [each for each in rules if each.reads is None]
+        self.everywhere = not all(each.skips_floats for each in others)
+        self._skips_floats = bool(others)
+        self._reads = frozenset[str]().union(*[each.reads for each in rules if each.reads is not None])
+
+    def is_tried_at(self, node: Node) -> bool:
+        """Return whether an operator that the rules look for computes an operand, or the first result is no float."""
+        if self._skips_floats and not _is_of_floats(node):
+            return True
+        reads = self._reads
+        for value in node.inputs:  # noqa: SIM110 - it is asked of every node; a generator takes twice as long
+            if value is not None and value.node is not None and value.node.op in reads:
+                return True
+        return False
+
+
 class RuleDriver(Generic[C]):
     """Applies `rules` with one Rewriter.
 
     With `erase_dead`, pure in-house operators that nobody reads go before any rule is tried at them. `before_node` is
-    called before the rules are tried at a node, once something was changed, and `before_round` after a round that
-    changed something.
+    called with a node and the context before the rules are tried at it, once something was changed, and `before_round`
+    after a round that changed something.
     """
 
     def __init__(
@@ -103,7 +126,7 @@ class RuleDriver(Generic[C]):
         context: C,
         *,
         erase_dead: bool = False,
-        before_node: Callable[[Node], None] | None = None,
+        before_node: Callable[[Node, C], None] | None = None,
         before_round: Callable[[], None] | None = None,
     ) -> None:
         self.rewriter = rewriter
@@ -115,8 +138,8 @@ class RuleDriver(Generic[C]):
         self._before_round = before_round
         self._counter = rewriter.debug_counter
         self._is_watched = False
-        self._limits = {op: limits for op, each in rules.items() if (limits := _limits_of(each)) is not None}
-        """For an operator whose rules are all tried in some places only, these places."""
+        self._tried: dict[str, _Tried[C]] = {}
+        """The rules of each operator that was met, with the places where they are tried."""
 
     def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
         """Apply the first of `rules` that does not decline, and return whether there was one."""
@@ -157,22 +180,25 @@ class RuleDriver(Generic[C]):
 
     def run(self, nodes: Iterable[Node]) -> bool:
         """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
-        changed, rewriter, before_node, limits = False, self.rewriter, self._before_node, self._limits
-        known, others, erase_dead = self._rules, self._any, self._erase_dead
+        changed, rewriter, before_node, context = False, self.rewriter, self._before_node, self.context
+        known, erase_dead = self._tried, self._erase_dead
         is_watched = self._is_watched = self._counter.is_watched
         is_old = rewriter.changed
         for node in nodes:  # most of them have no rule, so nothing is called for those
             if node.graph is None:
                 continue
-            if before_node is not None and is_old:
-                before_node(node)
+            if is_old and before_node is not None:
+                before_node(node, context)
             op = node.op
-            rules = known.get(op, others)
-            if erase_dead and not node.is_read:
+            tried = known.get(op)
+            if tried is None:
+                tried = known[op] = _Tried(self._rules.get(op, self._any))
+            rules = tried.rules
+            if erase_dead and not (node.outputs and node.output.users) and not node.is_read:
                 rules = (erase_unread, *rules)
-            elif op in limits and not is_watched and not _is_within(node, *limits[op]):
+            elif not rules or not (tried.everywhere or is_watched or tried.is_tried_at(node)):
                 continue
-            if rules and self._apply(rules, node):
+            if self._apply(rules, node):
                 changed = is_old = True
         return changed
 
@@ -187,26 +213,6 @@ class RuleDriver(Generic[C]):
             if self._before_round is not None:
                 self._before_round()
         raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
-
-
-def _limits_of(rules: Sequence[Rule[C]]) -> tuple[frozenset[str], bool] | None:
-    """Return the operators that `rules` look for, and whether one is tried where the first result is not of floats.
-
-    Return None where one of the rules is tried everywhere.
-    """
-    reads = [each.reads for each in rules if each.reads is not None]
-    others = [each for each in rules if each.reads is None]
-    return (frozenset().union(*reads), bool(others)) if all(each.skips_floats for each in others) else None
-
-
-def _is_within(node: Node, reads: frozenset[str], skips_floats: bool) -> bool:
-    """Return whether one of the operators `reads` computes an operand, or a rule that `skips_floats` is tried."""
-    if skips_floats and not _is_of_floats(node):
-        return True
-    for value in node.inputs:  # noqa: SIM110 - it is asked of every node; a generator takes twice as long
-        if value is not None and value.node is not None and value.node.op in reads:
-            return True
-    return False
 
 
 def _is_of_floats(node: Node) -> bool:

@@ -16,6 +16,7 @@ from ..ir.provenance import Refusal, Refused
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules, rule
 from ..ir.tensor import Array
+from ..ir.types import F64, TensorType
 from .affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from .infra import Pass, PassContext
 from .simplify.elementwise import drop_dropout
@@ -61,7 +62,10 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
         return rewriter.decline(found.detail)
     data, *params = node.inputs
     hint, type_ = node.output.name, node.output.type
-    affine = rewriter.make("nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name)
+    vector = TensorType(F64, found[0].shape)
+    affine = rewriter.make(
+        "nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name, type_=vector
+    )
     # With its source, the node is written as the same BatchNormalization where no pass changes the pair.
     affine.source = node.source
     for value, array in zip(affine.outputs, found, strict=True):

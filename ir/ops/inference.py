@@ -27,7 +27,9 @@ def input_dtype(node: Node, index: int = 0) -> DType | None:
 
 def input_shape(node: Node, index: int = 0) -> Shape:
     """Return the shape of an input, None where it is absent or its rank unknown."""
-    return _shape(node.input(index))
+    inputs = node.inputs
+    value = inputs[index] if index < len(inputs) else None
+    return None if value is None else shape_of(value.type)
 
 
 def _shape(value: Value | None) -> Shape:

@@ -10,7 +10,7 @@ from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import sole_reader
 from ...ir.provenance import Refused
 from ...ir.tensor import round_to, to_float64
-from ...ir.types import dtype_of, shape_of
+from ...ir.types import UNKNOWN, TensorType, dtype_of, shape_of
 from .algebra import MAX_EXTENT, Affine
 from .layers import Fold
 from .table import NO_RULE, affine_rule
@@ -79,7 +79,8 @@ def check_axis_exists(value: Value | None, affine: Affine) -> None:
 def check_extents(node: Node) -> None:
     """Refuse an operator with a huge axis: an affine along it might not fit into the memory."""
     for value in (*node.inputs, *node.outputs):
-        for dim in (None if value is None else shape_of(value.type)) or ():
+        type_ = UNKNOWN if value is None else value.type
+        for dim in type_.shape or () if isinstance(type_, TensorType) else ():
             if isinstance(dim, int) and dim > MAX_EXTENT:
                 raise Refused(
                     "no_foldable_neighbour", f"{node.description} has an axis of more than {MAX_EXTENT} elements"

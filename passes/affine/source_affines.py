@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.attributes import RegionRef
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Value, payload_of
 from ...ir.module import Module
 from ...ir.ops import AFFINE_KINDS, OPS
 from ...ir.ops.inference import input_shape
@@ -163,8 +163,8 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return None
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     params = {
-        key: Param(_name(node, i), _known(node.inputs[i], evaluator))
-        for i, key in enumerate(BATCH_NORM_PARAMS, start=1)
+        key: Param("" if value is None else value.name, _known(value, evaluator))
+        for key, value in zip(BATCH_NORM_PARAMS, node.inputs[1:5], strict=True)
     }
     shape = input_shape(node, 1)
     channels = shape[0] if shape and isinstance(shape[0], int) else None
@@ -187,7 +187,8 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     """Return a parameter whose elements can be read as numbers; those of the usual types are not read for that."""
-    tensor = None if made_of_little(value) else evaluator.tensor(value)
+    payload = payload_of(value)
+    tensor = payload if isinstance(payload, Tensor) else None if made_of_little(value) else evaluator.tensor(value)
     if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
         return None
     if tensor.dtype.name in USUAL:
