@@ -20,7 +20,6 @@ from ..ir.tensor import ScaledTensor
 from ..passes.affine.fold_records import fold_records
 from ..support.errors import EmitError
 from ..support.files import FileTransaction, replacing, writing
-from ..support.notebook import frame, table
 from ..support.output_paths import arrays_path, is_text
 from .foldmap import (
     ArrayStore,
@@ -122,6 +121,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the graphs before and after, for a notebook."""
+        from ..support.notebook import frame, table
+
         warned = table(("warning",), [(warning,) for warning in self.warnings])
         return frame(repr(self), warned, affine_table(self.fold_map), self.drawing())
 

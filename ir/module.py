@@ -10,7 +10,6 @@ from typing import Any
 
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
-from ..support.notebook import folded_text, frame, table
 from .debug_counter import DebugCounter
 from .evaluate import ConstantEvaluator
 from .graph import Function, FunctionKey, Graph, Node, Origins
@@ -135,6 +134,7 @@ class Module:
     def _repr_html_(self) -> str:
         """Return the inputs, outputs, operators, IR text and graph for a notebook."""
         from ..support.drawing import draw
+        from ..support.notebook import folded_text, frame, table
         from .node_boxes import node_boxes
 
         ends = [

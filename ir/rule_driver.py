@@ -73,11 +73,6 @@ def rule(
     return lambda function: Rule(function.__name__, function, affine, operands, skips_floats, identity)
 
 
-def only(rules: Rules[C], affine: AffineEffect) -> Rules[C]:
-    """Return the rules that have the given effect on affines."""
-    return {op: tuple(each for each in found if each.affine == affine) for op, found in rules.items()}
-
-
 @rule(affine="untouched")
 def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
     """op(x) -> nothing, where nobody reads a result"""

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import prod
 
-from ..ir.attributes import SparseTensor
 from ..ir.evaluate import operands_by_use
-from ..ir.graph import Graph, Node, Value, is_constant, payload_of
+from ..ir.graph import Graph, Node, Value, is_constant
 from ..ir.module import Module
 from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
-from ..ir.tensor import Array, ArrayTensor, Tensor
+from ..ir.tensor import Array, ArrayTensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, static_shape_of
+from ..support.errors import WorkerDiedError
 from ..support.extras import install
-from ..support.isolation import WorkerDiedError
+from .dying_constants import dying_bytes
 from .foreign import is_deterministic
 from .infra import PassContext
 
@@ -51,17 +51,17 @@ MAX_SESSIONS = 32
 
 
 class ConstantRegions:
-    """Computes constant expressions of foreign operators; `computed` holds the nodes that are done.
+    """Computes constant expressions of foreign operators; `computed` gets the nodes that are done.
 
     The elements of their results are in the evaluator of the module.
     """
 
-    def __init__(self, module: Module, max_bytes: int, ctx: PassContext) -> None:
+    def __init__(self, module: Module, max_bytes: int, ctx: PassContext, computed: dict[Node, None]) -> None:
         self.module = module
         self.evaluator = module.constants
         self.max_bytes = max_bytes
         self.ctx = ctx
-        self.computed: dict[Node, None] = {}
+        self.computed = computed
         self.constants: set[Value] = set()
         self.sessions = 0
 
@@ -282,21 +282,3 @@ def _bytes(value: Value) -> int:
     dtype = dtype_of(value.type)
     assert dtype is not None
     return _elements(value) * dtype.bits // 8
-
-
-def dying_bytes(node: Node) -> int:
-    """Return the bytes of the constants that nothing reads any more once `node` is removed. O(region)."""
-    total, gone = 0, {value: value.use_count for value in node.outputs}
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        for value in top.inputs:
-            if value is None or value.node is None:
-                continue
-            gone[value] = gone.get(value, 0) + 1
-            if gone[value] < value.use_count:
-                continue
-            payload = payload_of(value)
-            total += payload.nbytes if isinstance(payload, Tensor | SparseTensor) else 0
-            stack.append(value.node)
-    return total

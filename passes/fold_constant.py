@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from ..ir.sparse import scaled_values, stored_shorter
 from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to, to_float64
 from ..ir.types import F64, dtype_of
 from ..support.lazy import lazy
-from .constant_regions import ConstantRegions, dying_bytes
+from .dying_constants import dying_bytes
 from .infra import Pass, PassContext
+
+if TYPE_CHECKING:
+    from .constant_regions import ConstantRegions
 
 LAZY = 1 << 13
 """Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
@@ -69,7 +72,7 @@ class FoldConstant(Pass):
             if constants.stay_with_large(graph):
                 by_table.run(graph.operators())
             # after by_table, so that onnxruntime reads rounded parameters
-            if constants.maybe_constant and constants.regions.compute(graph):
+            if constants.are_left and constants.regions.compute(graph):
                 by_runtime.run(graph.operators())
                 constants.erase_computed(rewriter)
         module.opened = constants.written
@@ -82,7 +85,7 @@ class _Constants:
     def __init__(self, module: Module, max_bytes: int, ctx: PassContext) -> None:
         self.evaluator = module.constants
         self.max_bytes = max_bytes
-        self.regions = ConstantRegions(module, max_bytes, ctx)
+        self.ctx = ctx
         self.module = module
         self.written = False
         """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
@@ -92,6 +95,21 @@ class _Constants:
 
         self.staying: set[Node] = set()
         """Constant expressions that stay because of their size, or because what reads them does."""
+
+        self.computed: dict[Node, None] = {}
+        """Operators that a runtime computed."""
+
+    @lazy
+    def regions(self) -> ConstantRegions:
+        """Return the constant expressions that a runtime computes. Most models have none."""
+        from .constant_regions import ConstantRegions
+
+        return ConstantRegions(self.module, self.max_bytes, self.ctx, self.computed)
+
+    @property
+    def are_left(self) -> bool:
+        """Whether an operator may be a constant expression that the op table did not compute."""
+        return any(node.graph is not None for node in self.maybe_constant)
 
     @lazy
     def has_sparse(self) -> bool:
@@ -136,14 +154,14 @@ class _Constants:
 
     def erase_computed(self, rewriter: Rewriter) -> None:
         """Erase the operators computed by a runtime whose results nothing reads any more."""
-        for node in reversed(self.regions.computed):
+        for node in reversed(self.computed):
             if node.graph is not None and not node.is_read:
                 rewriter.erase(node)
-        self.regions.computed.clear()
+        self.computed.clear()
 
     def holds(self, node: Node) -> bool:
         """Return whether every result of `node` is constant and may be written as a constant."""
-        if node in self.regions.computed:
+        if node in self.computed:
             return True
         info = op_info(node.op)
         if info is None or info.evaluate is None or Trait.ATOMIC in info.traits:
@@ -201,7 +219,7 @@ def _names_constant(node: Node) -> bool:
 def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that a runtime computed"""
     evaluator = constants.evaluator
-    if node not in constants.regions.computed or not constants.is_frontier(node):
+    if node not in constants.computed or not constants.is_frontier(node):
         return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
     read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
     if any(resizes_in_doubt(value, array) for value, array in read):
@@ -220,7 +238,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     info = op_info(node.op)
     if info is None or info.evaluate is None or Trait.ATOMIC in info.traits or len(node.outputs) != 1:
         return rewriter.decline("the op table cannot compute it")
-    if node in constants.regions.computed or not constants.is_frontier(node):
+    if node in constants.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > constants.replaced_bytes(node)):

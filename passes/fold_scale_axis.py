@@ -26,8 +26,8 @@ from .affine.choice import Chooser
 from .affine.folding import ChainFolder
 from .affine.operands import Parameters
 from .affine.planner import Planner
-from .affine.quantized_constant import UnroundedConstants
 from .affine.source_affines import collect_opened
+from .affine.stored import UnroundedConstants
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
 

@@ -17,7 +17,6 @@ from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError
 from ...support.files import FileTransaction, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits
-from ...support.notebook import frame, table
 from .arrays import ArrayStore
 from .npz import NpzWriter
 from .restore import TensorIndex, describe_model
@@ -46,6 +45,8 @@ class FoldMap:
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the layers, for a notebook."""
+        from ...support.notebook import frame, table
+
         layers = (
             (layer["node"]["op_type"], layer["node"]["name"], ", ".join(fold["source"] for fold in layer["folds"]))
             for layer in self.layers
@@ -222,6 +223,8 @@ def statuses(counts: Counter[str]) -> str:
 
 def affine_table(fold_map: FoldMap) -> str:
     """Return an HTML table of the affines of a fold map."""
+    from ...support.notebook import table
+
     names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
     return table(
         ("id", "affine", "name", "status", "where, or why not"),

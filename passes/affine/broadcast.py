@@ -20,6 +20,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.statement import states
+from .affine_rule import AffineRule
 from .algebra import Affine
 from .magic_rounding import check_not_rounding
 from .operands import Parameters
@@ -306,3 +307,16 @@ def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -
         raise Refused("activation_between", f"{node.description}: nothing passes a denominator")
     moved = _pushed(node, given)
     return Transfer(results=((0, moved),))
+
+
+_SUM = AffineRule(backward_sum, forward_sum)
+
+RULES = {
+    **dict.fromkeys(("add", "add_n", "nn.bias_add", "subtract"), _SUM),
+    "multiply": AffineRule(backward_product, forward_product),
+    "divide": AffineRule(backward_quotient, forward_quotient),
+    "mean_n": AffineRule(backward_mean),
+    **dict.fromkeys(("maximum", "minimum"), AffineRule(backward_extremum, forward_extremum)),
+    "where": AffineRule(backward_where),
+}
+"""The rules by operator."""

@@ -17,7 +17,7 @@ from ...support.statement import states
 from .algebra import CANCELLATION, Affine
 from .operands import Parameters
 from .recognise import AffineOp, find_affine, recognise
-from .units import CODE, Unit
+from .unit import CODE, Unit
 
 MAX_NUMBERS = 1 << 20
 """Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""

@@ -21,6 +21,7 @@ from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.record import replaced
 from ...support.statement import states
+from .affine_rule import AffineRule
 from .algebra import Affine
 from .operands import Parameters, fits_attribute, fits_operand
 from .transfer import Transfer, check_scale_sign, only_data
@@ -194,3 +195,10 @@ def hard_sigmoid_forward(node: Node, given: Mapping[int, Affine], params: Parame
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
         raise Refused("dtype_mismatch", f"{node.description}: its slope is an attribute, which is a float32")
     return Transfer(attrs=(("alpha", slope), ("beta", offset)))
+
+
+RULES = {
+    "clip": AffineRule(clip_backward, clip_forward),
+    "hard_sigmoid": AffineRule(forward=hard_sigmoid_forward),
+}
+"""The rules by operator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +19,12 @@ from .algebra import Affine
 from .fold_records import FoldedAffine, Layer, QuantizedParts, fold_records
 from .layers import Fold
 from .plan import Change, Plan
-from .quantized_constant import QuantizedConstant, UnroundedConstants
 from .statistics import statistic_refs
+from .stored import UnroundedConstants
 from .transfer import Transfer
+
+if TYPE_CHECKING:
+    from .quantized_constant import QuantizedConstant
 
 
 class Committer:

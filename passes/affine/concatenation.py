@@ -12,6 +12,7 @@ from ...ir.ops.inference import integer_of
 from ...ir.provenance import Refused
 from ...ir.types import shape_of
 from ...support.statement import states
+from .affine_rule import AffineRule
 from .algebra import Affine
 from .operands import Parameters
 from .transfer import Transfer
@@ -92,3 +93,7 @@ def _extent(node: Node, value: Value | None, axis: int) -> int:
     if not isinstance(extent, int):
         raise unknown_shape(node)
     return extent
+
+
+RULES = {"concatenate": AffineRule(concatenate_backward, concatenate_forward)}
+"""The rules by operator."""

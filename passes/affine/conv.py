@@ -14,6 +14,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array, round_to, to_float64
 from ...support.record import replaced
 from ...support.statement import states
+from .affine_rule import layer
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands
 from .operands import Parameters, fits_operand
@@ -163,3 +164,10 @@ def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
     ones = isinstance(strides, tuple) and all(stride == 1 for stride in strides)
     zeros = all(isinstance(found, tuple) and not any(found) for found in (pads, extra))
     return not (plain and ones and zeros)
+
+
+RULES = {
+    "nn.conv": layer(conv_result, conv_data),
+    "nn.conv_transpose": layer(conv_transpose_result, conv_transpose_data),
+}
+"""The rules by operator."""

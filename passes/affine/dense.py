@@ -12,10 +12,11 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.statement import states
+from .affine_rule import AffineRule, layer
 from .algebra import Affine
 from .layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
 from .operands import Parameters
-from .quantized_constant import is_stored
+from .stored import is_stored
 from .transfer import Transfer
 
 
@@ -166,3 +167,10 @@ def _result_axis(node: Node, side: int) -> int:
     shape = shape_of(node.output.type)
     assert shape is not None
     return len(shape) - 1 if side else len(shape) - 2
+
+
+RULES = {
+    "nn.dense": layer(dense_result, dense_data),
+    "matmul": AffineRule(matmul_backward, matmul_forward, matmul_result, matmul_data),
+}
+"""The rules by operator."""

@@ -12,6 +12,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array, fits, smallest_normal
 from ...ir.types import dtype_of, shape_of
 from ...support.statement import states
+from .affine_rule import AffineRule
 from .algebra import Affine
 from .operands import Parameters, common_value
 from .transfer import Transfer, check_no_zero_scale, check_scale_sign
@@ -60,3 +61,7 @@ def _factor(node: Node, affine: Affine, scale: Array) -> Array:
     if scale.shape != affine.scale.shape or axis != affine.axis or integer_of(node, "block_size", 0):
         raise Refused(CODE, f"{node.description}: its scales are not those of the channels, whose factors differ")
     return affine.scale
+
+
+RULES = {"dequantize": AffineRule(dequantize_backward)}
+"""The rules by operator."""

@@ -8,6 +8,7 @@ It raises Refused where the layer cannot absorb the affine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,8 +32,11 @@ from ...ir.types import DType, element_count, shape_of
 from ...support.record import record, replaced
 from .algebra import Affine
 from .operands import Parameters
-from .quantized_constant import QuantizedConstant, read_quantized
 from .recognise import not_constant
+from .stored import dequantize_of
+
+if TYPE_CHECKING:
+    from .quantized_constant import QuantizedConstant
 
 
 @record
@@ -144,7 +148,7 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     if tensor is not None and tensor.in_memory:
         elements = params.evaluator.exact(value)
     if tensor is None or elements is None:
-        quantized = read_quantized(value, node, params) if _reads_quantized(node, params) else None
+        quantized = _quantized(value, node, params)
         if quantized is not None:
             weight = Weight(index, value, quantized.scale_dtype, quantized.elements, quantized)
             return replaced(weight, per_channel=params.per_channel)
@@ -158,9 +162,16 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
     return Weight(index, value, tensor.dtype, elements)
 
 
-def _reads_quantized(node: Node, params: Parameters) -> bool:
-    """Return whether constants of `node` may come through DequantizeLinear: those of layers, not of normalizations."""
-    return params.quantized and has_trait(node, Trait.LINEAR)
+def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstant | None:
+    """Return the constant of the layer `node` that a DequantizeLinear makes, None where none makes it.
+
+    A normalization takes no such constant.
+    """
+    if not params.quantized or not has_trait(node, Trait.LINEAR) or dequantize_of(value)[0] is None:
+        return None
+    from .quantized_constant import read_quantized
+
+    return read_quantized(value, node, params)
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
@@ -169,8 +180,8 @@ def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
     if value is None:
         return None
     array = params.evaluator.exact(value)
-    if array is None and _reads_quantized(node, params):
-        quantized = read_quantized(value, node, params)
+    if array is None:
+        quantized = _quantized(value, node, params)
         array = None if quantized is None else quantized.elements
     if array is None:
         reason = not_constant(value).refusal
@@ -185,7 +196,7 @@ def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple
     bias = None if any_bias else read_bias(node, params)
     value = node.input(2)
     if bias is not None and value is not None and not params.float_bias and not params.evaluator.is_constant(value):
-        weight = replaced(weight, bias=read_quantized(value, node, params))
+        weight = replaced(weight, bias=_quantized(value, node, params))
     return (weight, bias)
 
 

@@ -10,6 +10,7 @@ from ...ir.provenance import Refused
 from ...ir.tensor import to_float64
 from ...ir.types import shape_of
 from ...support.statement import states
+from .affine_rule import layer
 from .algebra import Affine
 from .layers import Fold, checked, of_result, operands, read_bias, read_weight
 from .operands import Parameters
@@ -151,3 +152,13 @@ def _check_is_removed(node: Node, affine: Affine) -> None:
     view = affine.shift.reshape(groups, -1)
     if (view != view[:, :1]).any():
         raise Refused("channel_mismatch", f"{node.description}: the shift is not constant in every group")
+
+
+RULES = {
+    "nn.batch_norm_to_affine": layer(batch_norm_result),
+    "nn.instance_norm": layer(instance_norm_result, norm_data),
+    "nn.group_norm": layer(group_norm_result, norm_data),
+    "nn.layer_norm": layer(layer_norm_result, norm_data),
+    "nn.rms_norm": layer(rms_norm_result),
+}
+"""The rules by operator."""

@@ -34,7 +34,8 @@ from .operands import Parameters
 from .plan import Change, Path, Plan, crossed
 from .table import affine_rule
 from .transfer import Transfer
-from .units import CODE, Unit, units_of
+from .unit import CODE, Unit
+from .units import units_of
 
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value, producer_of
+from ...ir.graph import Node, Value
 from ...ir.ops import is_legal
 from ...ir.ops.inference import integer_of
 from ...ir.ops.reshaping import permutation
-from ...ir.provenance import Refused, SideTable
+from ...ir.provenance import Refused
 from ...ir.tensor import Array, expand_rank, fits, numpy_dtype, round_to, smallest_normal
 from ...ir.types import DType
 from ...support.record import record, replaced
 from .operands import Parameters
+from .stored import dequantize_of
 
 CODE = "quantized_weight"
 
@@ -212,13 +213,6 @@ class QuantizedConstant:
         return replaced(self, integers=whole, exact=numbers).finite(), error
 
 
-class UnroundedConstants(SideTable):
-    """The numbers in float64 that constants of folded layers were rounded from, by the constant."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Value, Array] = {}
-
-
 def integer_range(dtype: DType) -> tuple[int, int]:
     """Return the least and the greatest integer of a type."""
     if dtype.kind == "uint":
@@ -233,7 +227,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     Returns None where `value` is the result of something else. Raises Refused where its operands are not constant, are
     no integers with scales of their shape, or where others read it.
     """
-    node, moved = _dequantize_of(value)
+    node, moved = dequantize_of(value)
     if node is None:
         return None
     perm = None if moved is None else permutation(moved)
@@ -293,19 +287,3 @@ def _check_shapes(label: str, shape: tuple[int, ...], scale: tuple[int, ...], ax
         elif not block and scale == (shape[axis],):
             return
     raise Refused("channel_mismatch", f"{label}: the scale is neither per tensor, per channel, nor per block")
-
-
-def is_stored(value: Value | None, params: Parameters) -> bool:
-    """Return whether `value` is a constant, or dequantized from one."""
-    if params.evaluator.is_constant(value):
-        return True
-    node, _ = _dequantize_of(value)
-    return node is not None and bool(node.inputs) and params.evaluator.is_constant(node.inputs[0])
-
-
-def _dequantize_of(value: Value | None) -> tuple[Node | None, Node | None]:
-    """Return the DequantizeLinear that makes `value`, and the Transpose between them."""
-    moved = producer_of(value, "transpose")
-    if moved is None or permutation(moved) is None:
-        return producer_of(value, "dequantize"), None
-    return producer_of(moved.operand(), "dequantize"), moved

@@ -7,93 +7,73 @@ neither stops every affine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 
-from ...ir.graph import Node
 from ...ir.ops import OPS
-from ...support.record import record
-from . import broadcast, clipping, concatenation, conv, dense, dequantized_data, norm
-from .algebra import Affine
+from .affine_rule import AffineRule
 from .derived_rules import derived_backward, derived_forward, takes_several_axes
-from .layers import Fold
-from .operands import Parameters
-from .quantized_constant import is_stored
-from .transfer import Backward, Forward
-
-Absorb = Callable[[Node, Affine, Parameters], Fold]
-"""Return the fold of an affine into a layer, or raise Refused."""
-
-
-@record
-class AffineRule:
-    """The ways of an affine at an operator.
-
-    - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights (`absorb_result`).
-    - An affine of the data passes `forward` to the results or, at a layer, goes into its weights (`absorb_data`).
-    - An operator with both is a layer where an operand is constant.
-    - With `several_axes` the channels may lie on more than one axis.
-    """
-
-    backward: Backward | None = None
-    forward: Forward | None = None
-    absorb_result: Absorb | None = None
-    absorb_data: Absorb | None = None
-    several_axes: bool = False
-
-    def is_layer(self, node: Node, params: Parameters) -> bool:
-        """Return whether `node` has weights to take an affine."""
-        if self.absorb_result is None or self.backward is None:
-            return self.absorb_result is not None
-        return any(is_stored(value, params) for value in node.inputs)
-
 
 NO_RULE = AffineRule()
 """The rule of an operator that stops every affine."""
 
-
-def _layer(result: Absorb, data: Absorb | None = None) -> AffineRule:
-    return AffineRule(absorb_result=result, absorb_data=data)
-
-
-def _derived(op: str) -> AffineRule:
-    return AffineRule(derived_backward, derived_forward, several_axes=takes_several_axes(op))
-
-
-_SUM = AffineRule(broadcast.backward_sum, broadcast.forward_sum)
-
-AFFINE_RULES: dict[str, AffineRule] = {
-    **{op: _derived(op) for op, info in OPS.items() if info.channels is not None},
-    # layers
-    "nn.conv": _layer(conv.conv_result, conv.conv_data),
-    "nn.conv_transpose": _layer(conv.conv_transpose_result, conv.conv_transpose_data),
-    "nn.dense": _layer(dense.dense_result, dense.dense_data),
-    "matmul": AffineRule(dense.matmul_backward, dense.matmul_forward, dense.matmul_result, dense.matmul_data),
-    "nn.batch_norm_to_affine": _layer(norm.batch_norm_result),
-    "nn.instance_norm": _layer(norm.instance_norm_result, norm.norm_data),
-    "nn.group_norm": _layer(norm.group_norm_result, norm.norm_data),
-    "nn.layer_norm": _layer(norm.layer_norm_result, norm.norm_data),
-    "nn.rms_norm": _layer(norm.rms_norm_result),
-    # bounds and slopes
-    "clip": AffineRule(clipping.clip_backward, clipping.clip_forward),
-    "hard_sigmoid": AffineRule(forward=clipping.hard_sigmoid_forward),
-    # scales of computed integers
-    "dequantize": AffineRule(dequantized_data.dequantize_backward),
-    # several operands
-    "add": _SUM,
-    "add_n": _SUM,
-    "nn.bias_add": _SUM,
-    "subtract": _SUM,
-    "multiply": AffineRule(broadcast.backward_product, broadcast.forward_product),
-    "divide": AffineRule(broadcast.backward_quotient, broadcast.forward_quotient),
-    "mean_n": AffineRule(broadcast.backward_mean),
-    "maximum": AffineRule(broadcast.backward_extremum, broadcast.forward_extremum),
-    "minimum": AffineRule(broadcast.backward_extremum, broadcast.forward_extremum),
-    "where": AffineRule(broadcast.backward_where),
-    "concatenate": AffineRule(concatenation.concatenate_backward, concatenation.concatenate_forward),
+MODULES = {
+    "conv": ("nn.conv", "nn.conv_transpose"),
+    "dense": ("nn.dense", "matmul"),
+    "norm": ("nn.batch_norm_to_affine", "nn.instance_norm", "nn.group_norm", "nn.layer_norm", "nn.rms_norm"),
+    "clipping": ("clip", "hard_sigmoid"),
+    "dequantized_data": ("dequantize",),
+    "broadcast": (
+        *("add", "add_n", "nn.bias_add", "subtract", "multiply", "divide"),
+        *("mean_n", "maximum", "minimum", "where"),
+    ),
+    "concatenation": ("concatenate",),
 }
+"""The modules of rules with the operators that they have rules for."""
+
+
+class AffineRules(MutableMapping[str, AffineRule]):
+    """The rules by operator. A module of them is imported when one of its operators is looked up."""
+
+    def __init__(self) -> None:
+        self._modules = {op: module for module, ops in MODULES.items() for op in ops}
+        self._rules: dict[str, AffineRule | None] = {
+            op: AffineRule(derived_backward, derived_forward, several_axes=takes_several_axes(op))
+            for op, info in OPS.items()
+            if info.channels is not None
+        } | dict.fromkeys(self._modules)
+
+    def of(self, op: str) -> AffineRule:
+        """Return the rule of an operator; an operator without one stops every affine."""
+        found = self._rules.get(op, NO_RULE)
+        return self[op] if found is None else found
+
+    def __getitem__(self, op: str) -> AffineRule:
+        found = self._rules[op]
+        if found is None:
+            found = self._rules[op] = _rules_of(self._modules[op])[op]
+        return found
+
+    def __setitem__(self, op: str, rule: AffineRule) -> None:
+        self._rules[op] = rule
+
+    def __delitem__(self, op: str) -> None:
+        del self._rules[op]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+
+def _rules_of(module: str) -> dict[str, AffineRule]:
+    rules: dict[str, AffineRule] = import_module(f".{module}", __package__).RULES
+    return rules
+
+
+AFFINE_RULES = AffineRules()
 """The rules by operator."""
 
-
-def affine_rule(op: str) -> AffineRule:
-    """Return the rule of an operator; an operator without one stops every affine."""
-    return AFFINE_RULES.get(op, NO_RULE)
+affine_rule = AFFINE_RULES.of
+"""Return the rule of an operator. A bound method costs no call of its own."""
