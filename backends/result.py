@@ -23,12 +23,10 @@ from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import arrays_path, is_text
 from .foldmap import (
     ArrayStore,
-    FoldMap,
     MapBuilder,
     NpzWriter,
     PayloadObserver,
     affine_statuses,
-    affine_table,
     check_store,
     count_statuses,
     number_layers,
@@ -41,6 +39,7 @@ from .onnx.saving import Check, save_model
 
 if TYPE_CHECKING:
     from .certification import Gap
+    from .foldmap import FoldMap
 
 
 class Result:
@@ -122,6 +121,7 @@ class Result:
     def _repr_html_(self) -> str:
         """Return where each affine went, and the graphs before and after, for a notebook."""
         from ..support.notebook import frame, table
+        from .foldmap import affine_table
 
         warned = table(("warning",), [(warning,) for warning in self.warnings])
         return frame(repr(self), warned, affine_table(self.fold_map), self.drawing())

@@ -6,7 +6,7 @@ for all other operators. Each error is one sentence that says what there is inst
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from .attributes import Attribute, AttributeRef, EmptyList
 from .graph import Node, Value
 from .module import Module
 from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
-from .ops.row import OpInfo, invalid_attribute
+from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
 from .schemas import Schema
 from .tensor import Array, ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
@@ -26,9 +26,6 @@ Number = bool | int | float | Array | np.generic | Sequence[bool] | Sequence[int
 """A scalar or an array that stands for a constant operand."""
 
 Operands = Sequence[Value | Number | None]
-
-MARKS = frozenset(("folded", "form"))
-"""Attributes of in-house operators that no schema of ONNX has."""
 
 OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 """Attributes of in-house operators that are irc's own."""
@@ -94,11 +91,6 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     return module.schemas.find("", info.onnx, form_opset(info, at.opset))
 
 
-def form_opset(info: OpInfo, opset: int) -> int:
-    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the form of the IR."""
-    return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
-
-
 def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
     """Raise IRError unless the number of inputs is allowed, and none that is needed is absent."""
     if not least <= len(inputs) <= greatest:
@@ -162,25 +154,6 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
         shown = repr(number) if array.ndim == 0 else f"an array of {array.dtype}"
         raise IRError(f"{title}: {shown} cannot be an operand of type {dtype}, the type of the other operands")
     return ArrayTensor(converted, dtype)
-
-
-def plain_attributes(attrs: Mapping[str, object], info: OpInfo) -> dict[str, Attribute] | None:
-    """Return attributes that are numbers which the row of the operator allows; None if one needs a closer look."""
-    found: dict[str, Attribute] = {}
-    checks = info.attrs
-    for name, value in attrs.items():
-        if value.__class__ is not int and value.__class__ is not float:
-            return None
-        check = checks.get(name)
-        if name not in MARKS if check is None else not check(value):
-            return None
-        found[name] = value
-    return found
-
-
-def need_schema(attrs: Iterable[str], info: OpInfo) -> bool:
-    """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
-    return any([name not in info.attrs and name not in MARKS for name in attrs])
 
 
 def checked_attributes(

@@ -9,35 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
 from .graph import FunctionKey, Node, Value
-from .making import (
-    Number,
-    Operands,
-    check_count,
-    check_required,
-    checked_attributes,
-    constant_of,
-    constants_for,
-    find_operator,
-    need_schema,
-    newest_form,
-    plain_attributes,
-    table_row,
-)
 from .module import Module
 from .ops import op_info
 from .ops.inference import unknown
 from .ops.parameters import with_operands
-from .ops.row import NodeView, OpInfo, Trait
+from .ops.row import NodeView, OpInfo, Trait, need_schema, plain_attributes
 from .provenance import MERGED, REMOVED
 from .tensor import Array, ArrayTensor, Tensor, round_to
 from .type_inference import infer_types, is_known
 from .types import F64, UNKNOWN, DType, Type
+
+if TYPE_CHECKING:
+    from .making import Number, Operands
 
 
 def _is_operand(value: Value, node: Node) -> bool:
@@ -144,16 +134,10 @@ class Rewriter:
             made, values, checked, needed = self._foreign(op, inputs, attrs or {}, before, opset)
             info = op_info(made)
         else:
-            plain = plain_attributes(attrs, info) if attrs else {}
-            if plain is not None:
-                checked = plain
-            else:
-                assert attrs is not None
-                schema = newest_form(info, self.module, before) if need_schema(attrs, info) else None
-                checked = checked_attributes(info.onnx or op, attrs, info, schema)
-            made, needed = op, info.outputs
-            if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
-                check_count(info.onnx or op, inputs, *info.inputs)
+            plain = plain_attributes(info, attrs) if attrs else {}
+            if plain is None or not info.inputs[0] <= len(inputs) <= info.inputs[1]:
+                plain = self._checked(info, inputs, attrs or {}, before)
+            made, checked, needed = op, plain, info.outputs
             values = self._values(inputs, before, info)
         stem = hint or made.rpartition("::")[2]
         outputs = [(self.module.fresh_name(stem), type_) for _ in range(results or needed)]
@@ -169,6 +153,20 @@ class Rewriter:
             infer_types(node, self.module.constants)
         return node
 
+    def _checked(
+        self, info: OpInfo, inputs: Operands, attrs: Mapping[str, object], before: Node
+    ) -> dict[str, Attribute]:
+        """Return the attributes of an operator of the table. Raises IRError for a wrong one, or a wrong number of
+        inputs.
+        """
+        from .making import check_count, checked_attributes, newest_form
+
+        title = info.onnx or info.name
+        schema = newest_form(info, self.module, before) if need_schema(info, attrs) else None
+        checked = checked_attributes(title, attrs, info, schema)
+        check_count(title, inputs, *info.inputs)
+        return checked
+
     def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:
         """Return the inputs of an operator of the table; numbers become constants."""
         for value in inputs:
@@ -176,6 +174,8 @@ class Rewriter:
                 break
         else:
             return inputs  # type: ignore[return-value]  # as the loop says
+        from .making import constants_for, newest_form
+
         tensors = constants_for(info.onnx or info.name, inputs, newest_form(info, self.module, before))
         return self._with_constants(inputs, tensors, before)
 
@@ -198,6 +198,16 @@ class Rewriter:
 
         Where the operator table has the operator, it is that one.
         """
+        from .making import (
+            check_count,
+            check_required,
+            checked_attributes,
+            constants_for,
+            find_operator,
+            newest_form,
+            table_row,
+        )
+
         module, operator = self.module, find_operator(op, self.module, before, opset)
         row, schema, version = table_row(operator), operator.schema, operator.opset
         if row is not None and schema is not None and len(inputs) > schema.greatest:
@@ -230,7 +240,12 @@ class Rewriter:
 
     def constant(self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = "") -> Value:
         """Insert a constant before the node `before`, and return its value; a number or an array keeps its dtype."""
-        payload = tensor if isinstance(tensor, Tensor | SparseTensor) else constant_of(tensor, None, "a constant")
+        if isinstance(tensor, Tensor | SparseTensor):
+            payload = tensor
+        else:
+            from .making import constant_of
+
+            payload = constant_of(tensor, None, "a constant")
         outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
         return self._insert(Node("constant", (), {"value": payload}, outputs=outputs), before).output
 
@@ -311,17 +326,24 @@ class Rewriter:
     def set_attr(self, node: Node, name: str, value: object) -> None:
         """Set one attribute. Raises IRError where the operator has none of that name, or of that kind."""
         info = op_info(node.op)
+        plain = None if info is None else plain_attributes(info, {name: value})
+        if plain is None:
+            plain = self._checked_attribute(node, info, name, value)
+        node.attrs = {**node.attrs, **plain}
+        node.rewritten = True
+        self._changed = self.module.changed = True
+
+    def _checked_attribute(self, node: Node, info: OpInfo | None, name: str, value: object) -> dict[str, Attribute]:
+        from .making import checked_attributes, newest_form
+
         schema = None
         if info is None:
             domain, _, op_type = node.op.partition("::")
             if node.graph is not None and (domain, op_type, node.overload) not in self.module.functions:
                 schema = self.module.schemas.find(domain, op_type, node.graph.opsets.get(domain, 0))
-        elif need_schema((name,), info):
+        elif need_schema(info, (name,)):
             schema = newest_form(info, self.module, node)
-        title = node.description
-        node.attrs = {**node.attrs, **checked_attributes(title, {name: value}, info, schema)}
-        node.rewritten = True
-        self._changed = self.module.changed = True
+        return checked_attributes(node.description, {name: value}, info, schema)
 
     def set_metadata(self, node: Node, key: str, value: str) -> None:
         """Set one entry of the metadata of a node. Raises IRError unless key and value are text, as ONNX has them."""

@@ -17,6 +17,8 @@ Shape = tuple[Dim, ...] | None
 ELEMENT_COUNT_LIMIT = 1 << 63
 """No tensor has this many elements: ONNX stores extents in 64 bits with a sign."""
 
+_NUMBERS = frozenset((int,))
+
 MAX_RANK = 64
 """The greatest rank of a numpy array."""
 
@@ -219,6 +221,12 @@ def static_dims(dims: Shape) -> tuple[int, ...] | None:
 def static_shape_of(type_: Type) -> tuple[int, ...] | None:
     """Return the shape of a tensor type, None unless all extents are numbers."""
     return static_dims(shape_of(type_))
+
+
+def is_static(type_: Type) -> bool:
+    """Return whether a type is that of a tensor whose extents are all numbers."""
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    return shape is not None and _NUMBERS.issuperset(map(type, shape))
 
 
 def without_shapes(type_: Type) -> Type:

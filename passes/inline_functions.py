@@ -44,7 +44,7 @@ class InlineFunctions(Pass):
         from .eliminate_dead_code import drop_unused_functions
         from .folding_calls import folding_calls
         from .function_inliner import Inliner  # most models have no functions
-        from .infer_types import complete_types
+        from .type_completion import complete_types
 
         inliner = Inliner(module)
         waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]

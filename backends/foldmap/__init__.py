@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from .arrays import ArrayStore
     from .build import MapBuilder, affine_statuses, number_layers
     from .digests import graph_digest
-    from .fold_map import FoldMap, affine_table, count_statuses, statuses
+    from .fold_map import FoldMap, affine_table
     from .inverse import OTHER_MODEL, MapComparison, belongs_to, check, unfold
     from .npz import NpzWriter
     from .observer import PayloadObserver
     from .serialize import FORMAT, STORES, VERSION, check_store
+    from .status_counts import count_statuses, statuses
 
 __all__ = [
     "FORMAT",
@@ -49,10 +50,11 @@ __getattr__, __dir__ = lazy_exports(
         "arrays": ("ArrayStore",),
         "build": ("MapBuilder", "affine_statuses", "number_layers"),
         "digests": ("graph_digest",),
-        "fold_map": ("FoldMap", "affine_table", "count_statuses", "statuses"),
+        "fold_map": ("FoldMap", "affine_table"),
         "inverse": ("OTHER_MODEL", "MapComparison", "belongs_to", "check", "unfold"),
         "npz": ("NpzWriter",),
         "observer": ("PayloadObserver",),
         "serialize": ("FORMAT", "STORES", "VERSION", "check_store"),
+        "status_counts": ("count_statuses", "statuses"),
     },
 )

@@ -30,7 +30,6 @@ from ...passes.affine.source_affines import AFFINES, collect_sources, each_stati
 from ...support.record import record
 from .digests import tensor_digest
 from .entry_text import ENTRY_TEXTS
-from .fold_map import FoldMap
 from .npz import NpzWriter
 from .observer import PayloadObserver
 from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
         StatusName,
         StoredIntegersEntry,
     )
+    from .fold_map import FoldMap
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
@@ -150,6 +150,8 @@ class MapBuilder:
 
     def build(self) -> FoldMap:
         """Return the fold map. O(nodes)."""
+        from .fold_map import FoldMap
+
         data = {key: list(value) if isinstance(value, Iterator) else value for key, value in self.fields()}
         return FoldMap(cast("Document", data), self.arrays)
 

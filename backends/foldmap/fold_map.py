@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from .arrays import ArrayStore
 from .npz import NpzWriter
 from .restore import TensorIndex, describe_model
 from .serialize import check_store, check_version, document_lines, with_store, write_document
+from .status_counts import count_statuses, statuses
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -209,16 +210,6 @@ class FoldMap:
             for part in (layer["weight"], layer["bias"]):
                 if part is not None:
                     part["digest"] = tensors.digest_of(part["name"])
-
-
-def count_statuses(found: Iterable[tuple[str, str | None]]) -> Counter[str]:
-    """Count pairs of status and reason; affines that are kept count as `kept: <reason>`."""
-    return Counter(f"kept: {reason}" if status == "kept" else status for status, reason in found)
-
-
-def statuses(counts: Counter[str]) -> str:
-    """Return the counts of `FoldMap.count` in one line."""
-    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
 
 
 def affine_table(fold_map: FoldMap) -> str:

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError, visible
-from .fold_map import FoldMap, statuses
+from .fold_map import FoldMap
 from .inverse import MapComparison
+from .status_counts import statuses
 
 if TYPE_CHECKING:
     from .entries import LayerEntry, SourceEntry

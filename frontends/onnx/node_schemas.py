@@ -11,9 +11,8 @@ from ...codec.onnx_types import import_type, value_info
 from ...codec.protos import ModelProto
 from ...codec.tensors import write_tensor
 from ...ir.graph import Node, payload_of
-from ...ir.making import form_opset
 from ...ir.ops import OPS
-from ...ir.ops.row import Constants, NodeView
+from ...ir.ops.row import Constants, NodeView, form_opset
 from ...ir.schemas import Operand, Schema, Schemas
 from ...ir.tensor import Tensor
 from ...ir.types import DTYPES, UNKNOWN, Dim, DType, TensorType, Type, shape_of

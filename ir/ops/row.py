@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -154,6 +154,9 @@ class AffineForm:
     first: ScaleAndShift | None = None
 
 
+MARKS = frozenset(("folded", "form"))
+"""Attributes of in-house operators that no schema of ONNX has."""
+
 MANY = 1 << 30
 """More inputs than any node has."""
 
@@ -217,6 +220,11 @@ class OpInfo:
         return self.pure and Trait.KEPT_UNREAD not in self.traits
 
 
+def form_opset(info: OpInfo, opset: int) -> int:
+    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the form of the IR."""
+    return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
+
+
 def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | None:
     """Return the first attribute of another kind or range than the operator takes, None where all are valid."""
     checks = info.attrs
@@ -225,6 +233,25 @@ def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | Non
         if check is not None and not check(value):
             return name
     return None
+
+
+def plain_attributes(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, Attribute] | None:
+    """Return attributes that are numbers which the row of the operator allows; None if one needs a closer look."""
+    found: dict[str, Attribute] = {}
+    checks = info.attrs
+    for name, value in attrs.items():
+        if value.__class__ is not int and value.__class__ is not float:
+            return None
+        check = checks.get(name)
+        if name not in MARKS if check is None else not check(value):
+            return None
+        found[name] = value
+    return found
+
+
+def need_schema(info: OpInfo, attrs: Iterable[str]) -> bool:
+    """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
+    return any([name not in info.attrs and name not in MARKS for name in attrs])
 
 
 def integer(value: Attribute) -> bool:
