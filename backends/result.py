@@ -238,7 +238,7 @@ class Result:
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:
     """Yield the weights that are computed when they are written."""
-    for node in module.walk():
+    for node in module.walked():
         payload = node.attrs.get("value") if node.op == "constant" else None
         if isinstance(payload, ScaledTensor):
             yield payload

@@ -472,6 +472,10 @@ class Graph:
             else:
                 stack.pop()
 
+    def walked(self) -> list[Node]:
+        """Return a list of the nodes that `walk` yields, of a graph without regions in a third of the time."""
+        return list(self.walk()) if self.has_regions else [*self.nodes(), self.return_]
+
     def _with_return(self) -> Iterator[Node]:
         yield from self
         yield self.return_

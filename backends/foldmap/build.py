@@ -77,7 +77,7 @@ class AffineStatus:
 def number_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[LayerId, Layer]:
     """Return the layers that were emitted (the keys of `protos`) by id in the fold map, in the module's order."""
     layers = fold_records(module).layers
-    emitted = (node for node in module.walk() if node in layers and node in protos)
+    emitted = (node for node in module.walked() if node in layers and node in protos)
     return {f"L{i}": layers[node] for i, node in enumerate(emitted)}
 
 
@@ -353,7 +353,7 @@ def _alive(module: Module) -> tuple[set[int], set[int]]:
     alive: set[int] = set()
     others: set[int] = set()
     foreign = module.provenance.foreign
-    for node in module.walk():
+    for node in module.walked():
         if node.op != "constant":
             (alive if node.op in AFFINES and node not in foreign else others).update(flatten_origins(node.origins))
     return alive, others

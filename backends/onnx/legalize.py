@@ -89,7 +89,7 @@ def legalize(module: Module) -> Legalization:
     """
     legalizer = _Legalizer(module)
     for graph in module.top_graphs():
-        for node in reversed(list(graph.walk())):
+        for node in reversed(graph.walked()):
             legalizer.visit(node)
     return legalizer.result
 
@@ -104,7 +104,7 @@ class _Legalizer:
     @lazy
     def evaluator(self) -> ConstantEvaluator:
         """Return the evaluator of float64 parameters, whose size only the largest payload limits."""
-        payloads = (node.attrs.get("value") for node in self.module.walk() if node.op == "constant")
+        payloads = (node.attrs.get("value") for node in self.module.walked() if node.op == "constant")
         largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
         max_bytes = max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest)
         return ConstantEvaluator(max_bytes, beside=self.module.constants)
