@@ -49,11 +49,6 @@ class Choice:
         """The first affine, in messages to users."""
         return self.ops[0].nodes[0].description
 
-    @property
-    def gain(self) -> int:
-        """Operators that the choice removes."""
-        return len(self.ops) - self.added
-
 
 Attempt = Callable[[], Choice]
 """Finds a choice, or raises Refused."""
@@ -75,17 +70,18 @@ class Chooser:
         """
         affine = affine_of(ops)
         best: Choice | None = None
+        most = 0
         refusals: list[Refusal] = []
         for attempt in self._whole(ops, affine) if whole else self._parts(ops, affine):
             try:
                 found = attempt()
-                self._check_cost(found)
+                gain = self._checked_gain(found)
             except Refused as refused:
                 refusals.append(refused.refusal)
                 continue
-            if best is None or found.gain > best.gain:
-                best = found
-            if best.gain == len(ops):
+            if best is None or gain > most:
+                best, most = found, gain
+            if most == len(ops):
                 break
         if best is None:
             raise Refused.of(_summary(refusals))
@@ -199,8 +195,11 @@ class Chooser:
         rest = Affine.joined(kept.axis, scale, affine.shift - scale * own.shift, origins)
         return Choice(Plan([self.planner.into(kept.result, rest)]), ops, kept=kept)
 
-    def _check_cost(self, choice: Choice) -> None:
-        """Refuse more operators than before, and constants beyond the bound."""
+    def _checked_gain(self, choice: Choice) -> int:
+        """Return the number of operators that the choice removes beyond those that it adds.
+
+        Refuse more operators than before, and constants beyond the bound.
+        """
         growth, removed, added = choice.plan.growth(), len(choice.ops), choice.added
         check_not_the_scale(choice.ops[0].data)
         for fold in choice.plan.folds:
@@ -211,11 +210,11 @@ class Chooser:
             detail = f"{choice.label}: constants grow by {growth} bytes, max_growth={self.max_growth}"
             raise Refused("constant_growth", detail)
         if added < removed:
-            return
+            return removed - added
         # As many operators as before are worth it where a sum takes the place of a product, or of both in one.
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
         if added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
-            return
+            return 0
         raise Refused(
             "bias_slot", f"{choice.label}: a fold saves no operator: {added} would take the place of {removed}"
         )

@@ -37,6 +37,7 @@ class Committer:
         self.rewriter = rewriter
         self.module = rewriter.module
         self.records = fold_records(self.module)
+        self.statistics = statistic_refs(self.module)
         self.limited: dict[Value, Value] = {}
         self._crossed: dict[Node, tuple[str, ...]] = {}
         self._carried: Mapping[int, Sequence[int]] = {}
@@ -57,7 +58,7 @@ class Committer:
         """
         self._carried = carried
         recorded: set[int] = set()
-        self._crossed = {change.node: tuple([node.label for node in change.crossed]) for change in plan.changes}
+        self._crossed = {each.node: tuple([node.label for node in each.crossed]) for each in plan.changes if each.path}
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
@@ -68,7 +69,7 @@ class Committer:
 
     def rename(self, value: Value) -> None:
         """Give a new name to a value that holds other numbers from now on, and drop its statistics."""
-        statistic_refs(self.module).pop(value, None)
+        self.statistics.pop(value, None)
         if value.node is not None and not value.is_returned:
             value.rename(self.module.fresh_name(f"{value.name}.scaled"))
 
@@ -250,7 +251,7 @@ class Committer:
         attrs = {"axis": fold.axis} if vector else {}
         add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=value.name, type_=value.type)
         self.rewriter.interpose(add)
-        statistic_refs(self.module).pop(value, None)
+        self.statistics.pop(value, None)
         if change.direction == "backward":
             self.rename(add.output)
         if layer is not None:
@@ -297,7 +298,7 @@ class Committer:
     def _record(self, layer: Layer, change: Change, affine: Affine) -> None:
         records = self.records
         sources = records.sources or {}
-        crossed = self._crossed[change.node]
+        crossed = self._crossed.get(change.node, ())
         for stage in affine.stages:
             carried = [other for origin in stage.origins for other in self._carried.get(origin, ())]
             for origin in dict.fromkeys((*stage.origins, *carried)):

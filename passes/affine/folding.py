@@ -14,7 +14,6 @@ from .choice import ATTEMPTS, Choice, Chooser
 from .commit import Committer
 from .operands import Parameters
 from .recognise import AffineOp
-from .statistics import statistic_refs
 
 
 class ChainFolder:
@@ -179,7 +178,7 @@ class ChainFolder:
 
     def _note_statistics(self, ops: Iterable[AffineOp]) -> None:
         """Record the statistics of each affine's result where those of its data are known."""
-        known = statistic_refs(self.module)
+        known = self.committer.statistics
         for op in ops:
             reference = known.get(op.data)
             if reference is not None and op.result not in known and op.axis in (None, reference.source.axis):
