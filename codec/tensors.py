@@ -180,6 +180,12 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
+    dtype, shape = import_dtype(proto.data_type), proto.dims[:]
+    field = None if proto.HasField("segment") else _NUMBERS.get(dtype.name)
+    if field is not None and len(shape) <= NUMPY_RANK and min(shape, default=0) >= 0:
+        numbers = getattr(proto, field)
+        if len(numbers) == element_count(shape):  # as nearly always: in a third of the time
+            return np.array(numbers, numpy_dtype(dtype)).tobytes()
     tensor = OnnxTensor(proto, base_dir)
     array = tensor.numpy()
     if tensor.dtype.bits >= 8:
