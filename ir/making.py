@@ -16,16 +16,12 @@ from ..support.record import record
 from .attributes import Attribute, AttributeRef, EmptyList
 from .graph import Node, Value
 from .module import Module
+from .operand_types import Number, Operands
 from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
 from .schemas import Schema
-from .tensor import Array, ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
+from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
-
-Number = bool | int | float | Array | np.generic | Sequence[bool] | Sequence[int] | Sequence[float]
-"""A scalar or an array that stands for a constant operand."""
-
-Operands = Sequence[Value | Number | None]
 
 OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 """Attributes of in-house operators that are irc's own."""

@@ -89,9 +89,9 @@ class Module:
         """Iterate over every node of every graph, including each `return`."""
         return chain.from_iterable(graph.walk() for graph in self.top_graphs())
 
-    def walked(self) -> Iterator[Node]:
-        """Iterate over the nodes that `walk` yields. No graph may change during the iteration."""
-        return chain.from_iterable(graph.walked() for graph in self.top_graphs())
+    def walked(self) -> list[Node]:
+        """Return a list of the nodes that `walk` yields, faster where no graph has regions."""
+        return [node for graph in self.top_graphs() for node in graph.walked()]
 
     def new_origin(self) -> Origins:
         """Return a fresh id for an imported node, as its origins."""

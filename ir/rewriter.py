@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
 from .graph import FunctionKey, Node, Value
 from .module import Module
+from .operand_types import Number, Operands
 from .ops import op_info
 from .ops.inference import unknown
 from .ops.parameters import with_operands
@@ -25,9 +25,6 @@ from .provenance import MERGED, REMOVED
 from .tensor import Array, ArrayTensor, Tensor, round_to
 from .type_inference import infer_types, is_known
 from .types import F64, UNKNOWN, DType, Type
-
-if TYPE_CHECKING:
-    from .making import Number, Operands
 
 
 def _is_operand(value: Value, node: Node) -> bool:
@@ -156,15 +153,17 @@ class Rewriter:
     def _checked(
         self, info: OpInfo, inputs: Operands, attrs: Mapping[str, object], before: Node
     ) -> dict[str, Attribute]:
-        """Return the attributes of an operator of the table. Raises IRError for a wrong one, or a wrong number of
-        inputs.
+        """Return the attributes of an operator of the table.
+
+        Raises IRError for a wrong one, and for too many or too few inputs.
         """
         from .making import check_count, checked_attributes, newest_form
 
         title = info.onnx or info.name
         schema = newest_form(info, self.module, before) if need_schema(info, attrs) else None
         checked = checked_attributes(title, attrs, info, schema)
-        check_count(title, inputs, *info.inputs)
+        if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
+            check_count(title, inputs, *info.inputs)
         return checked
 
     def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:

@@ -96,7 +96,9 @@ class _Tried(Generic[C]):
         self._reads = frozenset[str]().union(*[each.reads for each in rules if each.reads is not None])
 
     def is_tried_at(self, node: Node) -> bool:
-        """Return whether an operator that the rules look for computes an operand, or the first result is no float."""
+        """Return whether an operator that a rule reads computes an operand of `node`, or a rule that skips floats is
+        tried at it.
+        """
         if self._skips_floats and not _is_of_floats(node):
             return True
         reads = self._reads

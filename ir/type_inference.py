@@ -33,14 +33,6 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
             output.type = TensorType(known.dtype or inferred.dtype, shape)
 
 
-def infer_unknown_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Do what `infer_types` does, but believe every rank that is known."""
-    for output in node.outputs:
-        if not is_known(output.type):
-            infer_types(node, evaluator)
-            return
-
-
 def may_infer_more(node: Node, result: Value) -> bool:
     """Return whether onnx's shape inference may know more of the type of a result than the operator table.
 

@@ -17,8 +17,6 @@ Shape = tuple[Dim, ...] | None
 ELEMENT_COUNT_LIMIT = 1 << 63
 """No tensor has this many elements: ONNX stores extents in 64 bits with a sign."""
 
-_NUMBERS = frozenset((int,))
-
 MAX_RANK = 64
 """The greatest rank of a numpy array."""
 
@@ -223,10 +221,14 @@ def static_shape_of(type_: Type) -> tuple[int, ...] | None:
     return static_dims(shape_of(type_))
 
 
+_ONLY_NUMBERS = frozenset((int,))
+"""The types of the extents of a shape that are all numbers."""
+
+
 def is_static(type_: Type) -> bool:
     """Return whether a type is that of a tensor whose extents are all numbers."""
     shape = type_.shape if isinstance(type_, TensorType) else None
-    return shape is not None and _NUMBERS.issuperset(map(type, shape))
+    return shape is not None and _ONLY_NUMBERS.issuperset(map(type, shape))
 
 
 def without_shapes(type_: Type) -> Type:

@@ -13,8 +13,8 @@ from ..ir.ops import has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.tensor import Array, ArrayTensor
 from ..ir.types import BF16, DTYPES, F64, dtype_of, element_count, static_shape_of
-from ..support.errors import WorkerDiedError
 from ..support.extras import install
+from ..support.isolation import WorkerDiedError
 from .dying_constants import dying_bytes
 from .foreign import is_deterministic
 from .infra import PassContext

@@ -10,7 +10,7 @@ from ..ir.graph import Graph
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules
-from ..ir.type_inference import infer_unknown_types
+from ..ir.type_inference import infer_types
 from ..support.errors import UsageError
 from .infra import Pass, PassContext
 from .simplify.extents import ShapeEvaluator
@@ -78,7 +78,7 @@ def simplifier(
         rules,
         evaluator,
         erase_dead=True,
-        before_node=infer_unknown_types,
+        before_node=infer_types,
         before_round=evaluator.forget_unknown,
     )
 

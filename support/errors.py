@@ -103,13 +103,6 @@ class EmitError(IRError):
     """A module cannot be expressed as an ONNX model."""
 
 
-class WorkerDiedError(Exception):
-    """The process of a `support.isolation.Worker` ended before its answer, or could not be started.
-
-    The message says how.
-    """
-
-
 class FoldMapError(IRError):
     """A fold map cannot be read, or does not belong to the model."""
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from .errors import WorkerDiedError
-
 if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
     import subprocess
 
@@ -31,6 +29,10 @@ SAFE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; __import__(sys.argv[1], fromlist=['main']).main()"
 
 _LENGTH = struct.Struct("<Q")
+
+
+class WorkerDiedError(Exception):
+    """The process of a Worker ended before its answer, or could not be started. The message says how."""
 
 
 def limit_resources(seconds: int, content_bytes: int) -> None:

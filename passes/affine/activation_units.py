@@ -23,6 +23,10 @@ MOST_FACTORS = 4
 _PRODUCTS = ("multiply", "divide")
 
 
+def _softplus(x: float) -> float:
+    return math.log1p(math.exp(x))
+
+
 _FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -31,7 +35,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "power": math.pow,
     "exp": math.exp,
     "log": math.log,
-    "nn.softplus": lambda a: math.log1p(math.exp(a)),
+    "nn.softplus": _softplus,
 }
 """Operators inside an activation, as functions of numbers."""
 
@@ -45,10 +49,6 @@ class _Activation:
     factor: float
     one_more: bool = False
     alone: str | None = None
-
-
-def _softplus(x: float) -> float:
-    return math.log1p(math.exp(x))
 
 
 def _gelu_tanh(x: float) -> float:

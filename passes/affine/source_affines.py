@@ -53,7 +53,7 @@ def collect_sources(module: Module) -> None:
             elif node.op in AFFINE_KINDS and node.origins:
                 source = _arithmetic(node, scope, index, evaluator)
                 if source is None:
-                    later.append((node, scope, index, tuple(_name(node, i) for i in range(len(node.inputs)))))
+                    later.append((node, scope, index, tuple(map(_name, node.inputs))))
             else:
                 source = None
             if source is not None:
@@ -79,7 +79,7 @@ def collect_opened(module: Module) -> None:
         if source is None:
             records.candidates.append(candidate)
             continue
-        current = dict(zip([_name(node, i) for i in range(len(node.inputs))], names, strict=False))
+        current = dict(zip(map(_name, node.inputs), names, strict=False))
         params = {key: Param(current.get(each.name, each.name), each.tensor) for key, each in source.params.items()}
         sources[source.origin] = replaced(source, input=current.get(source.input, source.input), params=params)
 
@@ -153,8 +153,7 @@ def _origin(node: Node) -> int:
     return origin
 
 
-def _name(node: Node, index: int) -> str:
-    value = node.input(index)
+def _name(value: Value | None) -> str:
     return "" if value is None else value.name
 
 
@@ -163,7 +162,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         return None
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
     params = {
-        key: Param("" if value is None else value.name, _known(value, evaluator))
+        key: Param(_name(value), _known(value, evaluator))
         for key, value in zip(BATCH_NORM_PARAMS, node.inputs[1:5], strict=True)
     }
     shape = input_shape(node, 1)
@@ -175,7 +174,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         name=node.name,
         op_type="BatchNormalization",
         index=index,
-        input=_name(node, 0),
+        input=_name(node.input(0)),
         output=node.output.name,
         axis=1,
         channels=channels,
@@ -221,7 +220,7 @@ def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
         name=node.name,
         op_type=kind.capitalize(),
         index=index,
-        input=_name(node, 0),
+        input=_name(node.input(0)),
         output=node.output.name,
         axis=None,
         channels=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from importlib import import_module
 
 from ...ir.ops import ops_with
@@ -53,7 +53,7 @@ class RuleSet(MutableMapping[str, "tuple[Rule[ShapeEvaluator], ...]"]):
     def __getitem__(self, op: str) -> tuple[Rule[ShapeEvaluator], ...]:
         found = self._rules.get(op)
         if found is None:
-            every = [each for module in self._modules[op] for each in _rules_of(module)[op]]
+            every = [each for module in self._modules[op] for each in _rules_of(module, op)]
             found = tuple(each for each in every if self._effect in (None, each.affine))
             self._rules[op] = found
         return found
@@ -73,9 +73,10 @@ class RuleSet(MutableMapping[str, "tuple[Rule[ShapeEvaluator], ...]"]):
         return len(self._modules)
 
 
-def _rules_of(module: str) -> Rules[ShapeEvaluator]:
+def _rules_of(module: str, op: str) -> Sequence[Rule[ShapeEvaluator]]:
     rules: Rules[ShapeEvaluator] = import_module(f".{module}", __package__).RULES
-    return rules
+    assert op in rules, f"{module} has no rule for {op}"  # a KeyError would read as: there is none anywhere
+    return rules[op]
 
 
 RULES = RuleSet()

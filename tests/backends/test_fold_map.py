@@ -20,13 +20,14 @@ import pytest
 from graphs import F32, Graph, batch_norm, conv_bn
 from irc.backends.foldmap import FORMAT, FoldMap, NpzWriter, check, entries, graph_digest, unfold
 from irc.backends.foldmap.arrays import POOLED, ArrayStore, entries_of
+from irc.backends.foldmap.digests import tensor_digest
 from irc.backends.foldmap.entry_text import ENTRY_TEXTS
 from irc.backends.foldmap.loading import check_document
 from irc.backends.quantizers.ranges import activations
 from irc.cli import main
 from irc.codec.traversal import all_nodes
 from irc.support.errors import EmitError, FoldMapError
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 from xxhash import xxh3_128_hexdigest
 
 NONE = f"xxh128:{'0' * 32}"
@@ -510,3 +511,9 @@ def test_affines_of_subgraphs_stand_in_the_models_order() -> None:
         f"{attribute.name}{i}" for i, node in enumerate(result.model.graph.node) for attribute in node.attribute
     ]
     assert [layer["output"]["name"] for layer in fold_map.layers] == outputs
+
+
+@pytest.mark.parametrize("dims", [(2**62, 0), (0, 2**63 - 1, 4), (-1, -2)])
+def test_a_tensor_of_a_shape_that_no_array_has_is_known_by_its_message(dims: tuple[int, ...]) -> None:
+    tensor = TensorProto(dims=dims, data_type=TensorProto.FLOAT, float_data=[1, 2] if min(dims) < 0 else [])
+    assert tensor_digest(tensor, Path()) == xxh3_128_hexdigest(tensor.SerializeToString(deterministic=True))

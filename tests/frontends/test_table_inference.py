@@ -199,3 +199,19 @@ def test_types_are_completed_when_the_last_operator_that_reads_elements_is_compu
     result = irc.compile(graph.model()).model
     assert operators(result) == []
     assert irc.compile(result).model == result
+
+
+def test_a_rank_that_a_layer_cannot_have_is_corrected_before_its_affine_folds() -> None:
+    text = """module {ir_version=8, opsets={"": 17}}
+graph @g(%x: f32[N,2,5,5]) {
+  %w = constant {value=f32[2,2,1,1] [1.0,2.0,3.0,4.0]}
+  %m = constant {value=f32[2,1,1] [1.0,2.0]}
+  %one = constant {value=f32[] 1.0}
+  %same = multiply(%x, %one) : f32[N,2,5,5]
+  %y = nn.conv(%same, %w) : f32[1,2,3]
+  %r = multiply(%y, %m) : f32[N,2,5,5]
+  return(%r)
+}
+"""
+    passes = "SimplifyExpr,SimplifyInference,FoldScaleAxis,FoldConstant"
+    assert operators(irc.compile(irc.parse(text), passes).model) == ["Conv"]

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F32, Graph, compiled, operators, reasons
+from irc.passes.affine import activation_units, units
 from onnx import ModelProto
 from oracle import assert_same_in_runtime
 
@@ -253,3 +254,8 @@ def test_a_scale_that_no_softmax_reads_passes_a_product_of_computed_operands(whe
     result = compiled(model).model
     assert not {"Div", "Mul"} & set(operators(result))
     assert_same_in_runtime(model, result)
+
+
+def test_the_search_for_units_names_every_gate_and_function_of_an_activation() -> None:
+    assert tuple(activation_units._FORMS) == units._GATES
+    assert tuple(activation_units._FUNCTIONS) == units._ARITHMETIC

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from multiprocessing import Process
 
 import pytest
-from irc.support.errors import WorkerDiedError
-from irc.support.isolation import Worker, run_in_fork
+from irc.support.isolation import Worker, WorkerDiedError, run_in_fork
 
 
 @pytest.fixture
