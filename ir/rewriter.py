@@ -22,7 +22,7 @@ from .ops.inference import unknown
 from .ops.parameters import with_operands
 from .ops.row import NodeView, OpInfo, Trait, need_schema, plain_attributes
 from .provenance import MERGED, REMOVED
-from .tensor import Array, ArrayTensor, Tensor, round_to
+from .tensor import Array, ArrayTensor, Tensor, rounded_in_pass
 from .type_inference import infer_types, is_known
 from .types import F64, UNKNOWN, DType, Type
 
@@ -32,6 +32,9 @@ def _is_operand(value: Value, node: Node) -> bool:
     before = (operand.node.inputs for operand in node.inputs if operand is not None and operand.node is not None)
     return value in node.inputs or any(value in inputs for inputs in before)
 
+
+_PAYLOADS = (Tensor, SparseTensor)
+"""The types of a payload: a union is made anew wherever it is written."""
 
 _no_reason: Callable[[str], bool] = frozenset[str]().__contains__
 """Returns False, without a call of Python: rules decline at nearly every node, and traces are rare."""
@@ -239,7 +242,7 @@ class Rewriter:
 
     def constant(self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = "") -> Value:
         """Insert a constant before the node `before`, and return its value; a number or an array keeps its dtype."""
-        if isinstance(tensor, Tensor | SparseTensor):
+        if isinstance(tensor, _PAYLOADS):
             payload = tensor
         else:
             from .making import constant_of
@@ -254,7 +257,7 @@ class Rewriter:
         A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before. So a number is
         rounded once, however many rewrites change it.
         """
-        made = self.constant(ArrayTensor(round_to(array, dtype), dtype), before=before, hint=hint)
+        made = self.constant(ArrayTensor(rounded_in_pass(array, dtype), dtype), before=before, hint=hint)
         if array.dtype == np.float64 and dtype is not F64:
             self.module.constants.provide(made, array, keep=True)
         return made

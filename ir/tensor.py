@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .payload import BLOCK, byte_view, scratch
-from .types import DTYPES, F32, F64, DType, TensorType, element_count
+from .types import BF16, DTYPES, F32, F64, DType, TensorType, element_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -253,16 +253,21 @@ def round_to(array: Array, dtype: DType) -> Array:
     second step exact (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if dtype is not DTYPES["bf16"]:
-            rounded: Array = array.astype(numpy_dtype(dtype))
-            return rounded
-        narrow = np.atleast_1d(array.astype(np.float32))
-        wide = narrow.astype(np.float64)
-        exact = np.atleast_1d(array)
-        narrow = np.where(np.abs(wide) > np.abs(exact), np.nextafter(narrow, np.float32(0)), narrow)
-        bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
-        odd: Array = bits.view(np.float32).reshape(array.shape)
-        return odd.astype(numpy_dtype(dtype))
+        return rounded_in_pass(array, dtype)
+
+
+def rounded_in_pass(array: Array, dtype: DType) -> Array:
+    """Do what `round_to` does, where numpy's warnings are off as in a pass: to turn them off takes as long again."""
+    if dtype is not BF16:
+        rounded: Array = array.astype(numpy_dtype(dtype))
+        return rounded
+    narrow = np.atleast_1d(array.astype(np.float32))
+    wide = narrow.astype(np.float64)
+    exact = np.atleast_1d(array)
+    narrow = np.where(np.abs(wide) > np.abs(exact), np.nextafter(narrow, np.float32(0)), narrow)
+    bits = narrow.view(np.uint32) | ((wide != exact) & np.isfinite(exact)).astype(np.uint32)
+    odd: Array = bits.view(np.float32).reshape(array.shape)
+    return odd.astype(numpy_dtype(dtype))
 
 
 def expand_rank(factor: Array, rank: int) -> Array:

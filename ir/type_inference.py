@@ -6,22 +6,23 @@ from collections.abc import Sequence
 
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value, is_constant
-from .ops import op_info
+from .ops import op_info, ops_with
 from .ops.inference import input_shape
 from .ops.row import OpInfo, Trait, text_of
 from .types import UNKNOWN, Shape, TensorType, Type, shape_of, static_dims
 
+_DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
+
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
     """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator table."""
-    info = op_info(node.op)
-    if info is None:
-        return
-    decides_rank = Trait.DECIDES_RANK in info.traits
-    outputs = node.outputs
+    outputs, decides_rank = node.outputs, node.op in _DECIDE_RANK
     if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
         if not decides_rank or _has_rank_of_weight(node):
             return
+    info = op_info(node.op)
+    if info is None:
+        return
     for output, inferred in zip(outputs, info.infer(node, evaluator), strict=False):
         known = output.type
         if known is UNKNOWN:

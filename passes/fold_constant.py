@@ -19,7 +19,7 @@ from ..ir.ops.views import resizes_in_doubt
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.sparse import scaled_values, stored_shorter
-from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to, to_float64
+from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, rounded_in_pass, to_float64
 from ..ir.types import F64, dtype_of
 from ..support.lazy import lazy
 from .dying_constants import dying_bytes
@@ -269,7 +269,7 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
         result = scaled_values(sparse, scale)
     elif data.nbytes < LAZY:
         exact = product(_exact(weight, data, constants.evaluator), scale)
-        result = ArrayTensor(round_to(exact, data.dtype), data.dtype)
+        result = ArrayTensor(rounded_in_pass(exact, data.dtype), data.dtype)
     else:
         result = data.scaled(scale) if isinstance(data, ScaledTensor) else ScaledTensor(data, scale)
     constant = _write(node, result, rewriter, node.output, None if sparse is None else weight.node)
