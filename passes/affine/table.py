@@ -1,8 +1,8 @@
 """How a channel affine passes each operator: the table that FoldScaleAxis reads.
 
-The row of an operator in `ir.ops` says how its channels move, and both directions are derived from that. Here stand the
-layers, which take an affine into their weights, and operators that need a rule of their own. An operator that is in
-neither stops every affine.
+The row of an operator in `ir.ops` says how its channels move, and both directions are derived from that. Layers, which
+take an affine into their weights, and operators that need a rule of their own have one in a module that is listed here.
+An operator with neither stops every affine.
 """
 
 from __future__ import annotations
@@ -76,4 +76,4 @@ AFFINE_RULES = AffineRules()
 """The rules by operator."""
 
 affine_rule = AFFINE_RULES.of
-"""Return the rule of an operator. A bound method costs no call of its own."""
+"""Return the rule of an operator: as a bound method, without a call of its own."""
