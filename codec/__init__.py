@@ -13,7 +13,7 @@ A large tensor passes from file to file without being in memory as a whole:
 5. `streaming.insert_payloads` splits the serialized model at its placeholders and corrects the lengths of the messages
    around them. The result is a list of bytes and payloads.
 6. `backends.onnx.saving` writes the list. The system copies FileParts; a ScaledTensor is computed in blocks of 1 MiB
-   while a thread writes the blocks before (`output_stream.BackgroundWriter`).
+   while a thread writes the blocks before (`background_writer.BackgroundWriter`).
 
 `streaming.materialize` makes a complete message of one with placeholders, where one is needed in memory.
 """

@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
-from irc.backends.onnx.output_stream import QUEUED_BLOCKS, SMALL, BackgroundWriter
+from irc.backends.onnx.background_writer import QUEUED_BLOCKS, SMALL, BackgroundWriter
 from irc.cli import main
 from irc.commands.compile_many import CompileJob
 from irc.support.files import PathLock, remove_stale_files
