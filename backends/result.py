@@ -33,7 +33,7 @@ from .foldmap import (
     statuses,
 )
 from .onnx.emitter import emit_model
-from .onnx.external_output import check_kept
+from .onnx.kept_files import check_kept
 from .onnx.output_stream import Tap
 from .onnx.saving import Check, save_model
 

@@ -12,7 +12,7 @@ from ..ir.text.printer import UNAVAILABLE, to_text
 from ..support.errors import ModelError
 from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import arrays_path
-from .onnx.external_output import check_kept
+from .onnx.kept_files import check_kept
 
 
 def save_text(module: Module, path: Path, files: FileTransaction, data_path: Path | None = None) -> None:

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ..backends.compiler import read_onnx
     from ..backends.foldmap import FoldMap
-    from ..backends.onnx.external_output import external_files
+    from ..backends.onnx.kept_files import external_files
     from ..report import collect_alignment, writing_page, writing_report
     from ..support.errors import UsageError
     from ..support.files import FileTransaction

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.compiler import compile as compile_model
 from ..backends.compiler import read_again
-from ..backends.onnx.external_output import check_kept
+from ..backends.onnx.kept_files import check_kept
 from ..backends.result import Result
 from ..codec.protos import ModelProto
 from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded

@@ -123,7 +123,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _recover(options: argparse.Namespace) -> int:
-    from ..backends.onnx.external_output import external_files
+    from ..backends.onnx.kept_files import external_files
     from ..backends.recovery import read_checkpoint, recover
     from ..backends.recovery.explanation import EPSILONS
     from ..frontends.onnx import read_model
@@ -156,7 +156,7 @@ def _recover(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from ..backends.foldmap import FoldMap
-    from ..backends.onnx.external_output import external_files
+    from ..backends.onnx.kept_files import external_files
     from ..backends.quantizers.export import EXPORTERS
     from ..codec.external_data import embed_external_data
     from ..frontends.onnx import read_model

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
     from ..backends.compiler import read_onnx
-    from ..backends.onnx.external_output import external_files
+    from ..backends.onnx.kept_files import external_files
     from ..report import writing_page
     from ..support.errors import UsageError, visible
     from ..support.extras import needing
