@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.payload import FilePart, Payload, byte_view
 from ..ir.tensor import Array, Tensor, numpy_dtype
-from ..ir.types import DType, element_count
+from ..ir.types import element_count
 from ..support.errors import ModelError
 from .external_data import external_part
 from .onnx_types import export_dtype, import_dtype
@@ -97,9 +97,9 @@ class OnnxTensor(Tensor):
 
     def _listed(self) -> Array:
         """Return the elements that the message lists as numbers, or that are packed below a byte."""
-        numbers = _listed_numbers(self.proto, self.dtype) if self.payload is None else None
-        if numbers is not None:
-            return numbers.reshape(self.shape)
+        field = _NUMBERS.get(self.dtype.name)
+        if field is not None and self.payload is None and not self.proto.HasField("segment"):
+            return np.array(getattr(self.proto, field), numpy_dtype(self.dtype)).reshape(self.shape)
         from onnx import numpy_helper
 
         array: Array = numpy_helper.to_array(self._complete())
@@ -134,12 +134,6 @@ class OnnxTensor(Tensor):
             from hashlib import sha256
 
             return sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
-
-
-def _listed_numbers(proto: TensorProto, dtype: DType) -> Array | None:
-    """Return the elements that a message lists as numbers of their own type, [n]; None for other messages."""
-    field = _NUMBERS.get(dtype.name)
-    return None if field is None or proto.HasField("segment") else np.array(getattr(proto, field), numpy_dtype(dtype))
 
 
 def decode_small(tensors: Iterable[OnnxTensor]) -> None:
@@ -186,11 +180,6 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
         return proto.raw_data
     if proto.data_type == TensorProto.STRING:
         raise ValueError("strings have no raw data")
-    dtype, shape = import_dtype(proto.data_type), proto.dims[:]
-    numbers = _listed_numbers(proto, dtype)
-    if numbers is not None and len(shape) <= NUMPY_RANK and min(shape, default=1) > 0:
-        if numbers.size == element_count(shape):  # as nearly always: in a third of the time
-            return numbers.tobytes()
     tensor = OnnxTensor(proto, base_dir)
     array = tensor.numpy()
     if tensor.dtype.bits >= 8:

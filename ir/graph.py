@@ -437,7 +437,7 @@ class Graph:
         found: list[Node] = []
         node = self._first
         while node is not self.return_:
-            if node.op == "constant" and len(node.attrs) > 1 and attribute in node.attrs:  # one is the payload
+            if node.op == "constant" and attribute in node.attrs:
                 found.append(node)
             assert node.next is not None
             node = node.next

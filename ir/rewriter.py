@@ -33,9 +33,6 @@ def _is_operand(value: Value, node: Node) -> bool:
     return value in node.inputs or any(value in inputs for inputs in before)
 
 
-_PAYLOADS = (Tensor, SparseTensor)
-"""The types of a payload: a union is made anew wherever it is written."""
-
 _no_reason: Callable[[str], bool] = frozenset[str]().__contains__
 """Returns False, without a call of Python: rules decline at nearly every node, and traces are rare."""
 
@@ -242,7 +239,7 @@ class Rewriter:
 
     def constant(self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = "") -> Value:
         """Insert a constant before the node `before`, and return its value; a number or an array keeps its dtype."""
-        if isinstance(tensor, _PAYLOADS):
+        if isinstance(tensor, Tensor | SparseTensor):
             payload = tensor
         else:
             from .making import constant_of
@@ -385,18 +382,12 @@ class Rewriter:
         while stack:
             value = stack.pop()
             node = None if value is None or value.users else value.node
-            if value is None or node is None or node.graph is None:
+            if node is None or node.graph is None:
                 continue
-            if node.op == "constant":
-                if node.origins or node.inherited:
-                    self._bequeath(node, heir, note)
-                else:
-                    self.module.constants.forget(value)
-                node.graph.remove(node)
-                continue
-            info = op_info(node.op)
-            if info is None or not info.is_erasable or (len(node.outputs) > 1 and node.is_read):
-                continue
+            if node.op != "constant":  # which may always go
+                info = op_info(node.op)
+                if info is None or not info.is_erasable or (len(node.outputs) > 1 and node.is_read):
+                    continue
             inputs = node.inputs
             self._bequeath(node, heir, note)
             node.graph.remove(node)

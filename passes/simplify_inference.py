@@ -106,8 +106,7 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     """Return gamma, beta, mean and variance as vectors of one length. Raises Refused where they are not."""
     arrays = []
-    for value in node.inputs[1:5]:
-        assert value is not None
+    for value in map(node.operand, range(1, 5)):
         if made_of_little(value):
             raise too_much_made(value)
         array = evaluator.exact(value)

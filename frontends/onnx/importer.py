@@ -190,10 +190,9 @@ class _Importer:
             self.define(scope, value, proto)
             if payload is not None:
                 graph.defaults[value] = payload[0]
-        insert, end = graph.insert_before, graph.return_
         for name, (tensor, source) in payloads.items():
             if name not in scope.values:
-                self.define(scope, insert(end, self.initializer(name, tensor, source)).output, proto)
+                self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
 
     def nodes(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
 from importlib import import_module
 
 from ...ir.ops import ops_with
 from ...ir.ops.row import Trait
-from ...ir.rule_driver import AffineEffect, Rule, Rules
+from ...ir.rule_driver import Rule, Rules
+from ...support.lazy_table import LazyTable
 from .extents import ShapeEvaluator
 
 MODULES = {
@@ -36,51 +36,24 @@ MODULES = {
 """The modules of rules with the operators that they have rules for, in the order in which the rules are tried."""
 
 
-class RuleSet(MutableMapping[str, "tuple[Rule[ShapeEvaluator], ...]"]):
-    """The rules of all `MODULES` by operator, or those with the given `effect` on affines.
-
-    A module is imported when one of its operators is looked up: a model has operators of a few of them.
-    """
-
-    def __init__(self, effect: AffineEffect | None = None) -> None:
-        self._effect = effect
-        self._modules: dict[str, list[str]] = {}
-        for module, ops in MODULES.items():
-            for op in ops:
-                self._modules.setdefault(op, []).append(module)
-        self._rules: dict[str, tuple[Rule[ShapeEvaluator], ...]] = {}
-
-    def __getitem__(self, op: str) -> tuple[Rule[ShapeEvaluator], ...]:
-        found = self._rules.get(op)
-        if found is None:
-            every = [each for module in self._modules[op] for each in _rules_of(module, op)]
-            found = tuple(each for each in every if self._effect in (None, each.affine))
-            self._rules[op] = found
-        return found
-
-    def __setitem__(self, op: str, rules: tuple[Rule[ShapeEvaluator], ...]) -> None:
-        self._modules.setdefault(op, [])
-        self._rules[op] = rules
-
-    def __delitem__(self, op: str) -> None:
-        del self._modules[op]
-        self._rules.pop(op, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
+_MODULES_OF: dict[str, list[str]] = {}
+for _module, _ops in MODULES.items():
+    for _op in _ops:
+        _MODULES_OF.setdefault(_op, []).append(_module)
 
 
-def _rules_of(module: str, op: str) -> Sequence[Rule[ShapeEvaluator]]:
-    rules: Rules[ShapeEvaluator] = import_module(f".{module}", __package__).RULES
-    assert op in rules, f"{module} has no rule for {op}"  # a KeyError would read as: there is none anywhere
-    return rules[op]
+def _rules_of(op: str) -> tuple[Rule[ShapeEvaluator], ...]:
+    """Return the rules for an operator, and import the modules that have them."""
+    found: list[Rule[ShapeEvaluator]] = []
+    for module in _MODULES_OF[op]:
+        rules: Rules[ShapeEvaluator] = import_module(f".{module}", __package__).RULES
+        assert op in rules, f"{module} has no rule for {op}"  # a KeyError would read as: there is none anywhere
+        found.extend(rules[op])
+    return tuple(found)
 
 
-RULES = RuleSet()
-"""All rules."""
+RULES = LazyTable(_MODULES_OF, _rules_of)
+"""The rules for each operator, in the order in which they are tried."""
 
-CLEAN_UP = RuleSet("untouched")
+CLEAN_UP = LazyTable(_MODULES_OF, lambda op: tuple(each for each in _rules_of(op) if each.affine == "untouched"))
 """The rules that remove operators between an affine and a layer, and never an affine."""
