@@ -3,6 +3,7 @@
 # make demo-quantize   int8 without data from the fold map, a table and a picture, in an environment of its own
 # make test   set up, run the tests but those that take seconds each
 # make test-slow   the tests that take seconds each; .ci/run has both
+# make test-shared   the tests of both kinds that read the models of ../shared, which a clone alone skips
 # make lint   set up, ruff and mypy --strict
 # make fuzz   a minute of the fuzz harness (docs/testing.md): make fuzz MINUTES=60 EXECUTIONS=200000 TARGET=importer SEED=1
 # make test-mutations   drop every condition of legality in turn, see which test notices (docs/mutations.md)
@@ -49,7 +50,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := report/vendor
 PACKAGE := backends backends/certification backends/foldmap backends/onnx backends/quantizers backends/recovery backends/runtime backends/torch certifier codec commands frontends frontends/onnx ir ir/ops ir/text parallel passes passes/affine passes/data_free passes/simplify quantization report support verify
 
-.PHONY: docs demo demo-quantize test test-slow fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -84,6 +85,10 @@ test: $(READY)
 test-slow: $(READY)
 	$(call say,running the tests that take longer$(,) two at a time: several minutes)
 	$(BIN)/python -m pytest -q -n 2 -m slow
+
+test-shared: $(READY)
+	$(call say,running the tests that read ../shared$(,) two at a time: some minutes)
+	$(BIN)/python -m pytest -q -n 2 -m shared
 
 fuzz: $(READY)
 	$(call say,fuzzing $(TARGET) for $(MINUTES) minutes)

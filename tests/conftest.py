@@ -1,8 +1,18 @@
-"""Counts that are part of the result are printed below it."""
+"""What pytest does for all tests: skip those of shared models that are missing, print the counts that tests record."""
 
 from __future__ import annotations
 
+import harness
 import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that are marked `shared` if the folder of shared models is missing."""
+    if not harness.SHARED.is_dir():
+        skip = pytest.mark.skip(reason="the folder ../shared/models is not beside the checkout")
+        for item in items:
+            if item.get_closest_marker("shared"):
+                item.add_marker(skip)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -41,10 +41,12 @@ onnxruntime.set_default_logger_severity(4)
 
 
 def shared_models(folder: str = "*") -> list[Path]:
-    """The real models beside the checkout; skips the test with a reason where they are missing."""
-    if not SHARED.is_dir():
-        pytest.skip("the folder of shared models is not beside the checkout")
+    """Return the real models beside the checkout, none if the folder is missing: mark the test as `shared`."""
     return sorted(SHARED.glob(f"{folder}/*.onnx"))
+
+
+SHARED_MODELS = pytest.param("shared models", marks=pytest.mark.shared)
+"""The corpus of shared models, as a parameter beside others."""
 
 
 def onnx_files() -> list[Path]:

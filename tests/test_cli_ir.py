@@ -118,6 +118,7 @@ def test_one_element_of_one_weight_is_a_difference() -> None:
     assert operator_changes(first, other) == {}
 
 
+@pytest.mark.shared
 def test_digests_hold_for_every_shared_model() -> None:
     for path in harness.shared_models("real")[:10]:
         once, twice = irc.load(path), irc.load(path)

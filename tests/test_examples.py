@@ -63,10 +63,9 @@ def test_int8_comes_back_on_the_samples(quantize: ModuleType, samples: Any, reco
     record_property("compared", assert_equalization_helps(quantize, samples, samples.one))
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_int8_comes_back_on_the_shared_network(quantize: ModuleType, record_property: Any) -> None:
-    if not quantize.SHARED.is_dir():
-        pytest.skip("the folder of shared models is not beside the checkout")
     record_property("compared", assert_equalization_helps(quantize, quantize.shared_task(), 1.0))
 
 

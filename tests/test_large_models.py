@@ -75,12 +75,14 @@ def test_models_read_in_pieces_come_back_byte_for_byte(
     assert count > 2900
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_shared_models_read_in_pieces_come_back_byte_for_byte(large: Large, tmp_path: Path) -> None:
     paths = [path for path in harness.shared_models() if path.stat().st_size < 4 << 20]
     assert assert_same_bytes(((path.name, harness.load(path)) for path in paths), large, tmp_path) > 60
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("threshold", THRESHOLDS)
 def test_compiles_of_shared_models_leave_the_same_files(large: Large, threshold: int, tmp_path: Path) -> None:

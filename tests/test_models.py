@@ -35,9 +35,12 @@ KNOWN_BETTER = {
 """Models in which onnx infers static shapes only once the shape arithmetic of the first compile is gone."""
 
 
-def model_files() -> list[Path]:
-    shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
-    return [*shared, *harness.onnx_files()]
+def path_id(path: Path) -> str:
+    return f"{path.parent.name}-{path.name}"
+
+
+SHARED = [pytest.param(path, id=path_id(path), marks=pytest.mark.shared) for path in harness.shared_models()]
+FILES_OF_ONNX = [pytest.param(path, id=path_id(path)) for path in harness.onnx_files()]
 
 
 def inputs_of(model: ModelProto) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def inputs_of(model: ModelProto) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("path", model_files(), ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize("path", SHARED + FILES_OF_ONNX)
 def test_compiled_model_computes_the_same(path: Path) -> None:
     model = harness.load(path)
     compiled = irc.compile(path, freeze_initializers=True).model
@@ -80,6 +83,7 @@ def check_well_formed(model: ModelProto, compiled: ModelProto) -> None:
     onnx.checker.check_model(compiled, full_check=True)
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, object], None]) -> None:
     paths = harness.shared_models("real")
@@ -98,6 +102,7 @@ def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, obj
     assert left == {name: count for name, (count, _) in LEFT.items()}
 
 
+@pytest.mark.shared
 def test_the_folds_held_back_in_the_real_models_are_those_that_freezing_adds() -> None:
     held: dict[str, int] = {}
     for path in harness.shared_models("real"):
@@ -128,6 +133,7 @@ def operators(model: ModelProto, without: set[str]) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if node.op_type not in without)
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_what_stays_comes_back_bit_for_bit() -> None:
     for path in harness.shared_models("real"):
@@ -150,6 +156,7 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
                 assert [weights.get(name) for name in node.input[1:]] == [emitted.get(name) for name in node.input[1:]]
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_the_pipeline_is_idempotent() -> None:
     for path in harness.shared_models():
@@ -158,6 +165,7 @@ def test_the_pipeline_is_idempotent() -> None:
         assert str(default_pipeline()(module)) == text, path.name
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_compiling_twice_changes_nothing() -> None:
     for path in harness.shared_models():

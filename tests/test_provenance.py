@@ -118,6 +118,7 @@ def test_random_graphs() -> None:
     check(grow(seed, np.dtype(np.float32)) for seed in range(160))
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_shared_models() -> None:
     paths = [path for path in shared_models() if path.stat().st_size < 5 << 20]

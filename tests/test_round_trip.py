@@ -62,6 +62,7 @@ def test_models_come_back_equal(corpus: str, record_property: Callable[[str, obj
     assert count >= {"node cases of onnx": 1500, "files of onnx": 140, "zoo": 900}[corpus]
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_shared_models_come_back_equal(record_property: Callable[[str, object], None]) -> None:
     paths = harness.shared_models()
@@ -135,6 +136,7 @@ def external_tensors_of(path: Path) -> list[onnx.TensorProto]:
     return list(external_tensors(harness.load(path)))
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_every_origin_is_emitted_or_dropped() -> None:
     from irc.ir.graph import flatten_origins

@@ -54,6 +54,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_every_affine_of_every_shared_model_is_accounted_for(record_property: Callable[[str, object], None]) -> None:
     statuses: Counter[str] = Counter()

@@ -177,6 +177,7 @@ def test_the_report_has_the_modules() -> None:
     assert [row["module"] for row in data["layers"]] == ["layer1.conv"]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("path", harness.shared_models("exported"), ids=lambda path: path.stem)
 def test_torch_models_name_every_module(path: Path) -> None:
     """The names of BatchNormalization's parameters say what scopes and node names must give."""

@@ -317,7 +317,7 @@ def test_no_output_takes_an_inputs_place(tmp_path: Path, capsys: pytest.CaptureF
 IMAGENET = harness.SHARED / "imagenet" / "mobilenet_v2.onnx"
 
 
-@pytest.mark.skipif(not IMAGENET.exists(), reason="the shared models are not there")
+@pytest.mark.shared
 def test_mobilenet_v2_folded_by_onnxruntime(tmp_path: Path) -> None:
     folded = by_onnxruntime(IMAGENET, tmp_path)
     source = onnx.load(IMAGENET)

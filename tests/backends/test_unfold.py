@@ -103,10 +103,14 @@ def test_models_with_constant_nodes_come_back_in_another_process(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_models_come_back_in_another_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("corpus", ["zoo", harness.SHARED_MODELS])
+def test_models_come_back_in_another_process(corpus: str, tmp_path: Path) -> None:
     shared = [path for path in harness.shared_models() if path.stat().st_size < 4 << 20]
-    models = [*islice(zoo.models(), 0, None, 8), *((path.stem, onnx.load(path)) for path in shared)]
-    assert differing_elsewhere(models, tmp_path) == []
+    corpora = {
+        "zoo": islice(zoo.models(), 0, None, 8),
+        "shared models": ((path.stem, onnx.load(path)) for path in shared),
+    }
+    assert differing_elsewhere(list(corpora[corpus]), tmp_path) == []
 
 
 def narrowed(model: ModelProto, dtype: np.dtype) -> ModelProto:
@@ -122,6 +126,7 @@ def narrowed(model: ModelProto, dtype: np.dtype) -> ModelProto:
     return narrow
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["digits", "exported", "legacy_bn", "real"])
 def test_shared_models_come_back(folder: str, tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def test_a_map_of_version_1_0_is_read() -> None:
     assert unfold(result.model, FoldMap(data, result.fold_map.arrays)) == model
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["digits", "legacy_bn"])
 def test_shared_models_come_back_byte_for_byte(folder: str, tmp_path: Path) -> None:

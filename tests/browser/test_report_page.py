@@ -160,6 +160,7 @@ def test_panning_and_zooming(page: Open) -> None:
     assert report.panel == ""
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["gtcrn__gtcrn", "Paddle2ONNX__picodet_s_320_coco"])
 def test_a_large_model_is_there_within_seconds(page: Open, name: str) -> None:
     paths = [path for path in harness.shared_models("real") if path.stem == name]

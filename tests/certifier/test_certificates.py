@@ -652,6 +652,7 @@ def test_external_data_are_part_of_the_proof(tmp_path: Path) -> None:
     assert main(["certify", str(EXAMPLE), str(output), str(certificate), "-q"]) == 1
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("folder", ["imagenet", "digits"])
 def test_real_models_are_proved(folder: str) -> None:
     for path in harness.shared_models(folder):

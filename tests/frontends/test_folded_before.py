@@ -77,6 +77,7 @@ def test_a_fold_map_without_statistics(tmp_path: Path, capsys: pytest.CaptureFix
         assert len(capsys.readouterr().err.splitlines()) == (name == "marked")
 
 
+@pytest.mark.shared
 def test_the_unfolded_models_are_not_accused() -> None:
     for path in harness.shared_models("exported"):
         assert not any("folded before" in warning for warning in irc.compile(path).warnings), path

@@ -147,6 +147,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "no shape: write NAME=1,3,224,224" in capsys.readouterr().err
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("path", [path for path in harness.shared_models("exported") if "dynamo" in path.name], ids=str)
 def test_exported_models_compute_the_same(path: Path) -> None:
     model = harness.load(path)

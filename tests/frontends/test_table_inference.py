@@ -167,11 +167,10 @@ def test_onnx_knows_no_more_of_random_graphs(first: int, monkeypatch: pytest.Mon
     assert sum(hold(grow(70_000 + seed, F32), monkeypatch) for seed in range(first, first + 20)) >= 4
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_onnx_knows_no_more_of_shared_models(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [path for path in shared_models() if path.stat().st_size < 1 << 24]
-    if not paths:
-        pytest.skip("the folder of shared models is missing")
     asked = sum(hold(read_model(path)[0], monkeypatch) for path in paths)
     assert asked >= len(paths) // 2
 

@@ -447,10 +447,9 @@ def test_samples_become_batches(
         assert np.array_equal(np.concatenate([batch["x"] for batch in batches]), data["x"])
 
 
+@pytest.mark.shared
 def test_the_shared_digits(tmp_path: Path, record_property: Any) -> None:
     folder = harness.SHARED / "digits"
-    if not folder.is_dir():
-        pytest.skip("the folder of shared models is not beside the checkout")
     with np.load(folder / "data.npz") as data:
         images, labels = data["test_images"], data["test_labels"]
     found = irc.quantize(folder / "relu_imbalanced.onnx", input_ranges={"x": (-1, 2.2)}, test_data={"x": images})
@@ -463,10 +462,9 @@ def test_the_shared_digits(tmp_path: Path, record_property: Any) -> None:
     assert found.fidelity[0].sqnr > 25
 
 
+@pytest.mark.shared
 def test_a_shared_detector(tmp_path: Path) -> None:
     path = harness.SHARED / "real" / "ZenDNN-onnxruntime__Detection_model.onnx"
-    if not path.exists():
-        pytest.skip("the folder of shared models is not beside the checkout")
     name = next(harness.required_inputs(onnx.load(path))).name
     output = tmp_path / "int8.onnx"
     assert main(["quantize", str(path), "-o", str(output), "--input-range", f"{name}=-3:3", "-q"]) == 0
@@ -476,6 +474,7 @@ def test_a_shared_detector(tmp_path: Path) -> None:
     assert sum(node.op_type == "Conv" for node in model.graph.node) >= 50
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "mean", "std", "least"),
@@ -489,8 +488,6 @@ def test_the_shared_nets_trained_on_pictures(
 ) -> None:
     """Without data, on eight pictures: one of them may have another class than by the float model."""
     path = harness.SHARED / "imagenet" / f"{net}.onnx"
-    if not path.exists():
-        pytest.skip("the folder of shared models is not beside the checkout")
     with np.load(path.with_name("images.npz")) as data:
         pixels = data["images"][:8].astype(np.float64)
     low, high = ((end - np.array(mean)) / np.array(std) for end in (0, 255))

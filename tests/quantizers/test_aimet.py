@@ -30,7 +30,12 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
-NETS = ["relu", "relu_imbalanced", "high_biases", "high_biases_padded"]
+NETS = [
+    pytest.param("relu", marks=pytest.mark.shared),
+    pytest.param("relu_imbalanced", marks=pytest.mark.shared),
+    "high_biases",
+    "high_biases_padded",
+]
 
 
 def source_of(name: str) -> ModelProto:
@@ -165,6 +170,7 @@ def simulated(net: Digits) -> QuantizationSimModel:
     )
 
 
+@pytest.mark.shared
 def test_aimet_reads_both_layouts_as_one() -> None:
     net = digits("relu")
     grids = []
@@ -180,6 +186,7 @@ def test_aimet_reads_both_layouts_as_one() -> None:
     assert grids[0] == grids[1]
 
 
+@pytest.mark.shared
 def test_encodings_without_data(record_property: Any) -> None:
     net = digits("relu")
     free = simulated(net)

@@ -51,6 +51,7 @@ def biases(model: ModelProto) -> dict[str, Any]:
     return {node.name: tensors[node.input[2]] for node in layers}
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["relu", "relu_imbalanced"])
 def test_without_data(name: str, record_property: Any) -> None:
     net = digits(name)
@@ -64,6 +65,7 @@ def test_without_data(name: str, record_property: Any) -> None:
     assert accuracy[0] > accuracy[1] - 0.02
 
 
+@pytest.mark.shared
 def test_equalized_by_irc(record_property: Any) -> None:
     net = digits("relu_imbalanced", EQUALIZED)
     model, _ = without_data(net.result, input_ranges=net.input_ranges)
@@ -90,11 +92,13 @@ def test_biases_are_corrected_as_with_data() -> None:
     assert sum(errors) < 0.3 * sum(corrections)
 
 
+@pytest.mark.shared
 def test_the_input_has_to_be_given() -> None:
     with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
         without_data(digits("relu").result)
 
 
+@pytest.mark.shared
 def test_a_histogram_is_refused() -> None:
     net = digits("relu")
     histogram = AdvancedQuantizationParameters(activations_range_estimator_params=RangeEstimatorParametersSet.HISTOGRAM)

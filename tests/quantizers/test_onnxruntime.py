@@ -21,6 +21,7 @@ from onnxruntime.quantization.calibrate import CalibrationMethod, load_tensors_d
 from quantizers.nets import EQUALIZED, Array, Digits, digits
 
 pytestmark = [
+    pytest.mark.shared,
     pytest.mark.skipif(
         tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
         reason="quantize_static takes no calibration cache before onnxruntime 1.27: make test-quantizers",

@@ -315,6 +315,7 @@ def test_the_layout_library_is_the_one_that_is_documented() -> None:
 SHA256 = "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578"
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["real", "legacy_bn"])
 def test_reports_on_real_models(folder: str) -> None:

@@ -143,6 +143,7 @@ def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(monkey
         verified(network(), "FoldScaleAxis,BiasCorrection,SimplifyExpr,FoldConstant", when="end")
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_shared_models_verify() -> None:
     for path in harness.shared_models("digits"):

@@ -197,6 +197,7 @@ def test_zeros_in_the_padding_have_no_mean_but_as_published(padding: str) -> Non
     np.testing.assert_allclose(record["correction"], expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["relu", "relu6", "relu_imbalanced"])
 def test_a_trained_model_stays_accurate_with_quantized_weights(name: str) -> None:
     path, images, labels = digits(name)

@@ -770,6 +770,7 @@ def test_random_graphs_compute_the_same(block: int) -> None:
 # a trained model
 
 
+@pytest.mark.shared
 def test_a_trained_model_of_channels_of_2_to_the_14_is_equalized() -> None:
     path, images, labels = digits("relu_imbalanced")
     plain, even = (compile_model(path, passes).model for passes in ("default", f"default,{PASS}"))
@@ -787,6 +788,7 @@ def test_a_trained_model_of_channels_of_2_to_the_14_is_equalized() -> None:
     assert ratios[1] < 1e-2 * ratios[0]
 
 
+@pytest.mark.shared
 def test_clips_of_a_trained_model() -> None:
     path, images, _ = digits("relu6")
     for clip, layers, limits in (("keep", 4, 0), ("exact", 20, 13)):

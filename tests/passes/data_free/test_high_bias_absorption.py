@@ -242,6 +242,7 @@ def test_an_unknown_option_is_refused(option: str) -> None:
         HighBiasAbsorption(**{option: "some"})
 
 
+@pytest.mark.shared
 def test_a_trained_model_keeps_its_predictions() -> None:
     path, images, labels = digits("relu_imbalanced")
     plain = compile_model(path).model
