@@ -20,6 +20,9 @@ from .steps import Step
 FORMAT = "irc-certificate"
 VERSION = 1
 
+MARK = "irc.compiled"
+"""The key in the metadata of a model that bears irc's mark, which a certificate does not see."""
+
 MAX_DEPTH = 16
 """How deep lists and objects of a certificate may be nested."""
 
@@ -67,7 +70,14 @@ class Replay(Proof):
 
 
 def digest_of_model(model: ModelProto) -> str:
-    """Return the SHA-256 of a model as protobuf writes it, its external data included if they were read."""
+    """Return the SHA-256 of a model without irc's mark, as protobuf writes it, with external data that were read."""
+    others = [entry for entry in model.metadata_props if entry.key != MARK]
+    if len(others) < len(model.metadata_props):
+        bare = ModelProto()
+        bare.CopyFrom(model)
+        del bare.metadata_props[:]
+        bare.metadata_props.extend(others)
+        model = bare
     return sha256(model.SerializeToString(deterministic=True)).hexdigest()
 
 

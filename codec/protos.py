@@ -37,6 +37,7 @@ else:
 
 
 __all__ = [
+    "COMPILED_KEY",
     "FOLD_MAP_KEY",
     "IR_VERSION",
     "AttributeProto",
@@ -50,12 +51,17 @@ __all__ = [
     "TypeProto",
     "ValueInfoProto",
     "copy_fields",
+    "is_compiled",
+    "mark_compiled",
     "remove_fold_map",
     "require_utf8",
 ]
 
 FOLD_MAP_KEY = "irc.fold_map"
 """The key of an embedded fold map in the metadata of a model."""
+
+COMPILED_KEY = "irc.compiled"
+"""The key of the mark in the metadata of a model that irc changed."""
 
 
 def require_utf8(name: str, subject: str) -> str:
@@ -96,3 +102,13 @@ def remove_fold_map(model: ModelProto) -> None:
     if len(others) < len(model.metadata_props):
         del model.metadata_props[:]
         model.metadata_props.extend(others)
+
+
+def is_compiled(model: ModelProto) -> bool:
+    """Return whether a model bears the mark of irc's own results."""
+    return any(entry.key == COMPILED_KEY for entry in model.metadata_props)
+
+
+def mark_compiled(model: ModelProto) -> None:
+    """Put the mark of irc's own results into the metadata. It names no version, so that all versions write the same."""
+    model.metadata_props.add(key=COMPILED_KEY, value="1")

@@ -15,7 +15,7 @@ from ..backends.compiler import read_again
 from ..backends.onnx.kept_files import check_kept
 from ..backends.result import Result
 from ..codec.protos import ModelProto
-from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded
+from ..frontends.onnx.folded_before import folded_before
 from ..ir.module import Module
 from ..passes import PassContext, parse_pipeline
 from ..passes.infra import Instrument, Sequential
@@ -123,8 +123,9 @@ def _compile_module(
         result.module.constants.drop_kept()
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
-        if has_map and source is not None and seems_folded(source) and folded_before(source) is None:
-            result.warnings.append(SEEMS_FOLDED)
+        guessed = folded_before(source, guess=True) if has_map and source is not None else None
+        if guessed is not None and guessed not in result.warnings:
+            result.warnings.append(guessed)
         result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:

@@ -71,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compiled: int) -> Iterator[str]:
     opsets = ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items()) or "none"
-    yield f"{name}: {facts['producer'] or 'no producer'}; IR version {facts['ir_version']}; opsets: {opsets}"
+    makers = f"{facts['producer'] or 'no producer'}{'; compiled by irc' if facts['compiled'] else ''}"
+    yield f"{name}: {makers}; IR version {facts['ir_version']}; opsets: {opsets}"
     for kind, values in (("input", facts["inputs"]), ("output", facts["outputs"])):
         for value in values:
             yield f"{kind} {value['name']}: {value['type']}"

@@ -9,9 +9,9 @@ from typing import TypedDict
 
 from ..backends.foldmap import FoldMap
 from ..backends.result import Result
-from ..codec.protos import ModelProto
+from ..codec.protos import ModelProto, is_compiled
 from ..codec.traversal import all_nodes
-from ..frontends.onnx.folded_before import SEEMS_FOLDED, folded_before, seems_folded
+from ..frontends.onnx.folded_before import folded_before
 from ..ir.graph import Node, Value
 from ..ir.module import Module
 from ..ir.ops import OPS
@@ -59,17 +59,18 @@ class ModelInspection(TypedDict):
     parameters: int
     parameter_bytes: int
     macs: MacFacts
+    compiled: bool
     folded_before: str | None
 
 
 def inspect_module(module: Module) -> ModelInspection:
     """Return the facts of a module on which no pass has run."""
-    source = module.source if isinstance(module.source, ModelProto) else Result(module).model
+    is_text = not isinstance(module.source, ModelProto)
+    source = Result(module).model if is_text else module.source
     names = (f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in all_nodes(source))
     operators = Counter(name for name in names if name != "Constant")
     types = [node.output.type for node in module.walk() if node.op in ("constant", "variable") and node.outputs]
     parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
-    before = folded_before(source) or (SEEMS_FOLDED if seems_folded(source) else None)
     return {
         "producer": f"{source.producer_name} {source.producer_version}".strip(),
         "ir_version": source.ir_version,
@@ -83,7 +84,8 @@ def inspect_module(module: Module) -> ModelInspection:
         )
         // 8,
         "macs": count_macs(module),
-        "folded_before": before,
+        "compiled": is_compiled(source),
+        "folded_before": None if is_text else folded_before(source, guess=True),
     }
 
 

@@ -2,7 +2,7 @@
 
 A node that no pass changed is written as the message that it came from, so without passes the result equals the source.
 Nodes that passes made are written from operator, attributes and types. Initializers, value_info and quantization
-annotations of values that are gone are left out.
+annotations of values that are gone are left out. A model of which an operator or constant changed bears irc's mark.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from ...codec.protos import (
     TensorProto,
     ValueInfoProto,
     copy_fields,
+    is_compiled,
+    mark_compiled,
     remove_fold_map,
 )
 from ...codec.tensors import OnnxTensor
@@ -101,6 +103,8 @@ class _Emitter:
         self.graph(module.graph, model.graph)
         for function in module.functions.values():
             self.function(function, model.functions.add())
+        if module.changed and not is_compiled(model) and not _has_same_operators(module.source, model):
+            mark_compiled(model)
         return model
 
     def nodes(self, graph: Graph, target: GraphProto | FunctionProto, *, as_nodes: bool) -> GraphWriter:
@@ -184,6 +188,16 @@ def _import_opsets(target: ModelProto | FunctionProto, graph: Graph) -> None:
     for domain, version in graph.opsets.items():
         if domain and domain not in imported:
             target.opset_import.add(domain=domain, version=version)
+
+
+def _has_same_operators(source: object, model: ModelProto) -> bool:
+    """Return whether operators, constants and functions of `model` are those of its source. O(equal nodes + bytes)."""
+    return isinstance(source, ModelProto) and (
+        source.graph.node[:] == model.graph.node[:]
+        and source.functions[:] == model.functions[:]
+        and source.graph.initializer[:] == model.graph.initializer[:]
+        and source.graph.sparse_initializer[:] == model.graph.sparse_initializer[:]
+    )
 
 
 def _lists_initializers(source: ModelProto | None) -> bool:

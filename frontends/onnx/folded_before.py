@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...codec.module_paths import BATCH_NORM_INTO_LAYER, RULES
-from ...codec.protos import ModelProto, NodeProto
+from ...codec.protos import ModelProto, NodeProto, is_compiled
+from ...codec.traversal import all_nodes
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
@@ -22,28 +23,34 @@ REMEDIES = {
 
 RECOVER = "or regain them from a checkpoint: irc foldmap recover"
 
+SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it, export without that, {RECOVER}"
 
-def folded_before(model: ModelProto) -> str | None:
-    """Return one line on the BatchNormalizations that a tool folded, with the remedy; None if nothing shows any."""
-    found = [tool for node in model.graph.node if node.op_type in LAYERS for tool in _tools(node)]
-    if not found:
+
+def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
+    """Return one line on the BatchNormalizations that another tool folded, with the remedy; None if nothing shows any.
+
+    A result of irc is no export: its source says what was folded. With `guess`, a model without BatchNormalization all
+    of whose Convs have a bias counts as folded.
+    """
+    if is_compiled(model):
         return None
+    nodes = list(all_nodes(model))
+    found = [tool for node in nodes if node.op_type in LAYERS for tool in _tools(node)]
+    if not found:
+        return SEEMS_FOLDED if guess and _seems_folded(nodes) else None
     tool = found[0]
     count = "1 BatchNormalization was" if len(found) == 1 else f"{len(found)} BatchNormalizations were"
     return f"{count} folded before, by {tool}, without their statistics: {REMEDIES[tool]}, {RECOVER}"
 
 
-def seems_folded(model: ModelProto) -> bool:
+def _seems_folded(nodes: Iterable[NodeProto]) -> bool:
     """Return whether every Conv of a model without BatchNormalization has a bias, as folding leaves it."""
     has_conv = False
-    for node in model.graph.node:
+    for node in nodes:
         if node.op_type == "BatchNormalization" or (node.op_type == "Conv" and not any(node.input[2:])):
             return False
         has_conv = has_conv or node.op_type == "Conv"
     return has_conv
-
-
-SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it, export without that, {RECOVER}"
 
 
 def _tools(node: NodeProto) -> Iterator[str]:
