@@ -100,18 +100,26 @@ def is_inference_batch_norm(node: NodeView) -> Refusal | None:
 
 
 def is_inference_dropout(node: NodeView) -> Refusal | None:
-    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode from 12 on."""
+    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode from 12 on.
+
+    Nor is anything with a ratio of 0, which multiplies by 1.
+    """
     training = Refusal("training_mode", "the node drops at run time")
     if node.opset < 7:
-        return None if node.attrs.get("is_test", 0) else training
-    mode = node.inputs[2] if len(node.inputs) > 2 else None
-    if node.opset < 12 or mode is None:
+        return None if node.attrs.get("is_test", 0) or node.attrs.get("ratio", 0.5) == 0 else training
+    ratio, mode = (*node.inputs[1:3], None, None)[:2]
+    if node.opset < 12 or mode is None or _is_zero(mode) or _is_zero(ratio):
         return None
-    payload = _payload(mode)
+    return training
+
+
+def _is_zero(value: Value | None) -> bool:
+    """Return whether a value is a constant of zeros, or of false."""
+    payload = None if value is None else _payload(value)
     try:
-        return training if payload is None or payload.numpy().any() else None
+        return payload is not None and not payload.numpy().any()
     except (ValueError, OSError, ModelError):  # a payload that cannot be read
-        return training
+        return False
 
 
 NORMALIZATIONS = ("nn.group_norm", "nn.instance_norm", "nn.layer_norm", "nn.rms_norm")
@@ -202,6 +210,7 @@ ROWS = (
         identity,
         onnx="Dropout",
         when=is_inference_dropout,
+        forms={"mask": 12},
         attrs={"is_test": integer},
         max_results=2,
         traits=frozenset({Trait.ELEMENTWISE, Trait.MOVES, Trait.SEVERAL_AXES}),

@@ -149,8 +149,11 @@ DEFAULTS = [
     case("3.8 legacy Mul", "axis 0, all extents equal", conv(4, 4), legacy("Mul", 0, 4), opset=6, ir=3,
          x=[4, 4, 4, 4], left="Mul", static=True),
     case("3.8 Dropout", "mask used", conv(4, 3), mask_used, bn(4), left=None),
-    case("3.8 Dropout", "training_mode", conv(4, 3), lambda g, x: g.node(
-        "Dropout", [x, g.initializer(np.asarray(0.0, np.float32)), g.initializer(np.asarray(True))]), bn(4), left=BN),
+    case("3.8 Dropout", "training_mode, ratio 0", conv(4, 3), lambda g, x: g.node(
+        "Dropout", [x, g.initializer(np.asarray(0.0, np.float32)), g.initializer(np.asarray(True))]), bn(4)),
+    case("3.8 Dropout", "training_mode, ratio 0 at run time", conv(4, 3), lambda g, x: g.node(
+        "Dropout", [x, g.node("ReduceMax", [g.node("Sub", [x, x])], keepdims=0), g.initializer(np.asarray(True))]),
+        bn(4), left=f"{BN} Sub"),
     case("3.8 Dropout", "opset 6, is_test", conv(4, 3), op("Dropout", is_test=1), legacy("Mul", 1, 4), opset=6, ir=3),
     case("3.8 Split", "opset 11", conv(4, 3), split(1, [1, 3], bn(1), bn(3)), opset=11),
     case("3.8 Squeeze", "opset 11", conv(4, 3), op("ReduceMax", axes=[2, 3]), op("Squeeze", axes=[2, 3]), bn(4, "+"),

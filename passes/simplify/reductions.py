@@ -1,0 +1,76 @@
+"""Rules for reductions in a row, and for those that reduce nothing."""
+
+from __future__ import annotations
+
+from ...ir.graph import Node
+from ...ir.matching import known_dtype, known_shape, result_of
+from ...ir.ops.inference import integer_of, listed, normal_axes
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.types import shape_of
+from .extents import ShapeEvaluator
+from .rules import int_vector, substitute
+
+_REDUCTIONS = ("sum", "mean", "max", "min", "prod")
+"""Reductions of which two in a row are one over the axes of both, up to the rounding of floats."""
+
+
+@rule(
+    affine="untouched",
+    reads=_REDUCTIONS,
+    identity="keeping(keeping(x, a), b) == keeping(x, sorted(axes(a, rank(x)) | axes(b, rank(x)))); "
+    "dropping(dropping(x, a), b) == dropping(x, both_axes(a, b, rank(x))); "
+    "dropping(keeping(x, a), b) == dropping(x, b) if axes(a, rank(x)) <= axes(b, rank(x))",
+)
+def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """reduce(reduce(x, a), b) -> reduce(x, a and b), of one kind"""
+    producer, dtype = result_of(node.operand(), node.op, only_for=node), known_dtype(node.output)
+    # Sums and products of integers wrap, in any order.
+    if node.op == "mean" and (not dtype.is_float or dtype.name == "f16"):
+        return rewriter.decline("a mean of integers is rounded, and the sum of more elements may be too large for f16")
+    rank = len(known_shape(producer.operand()))
+    first, is_kept = _reduced(producer, rank, evaluator), bool(integer_of(producer, "keepdims", 1))
+    if first is None:
+        return rewriter.decline("the axes before it are not constant")
+    left = [axis for axis in range(rank) if is_kept or axis not in first]
+    second = _reduced(node, len(left), evaluator)
+    if second is None:
+        return rewriter.decline("its axes are not constant")
+    axes = {left[axis] for axis in second}
+    if is_kept != bool(integer_of(node, "keepdims", 1)) and not (is_kept and first <= axes):
+        return rewriter.decline("one of the two keeps its axes, which the other would not")
+    operands = [producer.operand(), int_vector(sorted(first | axes), node, rewriter, "axes")]
+    rewriter.set_inputs(node, operands)
+    return True
+
+
+def _reduced(node: Node, rank: int, evaluator: ShapeEvaluator) -> set[int] | None:
+    """Return the axes that a reduction reduces, counted from the left; None where they are unknown or none."""
+    axes = listed(node, 1, evaluator)
+    if axes is None and node.input(1) is not None:
+        return None
+    if not axes:
+        return None if integer_of(node, "noop_with_empty_axes", 0) else set(range(rank))
+    found = normal_axes(axes, rank)
+    return None if found is None else set(found)
+
+
+@rule(
+    affine="untouched",
+    identity="keeping(x) == x if are_ones(x, axes); dropping(x) == squeeze(x, axes) if are_ones(x, axes)",
+)
+def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also mean, max, min, prod"""
+    axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
+    if not axes and (axes is not None or node.input(1) is None) and integer_of(node, "noop_with_empty_axes", 0):
+        return rewriter.forward(node.output, node.operand())
+    found = None if not axes or shape is None else normal_axes(axes, len(shape))
+    if not found or shape is None or any(shape[axis] != 1 for axis in found):
+        return rewriter.decline("an axis has an extent other than 1, or an unknown one")
+    if integer_of(node, "keepdims", 1):
+        return rewriter.forward(node.output, node.operand())
+    return substitute(node, rewriter, "squeeze", [node.operand(), int_vector(sorted(found), node, rewriter, "axes")])
+
+
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(_REDUCTIONS, (drop_reduction, merge_reductions))
+"""The rules for each operator, in the order in which they are tried."""

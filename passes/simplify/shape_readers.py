@@ -1,0 +1,124 @@
+"""Rules for Shapes of values of which nothing but the shape is read, and for the Gathers that order the extents."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.matching import elements, known_shape, result_of
+from ...ir.ops import has_trait, is_legal
+from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
+from ...ir.ops.row import Trait
+from ...ir.ops.views import slices_of
+from ...ir.rewriter import Rewriter
+from ...ir.rule_driver import Rules, rule
+from ...ir.tensor import ArrayTensor
+from .extents import ShapeEvaluator, data_of_shape
+from .rules import MAX_BYTES, int_vector, substitute
+
+
+@rule(
+    affine="merges",
+    identity="shape(relu(x)) == shape(x); shape(x + y) == shape(x) if repeats_nothing(y.shape, x)",
+)
+def shape_of_same(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """shape(op(x)) -> shape(x), where op keeps the shape and only shapes of its result are read"""
+    data = node.operand()
+    if data.node is None or not _only_shape_is_read(data):
+        return rewriter.decline("its data is an input, or has other readers")
+    is_elementwise = has_trait(data.node, Trait.ELEMENTWISE) and len(data.node.outputs) == 1
+    source = data.node.input(0) if is_elementwise else data_of_shape(data)
+    if source is None:
+        return rewriter.decline("no operand certainly has the shape of its data")
+    return _read_instead(node, source, rewriter)
+
+
+def _read_instead(node: Node, source: Value, rewriter: Rewriter) -> bool:
+    """Let a Shape read `source`. What computed its data goes without an heir: nothing of it is in the result."""
+    old = node.operand().node
+    node.set_inputs([source])
+    rewriter.changed = True
+    if old is not None and not old.is_read:
+        rewriter.erase(old)
+    return True
+
+
+def _only_shape_is_read(value: Value) -> bool:
+    return all(user.op == "shape_of" for user in value.users)
+
+
+@rule(
+    affine="untouched",
+    reads=("transpose",),
+    identity="shape(transpose(x, p)) == take(shape(x), p, 0)",
+)
+def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """shape(transpose(x, p)) -> take(shape(x), p), or a part of shape(x), where only shapes of the result are read"""
+    transpose = result_of(node.operand(), "transpose")
+    perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
+    if perm is None or len(perm) != len(known_shape(data)) or not _only_shape_is_read(transpose.output):
+        return rewriter.decline("the permutation is unknown, or the result of the Transpose is read")
+    part = perm[integer_of(node, "start", 0) : end if isinstance(end, int) else None]
+    if not part:
+        return rewriter.decline("it reads no extent")
+    is_run = list(part) == list(range(part[0], part[0] + len(part)))
+    if is_run and (len(part) == len(perm) or is_legal("shape_of", "part", node)):
+        if len(part) < len(perm):
+            rewriter.set_attr(node, "start", part[0])
+            rewriter.set_attr(node, "end", part[0] + len(part))
+        return _read_instead(node, data, rewriter)
+    if transpose.output.sole_user() is not node:
+        return rewriter.decline("another Shape reads the result of the Transpose")
+    shape = rewriter.make("shape_of", [data], before=node, hint=f"{node.output.name}.shape")
+    order = int_vector(part, node, rewriter, "order")
+    return substitute(node, rewriter, "take", [shape.output, order], {"axis": 0})
+
+
+@rule(affine="untouched", reads=("take",), identity="take(take(x, i, a), j, a) == take(x, picked(i, j), a)")
+def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """take(take(x, i), j) -> take(x, i[j]), of constant indices along one axis"""
+    data = node.operand()
+    inner = result_of(data, "take")
+    rank = len(known_shape(inner.operand()))
+    axes = [integer_of(each, "axis", 0) for each in (inner, node)]
+    first, second = (elements(each.inputs[1], evaluator) for each in (inner, node))
+    if first.ndim != 1 or not all(-rank <= axis < rank for axis in axes) or (axes[0] - axes[1]) % rank:
+        return rewriter.decline("they take along different axes, or the first takes one index")
+    if second.size and not (-len(first) <= second.min() and second.max() < len(first)):
+        return rewriter.decline("an index is out of range")
+    if 8 * second.size > MAX_BYTES or (rank > 1 and data.sole_user() is not node):
+        return rewriter.decline("there are many indices, or other readers of what the first takes")
+    picked = ArrayTensor(np.asarray(first.astype(np.int64)[second]))
+    indices = rewriter.constant(picked, before=node, hint=f"{node.output.name}.indices")
+    rewriter.set_inputs(node, [inner.operand(), indices])
+    return True
+
+
+@rule(
+    affine="untouched",
+    reads=("take",),
+    identity="slice(take(x, i, 0), b, e, 0, d) == take(x, picked(i, selected(b, e, d, len(i))), 0)",
+)
+def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """take(x, i)[a:b] -> take(x, i[a:b]), of constant indices of a vector"""
+    inner, slices = result_of(node.operand(), "take"), slices_of(node, evaluator)
+    indices = elements(inner.inputs[1], evaluator)
+    if slices is None or len(known_shape(inner.operand())) != 1 or indices.ndim != 1 or len(indices) > MAX_BYTES // 8:
+        return rewriter.decline("it slices no few elements of a vector, or its bounds are not constant")
+    (part,) = slices.values()
+    return substitute(
+        node,
+        rewriter,
+        "take",
+        [inner.operand(), int_vector(indices[part].tolist(), node, rewriter, "indices")],
+        {"axis": 0},
+    )
+
+
+RULES: Rules[ShapeEvaluator] = {
+    "shape_of": (shape_of_same, shape_of_transpose),
+    "take": (merge_takes,),
+    "strided_slice": (slice_of_take,),
+}
+"""The rules for each operator, in the order in which they are tried."""
