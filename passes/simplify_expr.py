@@ -27,8 +27,9 @@ class SimplifyExpr(Pass):
        interface.
     2. `x * 0` and `x - x` become 0 for integers, never for floats, where x may be infinite or NaN.
     3. Two casts become one if the type between holds every value. Two bounds in a row (`clip`, `nn.relu`) become one,
-       unless the lower bound of one is above its upper bound. Two transposes become one, or none. Two reshapes (also
-       flatten, squeeze and unsqueeze) become one if the target can be written without the shape between.
+       unless the lower bound of one is above its upper bound. Max and Min with constants join them: a row becomes a
+       `clip`, a Max, a Min, or one of each. Two transposes become one, or none. Two reshapes (also flatten, squeeze and
+       unsqueeze) become one if the target can be written without the shape between.
     4. Two additions of constants in a row, and two multiplications, become one: the first must have no other reader,
        the result must be finite in the data's dtype, and the constants must not cancel (additions) or leave the normal
        range (multiplications). Integers wrap. The constant may grow to 64 KiB, or to the sum of the two.
@@ -50,7 +51,15 @@ class SimplifyExpr(Pass):
     13. An initial state of a recurrent layer that is computed as zeros goes. A branch of an If goes if every run fails
         that takes it, as its result reaches a recurrent layer with a rank that this refuses.
     14. An operator of the op table whose results are never read is removed.
-    15. With `affines=keep` only the rules run that leave every affine in its place, which makes room for folds.
+    15. Two reductions of one kind become one over the axes of both: sums, products, maxima, minima, and means of floats
+        but f16. They round less often. One of no axes goes.
+    16. Floor, Ceil and Round of whole numbers, Abs of numbers that are not negative, and Sign of signs go, and so do
+        two Nots or Negs in a row, and operands that And, Or, Max, Min or a `where` have twice.
+    17. Elementwise operators between a reshape and its inverse compute in the shape of the data before it.
+    18. A Shape reads the value before operators that keep the shape, or before a transpose, where nothing else reads
+        their result; Gathers and Slices of the extents become one Gather.
+    19. A cast of a ConstantOfShape is a ConstantOfShape. The mask of a Dropout in inference is constant.
+    20. With `affines=keep` only the rules run that leave every affine in its place, which makes room for folds.
     """
 
     name: ClassVar[str] = "SimplifyExpr"

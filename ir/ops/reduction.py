@@ -70,7 +70,7 @@ def _row(
     name: str,
     onnx: str,
     function: Callable[..., Array],
-    channels: Channels,
+    channels: Channels | None,
     *traits: Trait,
     of_integers: bool = False,
     since: int = 18,
@@ -197,6 +197,7 @@ ROWS = (
     _row("min", "ReduceMin", np.min, extremum_channels, Trait.EXTREMUM, of_integers=True),
     _row("mean", "ReduceMean", np.mean, mean_channels, Trait.AVERAGES),
     _row("sum", "ReduceSum", np.sum, sum_channels, of_integers=True, since=13, bounds=_sum_bounds),
+    _row("prod", "ReduceProd", np.prod, None, of_integers=True),
     _row("reduce_l1", "ReduceL1", _norm(1), norm_channels, bounds=_norm_bounds(1)),
     _row("reduce_l2", "ReduceL2", _norm(2), norm_channels, bounds=_norm_bounds(2)),
 )

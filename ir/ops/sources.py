@@ -150,7 +150,16 @@ def _shape_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> li
 ROWS = (
     OpInfo("constant", (0, 0), infer_constant, evaluate_constant, traits=frozenset({Trait.ATOMIC})),
     OpInfo("variable", (0, 0), infer_constant, pure=False),
-    OpInfo("full", (1, 1), infer_full, evaluate_full, onnx="ConstantOfShape", since=9, bounds=_filled),
+    OpInfo(
+        "full",
+        (1, 1),
+        infer_full,
+        evaluate_full,
+        onnx="ConstantOfShape",
+        since=9,
+        forms={"bf16": 20},
+        bounds=_filled,
+    ),
     OpInfo(
         "arange",
         (3, 3),
@@ -167,6 +176,7 @@ ROWS = (
         infer_shape_of,
         evaluate_shape_of,
         onnx="Shape",
+        forms={"part": 15},
         attrs={"end": integer, "start": integer},
         by_type=_FIRST,
         bounds=_shape_bounds,

@@ -1,20 +1,19 @@
-"""Rules for elementwise operators: Identity, Dropout, and successive Casts or Clips."""
+"""Rules for Identity, Dropout and Cast."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value
-from ...ir.matching import check_only_reader, check_unread, known_dtype, result_of
-from ...ir.ops import is_legal
-from ...ir.ops.views import ClipBounds, clip_bounds
-from ...ir.provenance import Declined
+from ...ir.graph import Node
+from ...ir.matching import check_unread, known_dtype, result_of, static_shape
+from ...ir.ops import is_legal, op_info
+from ...ir.ops.evaluation import NotEvaluable
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.tensor import ArrayTensor, numpy_dtype
-from ...ir.types import DType
+from ...ir.tensor import ArrayTensor, Tensor
+from ...ir.types import DType, element_count
 from .extents import ShapeEvaluator
-from .rules import substitute
+from .rules import MAX_BYTES, substitute
 
 _WIDER = {
     "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
@@ -41,6 +40,20 @@ def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
     """dropout(x) -> x, where the mask is not read"""
     check_unread(node)
     return rewriter.forward(node.output, node.operand())
+
+
+@rule(affine="untouched", identity="mask(x) == ones(x)")
+def constant_mask(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """Mask of dropout(x) -> true, of static shape"""
+    masks = [each for each in node.outputs[1:] if each.users]
+    if len(masks) != 1 or masks[0].is_returned or not is_legal("nn.dropout", "mask", node):
+        return rewriter.decline("its mask is not read, is a result of the graph, or has no defined elements")
+    dims = static_shape(node.operand())
+    if element_count(dims) > MAX_BYTES:
+        return rewriter.decline("the mask is too large")
+    constant = rewriter.constant(ArrayTensor(np.ones(dims, np.bool_)), before=node, hint=masks[0].name)
+    rewriter.replace(masks[0], constant, take_name=True)
+    return True
 
 
 @rule(affine="untouched", identity="cast(x, kind) == x if kind == source")
@@ -81,52 +94,26 @@ def _casts_alike(source: DType, via: DType, target: DType) -> bool:
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
 
-@rule(
-    affine="untouched",
-    reads=("clip", "nn.relu"),
-    identity="clip(clip(x, a, b), c, d) == clip(x, clip(a, c, d), clip(b, c, d)); "
-    "relu(clip(x, a, b)) == clip(x, relu(a), relu(b)); "
-    "clip(relu(x), c, d) == clip(x, clip(zero(c), c, d), d); "
-    "relu(relu(x)) == relu(x)",
-)
-def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
-    middle = node.operand()
-    producer = result_of(middle, "clip", "nn.relu")
-    if node.op == producer.op == "nn.relu":
-        return rewriter.forward(node.output, middle)
-    inner, outer = _ordered_bounds(producer, evaluator), _ordered_bounds(node, evaluator)
-    dtype = known_dtype(node.output)
-    if known_dtype(producer.operand()) is not dtype:
-        return rewriter.decline("the two operators differ in type")
-    # The outer Clip is monotone, so it maps the interval of the inner one onto the interval between its clipped ends.
-    merged = inner.clipped_to(outer)
-    if producer.op == "clip" and (merged.low, merged.high) == (inner.low, inner.high):
-        return rewriter.forward(node.output, middle)
-    check_only_reader(middle, node)
-    if not dtype.is_float and not is_legal("clip", "integers", node):
-        return rewriter.decline("Clip of this opset takes floats only")
-    inputs: list[Value | None] = [producer.operand()]
-    for name, bound in (("min", merged.low), ("max", merged.high)):
-        hint = f"{node.output.name}.{name}"
-        array = None if bound is None else np.asarray(bound, numpy_dtype(dtype))
-        inputs.append(None if array is None else rewriter.constant(ArrayTensor(array, dtype), before=node, hint=hint))
-    return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1])
-
-
-def _ordered_bounds(node: Node, evaluator: ShapeEvaluator) -> ClipBounds:
-    bounds = clip_bounds(node, evaluator)
-    if bounds is None or not bounds.is_ordered:
-        raise Declined("a bound is not a constant, or min is larger than max")
-    return bounds
+@rule(affine="untouched", reads=("full",), identity="cast(full(s, v), kind) == full(s, cast(v, kind))")
+def cast_of_full(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """cast(ConstantOfShape(s) of v) -> ConstantOfShape(s) of cast(v)"""
+    full, dtype = result_of(node.operand(), "full", only_for=node), known_dtype(node.output)
+    value, cast = full.attrs.get("value"), op_info("cast")
+    assert cast is not None and cast.evaluate is not None
+    if not is_legal("full", dtype.name, node) or not isinstance(value, Tensor | None):
+        return rewriter.decline("ConstantOfShape of this opset makes no elements of the type")
+    number = np.zeros(1, np.float32) if value is None else value.numpy()
+    try:
+        (converted,) = cast.evaluate(node, [number])
+    except NotEvaluable:
+        return rewriter.decline("ONNX leaves the result of the Cast open")
+    return substitute(node, rewriter, "full", full.inputs, {"value": ArrayTensor(converted.reshape(1), dtype)})
 
 
 RULES: Rules[ShapeEvaluator] = {
-    "cast": (drop_cast, merge_casts),
-    "cast_like": (drop_cast, merge_casts),
-    "clip": (merge_bounds,),
+    "cast": (drop_cast, merge_casts, cast_of_full),
+    "cast_like": (drop_cast, merge_casts, cast_of_full),
     "identity": (drop_identity,),
-    "nn.dropout": (drop_dropout,),
-    "nn.relu": (merge_bounds,),
+    "nn.dropout": (drop_dropout, constant_mask),
 }
 """The rules for each operator, in the order in which they are tried."""

@@ -147,7 +147,7 @@ def piece_of(value: Value, axis: int) -> Piece:
     if known is not None or dims is None:
         return known if known is not None else Extent(value, axis)
     for _ in range(_MAX_CHAIN):
-        source = _data_of_shape(value, len(dims))
+        source = data_of_shape(value)
         if source is None:
             break
         value = source
@@ -158,10 +158,10 @@ _MAX_CHAIN = 32
 """Operators in a row through which an extent is followed, so that equal extents have one name."""
 
 
-def _data_of_shape(value: Value, rank: int) -> Value | None:
-    """Return the operand of which `value` certainly has the shape, None where there is none."""
-    node = value.node
-    if node is None or len(node.outputs) != 1 or not node.inputs:
+def data_of_shape(value: Value) -> Value | None:
+    """Return the operand of which a value of known rank certainly has the shape, None where there is none."""
+    node, dims = value.node, shape_of(value.type)
+    if node is None or dims is None or len(node.outputs) != 1 or not node.inputs:
         return None
     if has_trait(node, Trait.ELEMENTWISE):
         sources = list(node.inputs[:1])
@@ -171,7 +171,7 @@ def _data_of_shape(value: Value, rank: int) -> Value | None:
         return None
     source = sources[0] if len(sources) == 1 else None
     shape = None if source is None else shape_of(source.type)
-    return source if shape is not None and len(shape) == rank else None
+    return source if shape is not None and len(shape) == len(dims) else None
 
 
 def _is_one(value: Value) -> bool:

@@ -134,24 +134,8 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return substitute(node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")])
 
 
-@rule(
-    affine="untouched",
-    identity="keeping(x) == x if are_ones(x, axes); dropping(x) == squeeze(x, axes) if are_ones(x, axes)",
-)
-def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also mean, max, min"""
-    axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
-    found = None if not axes or shape is None else normal_axes(axes, len(shape))
-    if not found or shape is None or any(shape[axis] != 1 for axis in found):
-        return rewriter.decline("an axis has an extent other than 1, or an unknown one")
-    if integer_of(node, "keepdims", 1):
-        return rewriter.forward(node.output, node.operand())
-    return substitute(node, rewriter, "squeeze", [node.operand(), int_vector(sorted(found), node, rewriter, "axes")])
-
-
 RULES: Rules[ShapeEvaluator] = {
     **dict.fromkeys(ops_with(Trait.RESHAPES), (reshape_of_transpose,)),
-    **dict.fromkeys(("sum", "mean", "max", "min"), (drop_reduction,)),
     "expand_dims": (drop_inverse, merge_axes, reshape_of_transpose),
     "squeeze": (drop_inverse, merge_axes, reshape_of_transpose),
     "take": (take_all,),

@@ -11,7 +11,12 @@ from ...support.lazy_table import LazyTable
 from .extents import ShapeEvaluator
 
 MODULES = {
-    "elementwise": ("cast", "cast_like", "clip", "identity", "nn.dropout", "nn.relu"),
+    "elementwise": ("cast", "cast_like", "identity", "nn.dropout"),
+    "repeated_operators": (
+        *("floor", "ceil", "round", "abs", "sign", "logical_not", "negative"),
+        *("logical_and", "logical_or", "maximum", "minimum", "where"),
+    ),
+    "constant_limits": ("clip", "nn.relu", "maximum", "minimum"),
     "arithmetic": (
         *("add", "add_n", "concatenate", "divide", "maximum", "mean_n", "minimum", "multiply"),
         *("nn.conv", "nn.conv_transpose", "power", "subtract", "where"),
@@ -25,8 +30,11 @@ MODULES = {
         *("tile", "take", "strided_slice", "squeeze", "expand_dims", "concatenate"),
         *("multiply", "add", "subtract", "divide", "where"),
     ),
+    "reshaped_regions": ops_with(Trait.RESHAPES),
+    "shape_readers": ("shape_of", "take", "strided_slice"),
     "joins": ("concatenate", "strided_slice"),
-    "extents_of_one": (*ops_with(Trait.RESHAPES), "sum", "mean", "max", "min", "take", "transpose"),
+    "extents_of_one": (*ops_with(Trait.RESHAPES), "take", "transpose"),
+    "reductions": ("sum", "mean", "max", "min", "prod"),
     "channel_shuffle": ("reshape", "take"),
     "control": ("::If", "ai.onnx::If"),
     "sequences": ("::SplitToSequence", "ai.onnx::SplitToSequence"),

@@ -174,14 +174,19 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     shape = known_shape(data)
     if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
-    wanted = wanted_extents(node, evaluator)
-    if len(wanted) != len(shape):
-        return rewriter.decline("its target shape has another rank than its data")
-    # The number of elements stays, so if all extents but one are equal and none is 0, the last one is equal too.
-    differing = [piece for i, piece in enumerate(wanted) if piece != piece_of(data, i)]
-    if differing and (differing != [-1] or 0 in shape):
+    if not keeps_extents(wanted_extents(node, evaluator), data):
         return rewriter.decline("its target shape may differ from the shape of its data")
     return rewriter.forward(node.output, data)
+
+
+def keeps_extents(wanted: Sequence[Piece], data: Value) -> bool:
+    """Return whether the extents `wanted`, for as many elements as `data` has, are certainly those of `data`."""
+    shape = shape_of(data.type)
+    if shape is None or len(wanted) != len(shape):
+        return False
+    # The number of elements stays, so if all extents but one are equal and none is 0, the last one is equal too.
+    differing = [piece for i, piece in enumerate(wanted) if piece != piece_of(data, i)]
+    return not differing or (differing == [-1] and 0 not in shape)
 
 
 @rule(
@@ -212,14 +217,18 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
 
 @rule(affine="untouched", identity="expand(x, n) == x if repeats_nothing(n, x)")
 def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """expand(x, s) -> x, where s repeats nothing"""
+    """expand(x, s) -> x, or identity(x) as a result of the graph, where s repeats nothing"""
     data, pieces = node.operand(), evaluator.pieces(node.inputs[1])
     rank = len(known_shape(data))
     if pieces is None or pieces.ndim != 1 or len(pieces) > rank:
         return rewriter.decline("its target shape is unknown, or has a higher rank than its data")
     if any(piece not in (1, piece_of(data, i)) for i, piece in enumerate(pieces, rank - len(pieces))):
         return rewriter.decline("it may repeat an axis")
-    return rewriter.forward(node.output, data)
+    if rewriter.forward(node.output, data):
+        return True
+    if evaluator.array(node.inputs[1]) is not None:
+        return False
+    return substitute(node, rewriter, "identity", [data])  # a result of the graph, without what computes the target
 
 
 def open_end(node: Node) -> int:

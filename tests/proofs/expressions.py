@@ -134,6 +134,19 @@ def _inverse(p: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(p)), key=p.__getitem__))
 
 
+def _beside(shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Return the second operands of a sum of data of a shape: others, and constants."""
+    others = [{"y": data(*y)} for y in [(6,), (2, 3), (1, 6), (2, 1, 3)]]
+    return [{}, *others, *({"c": const(*c)} for c in [(), (1,), (3,), (6,), (1, 3), (2, 1)])]
+
+
+WHOLE = ("floor", "ceil", "round")
+SETTLED = (("absolute", "absolute"), ("sign", "sign"))
+REDUCTIONS = (
+    *((name, [(2, 3), (2, 1, 3), (2, 2, 2)]) for name in ("sum", "mean", "max", "min")),
+    ("product_of", [(2, 2), (2, 1, 2)]),
+)
+
 _REALS_AND_INTEGERS = ("reals", "integers")
 _X = {"x": data()}
 _TWO = {"x": data(), "a": const(), "b": const()}
@@ -148,6 +161,86 @@ SIMPLIFY: dict[str, Domain] = {
         size="all 13 types of numbers",
     ),
     "merge_bounds": Domain(_bounds(), ("floats", "integers")),
+    "merge_extrema": Domain(_bounds(), ("floats", "integers")),
+    "drop_settled": Domain(
+        (
+            {"x": data()},
+            *every(x=[data()], op=list(map(Op, WHOLE)), settled=list(map(Op, WHOLE))),
+            *({"x": data(), "op": Op(a), "settled": Op(b)} for a, b in SETTLED),
+        ),
+        ("floats",),
+    ),
+    "drop_involution": Domain(
+        (
+            *({"x": data(), "source": each, "op": Op("negative")} for each in TYPES if each[0] not in "ub"),
+            {"x": data(), "source": "bool", "op": Op("negation")},
+        ),
+        ("types",),
+    ),
+    "drop_repeated_operand": Domain(
+        (
+            *every(x=[data()], y=[data()], source=["i32", "u8", "f16", "f32"], op=[Op("maximum"), Op("minimum")]),
+            *({"x": data(), "source": "bool", "op": Op(name)} for name in ("both", "either")),
+        ),
+        ("types",),
+    ),
+    "drop_choice": Domain(
+        tuple(
+            {"c": Free(c, truth=True), "x": data(*x)} for c in [(), (2,), (1, 2), (2, 1)] for x in [(2,), (1,), (1, 2)]
+        ),
+        ("floats",),
+        size="ranks 0 to 2",
+    ),
+    "cast_of_full": Domain(
+        every(v=[const()], s=[[2], [1, 2]], source=TYPES, kind=TYPES), ("types",), size="all 13 types of numbers"
+    ),
+    "constant_mask": Domain((_X,)),
+    "merge_reductions": Domain(
+        tuple(
+            {"x": data(*s), "a": a, "b": b, "keeping": Op(n, keepdims=1), "dropping": Op(n, keepdims=0)}
+            for n, shapes in REDUCTIONS
+            for s in shapes
+            for a in ([0], [1], [-1], [0, 1])
+            for b in ([0], [1], [-1], [0, -1])
+        ),
+        size="ranks 2 and 3, extents 1 to 3",
+    ),
+    "compute_unshaped": Domain(
+        tuple(
+            {"x": data(*x), "m": m, "n": n, **more}
+            for x in [(6,), (2, 3), (1, 6), (2, 1, 3)]
+            for m in [(6,), (2, 3), (3, 2), (1, 2, 3), (-1, 3)]
+            for n in [(6,), (2, 3), (-1, 3), (1, 6), (2, 1, 3)]
+            for more in _beside(x)
+        )
+        + tuple(
+            {"x": data(2, 3), "m": m, "n": n, "k": const(*k)}
+            for m in [(6,), (3, 2), (1, 2, 3)]
+            for n in [(2, 3), (6,)]
+            for k in (m, (3, 1))
+        ),
+        MOVED,
+        size="ranks 1 to 3",
+    ),
+    "shape_of_same": Domain(
+        tuple({"x": data(*x), "y": data(*y)} for x in [(2,), (2, 3), (1, 1)] for y in [(), (1,), (3,), (2, 3)]),
+        MOVED,
+        size="ranks 0 to 2",
+    ),
+    "shape_of_transpose": Domain(_transposes(), MOVED, size=SMALL),
+    "merge_takes": Domain(
+        every(
+            x=[data(3, 2), data(2, 3)],
+            i=[[0, 1, 1], [-1, 0]],
+            j=[0, [1, 0], [[-1], [1]], [2]],
+            a=[0, 1, -1],
+        ),
+        MOVED,
+        size="rank 2",
+    ),
+    "slice_of_take": Domain(
+        every(x=[data(3)], i=[[2, 0, -1, 1], [1]], b=[0, 1, -2], e=[1, 9, -1], d=[1, 2]), MOVED, size="rank 1"
+    ),
     "drop_neutral": Domain(({"x": data(), "c": const()},), ("floats",)),
     "drop_neutral_constant": Domain(_neutral(), ("floats", "integers"), size="ranks 1 and 2"),
     "drop_power_of_one": Domain(_neutral(), ("floats",), size="ranks 1 and 2"),

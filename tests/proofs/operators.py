@@ -134,6 +134,50 @@ def absolute(x: Tensor) -> Tensor:
     return _elementwise(lambda f, e: f.choose(f.less(e, f.number(0)), f.negate(e), e), x)
 
 
+@operator(_node("Floor"))
+def floor(x: Tensor) -> Tensor:
+    return _elementwise(lambda f, e: f.whole(e, "down"), x)
+
+
+@operator(_node("Ceil"))
+def ceil(x: Tensor) -> Tensor:
+    return _elementwise(lambda f, e: f.whole(e, "up"), x)
+
+
+@operator(_node("Round"))
+def round_(x: Tensor) -> Tensor:
+    return _elementwise(lambda f, e: f.whole(e, "nearest"), x)
+
+
+@operator(_node("Sign"))
+def sign(x: Tensor) -> Tensor:
+    def found(f: Field, e: Any) -> Any:
+        zero = f.number(0)
+        return f.choose(f.less(e, zero), f.number(-1), f.choose(f.less(zero, e), f.number(1), e))
+
+    return _elementwise(found, x)
+
+
+@operator(_node("Neg"))
+def negative(x: Tensor) -> Tensor:
+    return -x
+
+
+@operator(_node("Not"))
+def negation(x: Tensor) -> Tensor:
+    return _elementwise(lambda f, e: f.opposite(e), x)
+
+
+@operator(_node("And"))
+def both(x: Tensor, y: Tensor) -> Tensor:
+    return _elementwise(lambda f, a, b: f.choose(a, b, a), x, y)
+
+
+@operator(_node("Or"))
+def either(x: Tensor, y: Tensor) -> Tensor:
+    return _elementwise(lambda f, a, b: f.choose(a, a, b), x, y)
+
+
 @operator(_node("Clip"))
 def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     found = x if low is None else greatest(x, low)
@@ -143,6 +187,16 @@ def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 @operator(lambda x, alpha, beta: x.node("HardSigmoid", x, alpha=alpha, beta=beta))
 def hard_sigmoid(x: Tensor, alpha: Any, beta: Any) -> Tensor:
     return clip(alpha * x + beta, 0, 1)  # type: ignore[no-any-return]
+
+
+def ones(x: Tensor) -> Tensor:
+    return x.like(np.full(x.shape, x.field.number(1), object))
+
+
+@operator(lambda x: x.node("Dropout", x))
+def mask(x: Tensor) -> Tensor:
+    """Return the second result of a Dropout in inference."""
+    return ones(x)
 
 
 @operator(_node("Identity"))
@@ -202,6 +256,8 @@ def affine(x: Tensor, s: Tensor, t: Tensor, axis: int, rank: int | None = None) 
 
 
 def _axes(rank: int, axes: Sequence[int] | None) -> tuple[int, ...]:
+    if axes and any(not -rank <= a < rank for a in axes):
+        raise Undefined("no such axis")
     return tuple(range(rank)) if not axes else tuple(sorted({a % rank for a in axes}))
 
 
@@ -235,6 +291,11 @@ def max_(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
 @operator(_reduced("ReduceMin"))
 def min_(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
     return x.like(folded(x.array, _axes(x.rank, axes), lambda a, b: _smaller(x.field, a, b), keepdims=bool(keepdims)))
+
+
+@operator(_reduced("ReduceProd"))
+def product_of(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
+    return x.like(folded(x.array, _axes(x.rank, axes), x.field.multiply, keepdims=bool(keepdims)))
 
 
 @operator(_reduced("ReduceL1"))
@@ -545,6 +606,16 @@ def target(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 @operator(_node("Reshape"))
 def reshape(x: Tensor, wanted: Sequence[int]) -> Tensor:
     return x.like(x.array.reshape(target(x.shape, wanted)))
+
+
+@operator(_node("Shape"))
+def shape(x: Tensor) -> Tensor:
+    return x.like(np.array([np.int64(extent) for extent in x.shape], object))
+
+
+def full(extents: Sequence[int], v: Tensor) -> Tensor:
+    """Compute a ConstantOfShape."""
+    return v.like(np.broadcast_to(v.array, tuple(extents)).astype(object))
 
 
 @operator(lambda x, axis=1: x.node("Flatten", x, axis=axis))

@@ -15,6 +15,7 @@ from irc.ir.types import DTYPES
 from irc.passes.simplify.elementwise import LOSSLESS, _casts_alike
 from irc.passes.simplify.joins import _composed
 from irc.passes.simplify.layout import inverse
+from irc.passes.simplify.reshaped_regions import _varying
 from irc.passes.simplify.rules import broadcasts_into
 from irc.passes.simplify.sequences import _sizes_of
 from irc.passes.simplify.shape_arithmetic import _EXACT_COORDINATES, _constant_target
@@ -149,6 +150,18 @@ def repeats_nothing(n: Sequence[int], x: Tensor) -> bool:
     return len(n) <= x.rank and all(a in (1, b) for a, b in zip(n, x.shape[x.rank - len(n) :], strict=True))
 
 
+def ends_alike(c: Tensor, m: Sequence[int], x: Tensor) -> bool:
+    """Return whether a constant is broadcast the same into the data and into these in another shape."""
+    return c.rank <= x.rank and _varying(c.shape, target(x.shape, m), x.shape) is not None
+
+
+def picked(i: Sequence[int], j: Any) -> Any:
+    """Return the indices at other indices."""
+    if np.asarray(j).size and not -len(i) <= np.min(j) <= np.max(j) < len(i):
+        raise Undefined("no such index")
+    return np.asarray(i, np.int64)[np.asarray(j, np.int64)]
+
+
 def selected(b: int, e: int, d: int, extent: int) -> list[int]:
     return list(range(extent)[slice(b, e, d)])
 
@@ -209,7 +222,7 @@ PREDICATES: dict[str, Any] = {
                 extents,
                 constant_target,
             ),
-            *(repeats_nothing, selected, order, inverse, target, prod),
+            *(ends_alike, picked, repeats_nothing, selected, order, inverse, target, prod),
         )
     },
     "all": all_true,

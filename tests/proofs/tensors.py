@@ -74,6 +74,10 @@ class Field:
         with np.errstate(all="ignore"):
             return np.sqrt(a)
 
+    def whole(self, a: Any, toward: str) -> Any:
+        """Return a float rounded to a whole number: `down`, `up`, or to the nearest, of two the even one."""
+        return {"down": np.floor, "up": np.ceil, "nearest": np.rint}[toward](a)
+
     def less(self, a: Any, b: Any) -> Any:
         return bool(a < b)
 

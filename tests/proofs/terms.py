@@ -121,6 +121,10 @@ class Floats(Reals):
     def root(self, a: Any) -> Any:
         return z3.fpSqrt(z3.RNE(), a)
 
+    def whole(self, a: Any, toward: str) -> Any:
+        mode = {"down": z3.RTN, "up": z3.RTP, "nearest": z3.RNE}[toward]
+        return z3.fpRoundToIntegral(mode(), a)
+
     def less(self, a: Any, b: Any) -> Any:
         return z3.fpLT(a, b)
 
@@ -201,6 +205,9 @@ class Typed(Reals):
 
     def of(self, kind: str) -> Typed:
         return Typed(kind)
+
+    def is_nan(self, a: Any) -> Any:
+        return z3.fpIsNaN(a) if z3.is_fp(a) else super().is_nan(a)
 
     def number(self, value: Any) -> Any:
         if isinstance(value, z3.ExprRef):
