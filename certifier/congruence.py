@@ -17,7 +17,8 @@ from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
 from .parts import parts_of
-from .program import FLOATS, STANDARD, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
+from .program import FLOATS, STANDARD, Array, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
+from .recomputation import cast
 from .reordering import Groups, composed, extents_of, viewed, whole
 from .transposition import BROADCASTING
 
@@ -82,10 +83,13 @@ class Congruence:
 
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
+        operation = self._filled(operation)
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         given = sorted(operation.attributes.items(), key=lambda each: each[0])
         attributes = tuple((name, each if isinstance(each, Stored) else repr(each)) for name, each in given)  # 1 or 1.0
         operands = tuple(-1 if each is None else self.term_of(each) for each in self._unexpanded(operation))
+        if operation.kind in ("Max", "Min") and not operation.domain:
+            operands = tuple(dict.fromkeys(operands))  # that of a value with itself is the value
         while operands and operands[-1] == -1:
             operands = operands[:-1]
         head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
@@ -103,6 +107,22 @@ class Congruence:
             bodies.append((name, self.body(body, inputs)))
             self.enclosing = outside
         return ("operation", *head, tuple(bodies))
+
+    def _filled(self, operation: Operation) -> Operation:
+        """Return the ConstantOfShape that makes the result of the Cast of another, or the operation itself."""
+        data = operation.operand(0)
+        full = None if data is None or operation.domain else self.first_of(data).producer
+        if full is None or full.domain or full.kind != "ConstantOfShape" or operation.kind not in ("Cast", "CastLike"):
+            return operation
+        other = operation.operand(1)
+        if set(operation.attributes) - {"to"}:
+            return operation
+        try:
+            made = cast(int(operation.attributes["to"]) if other is None else other.kind, _fill(full))
+        except (Unproved, ValueError, TypeError, KeyError):
+            return operation
+        attributes = {"value": Stored(None, made.array.reshape(-1))}
+        return Operation(operation.label, "", full.kind, full.version, attributes, {}, full.inputs, operation.outputs)
 
     def agree(self, operation: Operation, stored: Stored) -> None:
         """Refuse a constant that another operation with equal operands computed otherwise. Raises Unproved."""
@@ -156,12 +176,19 @@ class Congruence:
             first = stored.array.reshape(-1)[:1]
             if stored.array.tobytes() != first.tobytes() * stored.array.size:
                 return None, None
-            one = Stored(None, first.reshape(()))
-            return list(stored.array.shape), Datum(value.label, None, 0, value.kind, (), one, self.term(one.key))
-        if stored is not None or expand is None or expand.domain or expand.kind != "Expand":
+            return list(stored.array.shape), self._number(value, first)
+        if stored is not None or expand is None or expand.domain:
             return None, None
-        target = self.integers.of(expand.operand(1))
-        return None if target is None else list(target.flat), expand.operand(0)
+        expand = self._filled(expand)
+        target = self.integers.of(expand.inputs[-1]) if expand.kind in ("Expand", "ConstantOfShape") else None
+        if target is None or expand.kind == "Expand":
+            return None if target is None else list(target.flat), expand.operand(0)
+        return list(target.flat), self._number(value, _fill(expand).array)
+
+    def _number(self, value: Datum, array: Array) -> Datum:
+        """Return a constant of one element in place of a value."""
+        one = Stored(None, array.reshape(()))
+        return Datum(value.label, None, 0, value.kind, (), one, self.term(one.key))
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation."""
@@ -239,6 +266,10 @@ class Congruence:
             self.shapes[term] = shape
         return self.shapes[term]
 
+    def own_shape(self, value: Datum) -> tuple[Extent, ...] | None:
+        """Return the extents of a value that may have no class yet; one that no other value has is equal to none."""
+        return self._extents(value, value.term)
+
     def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
         return None if value.extents is None else tuple(self._extent(value, term, i) for i in range(len(value.extents)))
 
@@ -278,6 +309,10 @@ class Congruence:
         if found is None:
             return None
         core, groups = found
+        if operation.kind == "Expand":
+            target = self.integers.of(operation.operand(1))
+            is_whole = target is not None and _is_within(list(target.flat), extents_of(groups))
+            return self.term_of(data) if is_whole and data is not None else None
         try:
             made = viewed(operation, groups, lambda: self._target(operation, extents_of(groups)))
         except (Unproved, IndexError, ValueError, TypeError):
@@ -311,6 +346,13 @@ class Congruence:
         if len(groups) != len(perm):
             raise Unproved("the rank is unknown, or another")
         return self.view_of(value, tuple(groups[axis] for axis in perm))
+
+
+def _fill(operation: Operation) -> Stored:
+    """Return the element of a ConstantOfShape."""
+    found = operation.attributes.get("value", Stored(None, np.zeros(1, np.float32)))
+    assert isinstance(found, Stored)
+    return found
 
 
 def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:

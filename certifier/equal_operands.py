@@ -10,7 +10,9 @@ from onnx import TensorProto
 from .affine_operators import fitted
 from .clamps import Same, without_effect
 from .parts import rejoined
-from .program import Array, Datum, Operation, Unproved, static
+from .program import Array, Datum, Operation, Unproved, product, static
+from .reordering import SINGLES as REDUCTIONS
+from .settled import is_settled
 
 Condition = Callable[[Operation], int]
 """Returns the index of the operand that is equal to the result. Raises Unproved."""
@@ -64,9 +66,14 @@ def trains(operation: Operation) -> bool:
     """Return whether an operation may be in training mode, and a Dropout random."""
     if operation.kind != "Dropout":
         return bool(operation.attributes.get("training_mode"))
-    training = operation.operand(2)
-    off = training is None or (training.stored is not None and not training.stored.array.any())
-    return not off or (operation.version < 7 and not operation.attributes.get("is_test", 0))
+    if operation.version < 7:
+        return not operation.attributes.get("is_test", 0) and operation.attributes.get("ratio", 0.5) != 0.0
+    ratio, training = operation.operand(1), operation.operand(2)
+    return training is not None and not _is_zeros(training) and not _is_zeros(ratio)
+
+
+def _is_zeros(value: Datum | None) -> bool:
+    return value is not None and value.stored is not None and not value.stored.array.any()
 
 
 def _first(_operation: Operation) -> int:
@@ -268,11 +275,60 @@ EQUAL_OPERANDS: dict[str, Condition] = {
 """The condition by ONNX operator of the default domain."""
 
 
+REPEATED = frozenset(("And", "Or", "Max", "Min"))
+"""Operators that leave a value as it is of which all operands are this value."""
+
+MAX_MASK = 1 << 20
+"""Most elements of a mask."""
+
+INVOLUTIONS = frozenset(("Not", "Neg"))
+
+
+def _by_operands(operation: Operation, same: Same) -> Datum | None:
+    """Return the value that the result is, because operands are equal or made by certain operators."""
+    data = operation.operand(0)
+    if operation.domain or data is None:
+        return None
+    if operation.kind in REPEATED and all(each is not None and same(each) is same(data) for each in operation.inputs):
+        return data
+    if operation.kind == "Where":
+        chosen, other = operation.operand(1), operation.operand(2)
+        extents = operation.outputs[0].extents
+        is_whole = extents is not None and None not in extents and chosen is not None and chosen.extents == extents
+        return chosen if is_whole and other is not None and chosen is not None and same(chosen) is same(other) else None
+    if operation.kind in INVOLUTIONS:
+        before = same(data).producer
+        return (
+            before.operand(0) if before is not None and (before.kind, before.domain) == (operation.kind, "") else None
+        )
+    return data if is_settled(operation, same) or _reduces_nothing(operation) else None
+
+
+def _reduces_nothing(operation: Operation) -> bool:
+    """Return whether a reduction has no axes, and none stands for no one."""
+    if operation.kind not in REDUCTIONS or not operation.attributes.get("noop_with_empty_axes", 0):
+        return False
+    axes = operation.integers("axes", 1)
+    return not axes and (axes is not None or operation.operand(1) is None)
+
+
+def constant_mask(operation: Operation) -> Array | None:
+    """Return the mask of a Dropout that drops nothing, None where its extents are not known, and before opset 12."""
+    data = operation.operand(0)
+    extents = None if data is None else static(data.extents)
+    if operation.kind != "Dropout" or operation.domain or operation.version < 12 or trains(operation):
+        return None
+    return None if extents is None or product(extents) > MAX_MASK else np.ones(extents, np.bool_)
+
+
 def equal_operand(operation: Operation, same: Same) -> Datum:
     """Return the operand that the first result is equal to; further results are not read. Raises Unproved.
 
     `same` may give another value that is equal.
     """
+    found = _by_operands(operation, same)
+    if found is not None:
+        return found
     if operation.kind == "Concat" and not operation.domain and operation.outputs[0].rank and len(operation.inputs) > 1:
         axis = int(operation.attributes.get("axis", 0)) % operation.outputs[0].rank
         whole = rejoined([each for each in operation.inputs if each is not None], axis)
@@ -287,7 +343,7 @@ def equal_operand(operation: Operation, same: Same) -> Datum:
         condition = _first
     if condition is None:
         raise Unproved(f"no identity makes {operation.kind} equal to an operand")
-    if any(each.readers for each in operation.outputs[1:]):
+    if any(each.readers for each in operation.outputs[1:]) and constant_mask(operation) is None:
         raise Unproved("another result is read")
     found = operation.operand(condition(operation))
     if found is None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .congruence import SOURCE
-from .equal_operands import equal_operand
+from .equal_operands import constant_mask, equal_operand
 from .kernels import BOUNDS, stated
 from .movement import same_join, same_moves
 from .pools import check_padded, check_same_windows, zero_padding
 from .program import Datum, Operation, Stored, Unproved
 from .recomputation import recomputed
+from .reduced_axes import check_same_reduction
 from .relations import Relations
+from .reshaped_operators import reshaped_class
 from .steps import Step, counterpart
 from .weighted_layers import DENSE
 
@@ -46,7 +48,12 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     operand = equal_operand(operation, proof.first_of)
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
+    mask = constant_mask(operation)
     for i, other in enumerate(operation.outputs[1:], 1):
+        if mask is not None:
+            other.stored = Stored(None, mask)
+            proof.give(other, proof.term(other.stored.key))
+            continue
         proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
 
 
@@ -127,13 +134,27 @@ def _fits(addend: Datum, product: Datum) -> bool:
     return all(own == 1 or (own is not None and own == extent) for own, extent in pairs)
 
 
+def _same_reduction(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation reduces what reductions of the source in a row reduce."""
+    source = counterpart(proof, step, operation)
+    check_same_reduction(proof, source, operation)
+    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+
+
+def _reshaped(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation computes one of the source element by element, in another shape."""
+    proof.give(operation.outputs[0], reshaped_class(proof, counterpart(proof, step, operation), operation))
+
+
 EQUALITIES: dict[str, Identity] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "taken branch": _taken_branch,
     "same elements": _same_moves,
     "same join": _same_join,
+    "same reduction": _same_reduction,
     "same windows": _same_windows,
+    "reshaped": _reshaped,
     "product and sum": _product_and_sum,
 }
 """The identities by the name that steps have for them."""

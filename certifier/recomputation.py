@@ -217,7 +217,7 @@ def recomputed(operation: Operation) -> list[Stored]:
     stored = [each for each in given if each is not None]
     try:
         if operation.kind == "Cast":
-            return [_cast(operation.attributes["to"], stored[0])]
+            return [cast(operation.attributes["to"], stored[0])]
         if operation.kind == "Split":
             return _split(operation, stored[0])
         return [_computed(operation, stored)]
@@ -264,10 +264,11 @@ def _cast_like(operation: Operation) -> Stored:
     data, other = operation.inputs
     if data is None or data.stored is None or other is None or not other.kind:
         raise Unproved("the data are not constant, or the element type is unknown")
-    return _cast(other.kind, data.stored)
+    return cast(other.kind, data.stored)
 
 
-def _cast(to: int, stored: Stored) -> Stored:
+def cast(to: int, stored: Stored) -> Stored:
+    """Return a constant in another element type. Raises Unproved where ONNX leaves it open."""
     dtype = helper.tensor_dtype_to_np_dtype(to)
     was = helper.np_dtype_to_tensor_dtype(stored.array.dtype)
     if to in FLOATS and was in FLOATS:

@@ -69,6 +69,9 @@ def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterato
     if step["at"] == SOURCE:
         return
     queue = [each for label in found if (each := _operation(search, label)) is not None]
+    if step["identity"] == "reshaped":  # a rewrite at the Reshape behind it
+        readers = [reader for each in queue for reader in each.outputs[0].readers]
+        yield from (value.label for reader in readers for value in reader.outputs)
     seen = set(queue)
     while queue:
         operation = queue.pop()

@@ -22,7 +22,9 @@ from ...certifier.pools import POOLS
 from ...certifier.program import Array, Datum, Operation, Program, Unproved, product
 from ...certifier.proof import Proof
 from ...certifier.recomputation import recomputed
+from ...certifier.reduced_axes import REDUCTIONS
 from ...certifier.reordering import VIEWS, Groups, viewed, whole
+from ...certifier.transposition import BROADCASTING, ELEMENTWISE
 from ...certifier.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .ends import open_outputs
 from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
@@ -59,7 +61,9 @@ LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear
 
 def stem(label: str) -> str:
     """Return the name that a value had before a rewrite gave its scaled or transposed form another."""
-    return label.split(".scaled")[0].split(".transposed")[0]
+    for mark in (".scaled", ".transposed", ".reshaped"):
+        label = label.split(mark)[0]
+    return label
 
 
 class Search(Proof):
@@ -203,6 +207,7 @@ class Search(Proof):
 
     def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the steps that may hold at an operation of the result."""
+        yield from self._reshaped(operation)
         if own_line(operation) is not None:
             yield from self._affines(operation)
         if operation.kind == "Gemm":
@@ -218,6 +223,8 @@ class Search(Proof):
                 yield {"identity": "same windows", "source": source.label}
             if operation.kind == "Concat":
                 yield {"identity": "same join", "source": source.label}
+            if operation.kind in REDUCTIONS:
+                yield {"identity": "same reduction", "source": source.label}
             if operation.kind in CROSSINGS and source.kind == operation.kind:
                 yield from self._crossings(operation, source)
             if is_layer:
@@ -235,16 +242,28 @@ class Search(Proof):
         if has_constants and (operation.kind in TOGETHER or operation.kind == "Pad"):
             yield from ({**step, "applies": claim} for claim in self._claims(operation, source) if claim)
 
-    def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
+    def _reshaped(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation does what one of the source does on data in another shape."""
+        if operation.kind not in ELEMENTWISE and operation.kind not in BROADCASTING:
+            return
+        for source in self._of_same_name(operation):
+            if self.shape(source.outputs[0]) != self.own_shape(operation.outputs[0]):
+                yield {"identity": "reshaped", "source": source.label}
+
+    def _of_same_name(self, operation: Operation) -> dict[Operation, None]:
+        """Return the operations of the source with the operator and name of one, or that make what it is a view of."""
         labels = dict.fromkeys((operation.label, stem(operation.label)))
         named = [self.source.data.get(label) for label in labels]
         found = [None if value is None else self.source.operations.get(value.label) for value in named]
         cores = [self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None]
         found += [self.known[core].producer for core in cores if core in self.known]
-        found += self._turned_readers(operation)
+        return dict.fromkeys(each for each in found if each is not None and each.kind == operation.kind)
+
+    def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
+        found = dict.fromkeys((*self._of_same_name(operation), *self._turned_readers(operation)))
         name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
-        for source in dict.fromkeys(each for each in found if each is not None and each.kind == operation.kind):
+        for source in found:
             data = next((each for each in source.inputs if each is not None and each.stored is None), None)
             for perm in self._perms():
                 if data is not None and len(perm) == data.rank:

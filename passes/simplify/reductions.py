@@ -24,10 +24,11 @@ _REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 )
 def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(reduce(x, a), b) -> reduce(x, a and b), of one kind"""
-    producer, dtype = result_of(node.operand(), node.op, only_for=node), known_dtype(node.output)
-    # Sums and products of integers wrap, in any order.
-    if node.op == "mean" and (not dtype.is_float or dtype.name == "f16"):
-        return rewriter.decline("a mean of integers is rounded, and the sum of more elements may be too large for f16")
+    producer = result_of(node.operand(), node.op, only_for=node)
+    if node.op == "mean":  # sums and products of integers wrap, in any order
+        dtype = known_dtype(node.output)
+        if not dtype.is_float or dtype.name == "f16":
+            return rewriter.decline("it rounds integers, or the sum of more elements may be too large for f16")
     rank = len(known_shape(producer.operand()))
     first, is_kept = _reduced(producer, rank, evaluator), bool(integer_of(producer, "keepdims", 1))
     if first is None:

@@ -22,16 +22,14 @@ _MADE = {
     "round": {WHOLE},
     "abs": {POSITIVE},
     "sign": {WHOLE, SIGN},
-    "reduce_l1": {POSITIVE},
-    "reduce_l2": {POSITIVE},
 }
 """What operators make of all numbers."""
 
 _KEPT = {
-    **{op: {WHOLE, SIGN, POSITIVE} for op in ("floor", "ceil", "round", "sign", "nn.relu", "identity")},
-    **{op: {WHOLE, SIGN} for op in ("abs", "negative")},
+    **{op: {WHOLE, SIGN, POSITIVE} for op in ("floor", "ceil", "round", "nn.relu", "identity")},
+    **{op: {WHOLE, SIGN} for op in ("abs", "negative", "sign")},
 }
-"""What is known of a result where it is known of the data."""
+"""What is known of a result where it is known of the data. Abs keeps the least integer, of which Sign makes -1."""
 
 
 @rule(

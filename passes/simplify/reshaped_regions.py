@@ -116,10 +116,12 @@ class _Unshaped:
         return shape_of(reshaped.type), shape_of(data.type) or ()
 
     def _shape(self, value: Value) -> list[Piece]:
-        """Return the extents of the result of a Reshape, by its target where this tells them all."""
+        """Return what the shape of the result of a Reshape depends on: its target and, if needed, that of the data."""
         pieces = self.evaluator.pieces(value.node.input(1)) if value.node and value.node.op == "reshape" else None
-        target = [] if pieces is None else pieces.ravel().tolist()
-        return target if target and not {None, 0, -1}.intersection(target) else _extents(value)
+        target = [None] if pieces is None else pieces.ravel().tolist()
+        if None in target or (value.node is not None and value.node.attrs.get("allowzero")):
+            return _extents(value)
+        return [*target, *(_extents(self.sources[value]) if {0, -1}.intersection(target) else ())]
 
     def _unshaped(self, value: Value, varying: int | None) -> Array:
         """Return a constant in another shape: of its last axes, or that of the data where it has all of their elements.

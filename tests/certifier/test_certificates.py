@@ -300,6 +300,15 @@ def masked(graph: Graph) -> str:
     return graph.node("Where", [graph.node("Less", sides), low, graph.node("Tanh", [x])])
 
 
+def reduced(graph: Graph) -> str:
+    """Means over one axis and another, between activations that are computed in another shape."""
+    x = graph.input("x", (6, 4))
+    rows = graph.node("Reshape", [x, graph.initializer(np.array([2, 3, 4]))])
+    flat = graph.node("Reshape", [graph.node("Tanh", [rows]), graph.initializer(np.array([6, 4]))])
+    first = graph.node("ReduceMean", [graph.node("Sin", [flat]), graph.initializer(np.array([0]))])
+    return graph.node("ReduceMean", [first, graph.initializer(np.array([1]))])
+
+
 MODELS: dict[str, Callable[[Graph], str]] = {
     build.__name__: build
     for build in (
@@ -340,6 +349,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         masked,
         clipped_between,
         carried,
+        reduced,
     )
 }
 
