@@ -87,6 +87,11 @@ class _Emitter:
         self.layers: dict[Node, NodeProto] = {}
         source = module.source if isinstance(module.source, ModelProto) else None
         self.lists_initializers = module.ir_version < 4 and _lists_initializers(source)
+        self.annotating: set[str] = set()
+        """The parameters of the quantization annotations that were written."""
+
+        self.unannotating: set[str] = set()
+        """Those of the annotations that were dropped."""
 
     def run(self) -> ModelProto:
         module = self.module
@@ -117,15 +122,38 @@ class _Emitter:
         source = graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
         copy_fields(source, target, REBUILT)
         writer = self.nodes(graph, target, as_nodes=self.module.ir_version < 4 and graph.parent is not None)
+        wrong = self.module.misdeclared.get(graph, set()) if self.module.provenance.passes else set()
+        self.annotations(source, target, writer, wrong)
+        if dropped := self.unannotating - self.annotating:
+            writer.drop_unread(dropped)
         writer.write_initializers(target, [tensor.name for tensor in source.initializer])
         target.sparse_initializer.extend(writer.sparse)
         self.inputs(graph, source, target, writer.replaced)
         self.outputs(graph, source, target)
-        wrong = self.module.misdeclared.get(graph, set()) if self.module.provenance.passes else set()
-        _keep_annotations(source, target, writer, wrong)
         if self.module.changed:
             for info in (*target.output, *target.value_info):
                 _clear_negative_extents(info)
+
+    def annotations(self, source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]) -> None:
+        """Copy value_info and quantization_annotation of values that are there unchanged, but no `wrong` value_info."""
+        if not source.value_info and not source.quantization_annotation:
+            return
+        defined = writer.defined()
+        was = {name for node in source.node for name in node.output[:]}
+        was.update(tensor.name for tensor in source.initializer)
+        was.update(info.name for info in source.input)
+
+        def stale(name: str) -> bool:
+            return name in writer.replaced or (name not in defined and name in was)
+
+        target.value_info.extend(info for info in source.value_info if not (stale(info.name) or info.name in wrong))
+        for annotation in source.quantization_annotation:
+            parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
+            if any(map(stale, (annotation.tensor_name, *parameters))):
+                self.unannotating.update(parameters)
+            else:
+                self.annotating.update(parameters)
+                target.quantization_annotation.append(annotation)
 
     def inputs(self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]) -> None:
         """Write the inputs of the graph. Before IR version 4 initializers are inputs, too, if the source listed them.
@@ -230,22 +258,3 @@ def _dims(info: ValueInfoProto) -> list[int]:
 
 def _tensor_type(proto: TensorProto) -> Type:
     return OnnxTensor(proto, Path()).type
-
-
-def _keep_annotations(source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]) -> None:
-    """Copy value_info and quantization_annotation of values that are there unchanged, but no `wrong` value_info."""
-    if not source.value_info and not source.quantization_annotation:
-        return
-    defined = writer.defined() | {info.name for info in target.input}
-    was = {name for node in source.node for name in node.output[:]}
-    was.update(tensor.name for tensor in source.initializer)
-    was.update(info.name for info in source.input)
-
-    def stale(name: str) -> bool:
-        return name in writer.replaced or (name not in defined and name in was)
-
-    target.value_info.extend(info for info in source.value_info if not (stale(info.name) or info.name in wrong))
-    for annotation in source.quantization_annotation:
-        parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
-        if not any(map(stale, (annotation.tensor_name, *parameters))):
-            target.quantization_annotation.append(annotation)

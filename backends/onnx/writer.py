@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
@@ -89,6 +89,12 @@ class GraphWriter:
         names.update(map(self.names.declared, self.graph.inputs))
         names.update(sparse.values.name for sparse in self.sparse)
         return names
+
+    def drop_unread(self, names: Container[str]) -> None:
+        """Leave out the constants of these names that nothing reads."""
+        for node in self.graph:
+            if node.op == "constant" and not node.is_read and node.output.name in names:
+                self.initializers.pop(node.output.name, None)
 
     def write_initializers(self, target: GraphProto, order: Iterable[str]) -> None:
         """Write the initializers, those named in `order` first."""
