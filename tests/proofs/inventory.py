@@ -22,6 +22,7 @@ AFFINES, EXPRESSIONS = "How affines pass", "SimplifyExpr"
 
 NOT_PROVED: dict[str, str] = {
     "inline_possible_branch": "It is about runs that fail, of which no result can be compared.",
+    "lower_late": "It reads an operator as the importer does: operands and attributes stay.",
     "fold_extents": "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc` tests it.",
 }
 """Rules that have no line or no proof, with the reason."""

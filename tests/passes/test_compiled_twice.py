@@ -1,0 +1,98 @@
+"""Models of which a second compile once changed more: what they have in common is a constant that is known late."""
+
+from __future__ import annotations
+
+import irc
+import pytest
+from graphs import operators
+from onnx import ModelProto, TensorAnnotation
+from onnx.parser import parse_model
+
+
+def twice(model: ModelProto) -> ModelProto:
+    """Compile a model, and its result, which is the same."""
+    result = irc.compile(model)
+    assert irc.compile(result.model).model == result.model
+    return result.model
+
+
+def dropout(mode: str, results: str = "d", *, more: str = "", outputs: str = "float[2,3] y") -> ModelProto:
+    """A Dropout of which `mode` says by way of other operators whether it trains."""
+    return parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (float[2,3] x) => ({outputs})
+        <float r = {{0.5}}, bool no = {{0}}, bool yes = {{1}}>
+        {{ mode = {mode}  {results} = Dropout(x, r, mode)  y = Sin(d) {more} }}"""
+    )
+
+
+@pytest.mark.parametrize("mode", ["Identity(no)", "Not(yes)", "Cast<to = 9>(no)", "And(yes, no)"])
+def test_a_dropout_whose_mode_is_computed_goes(mode: str) -> None:
+    assert operators(twice(dropout(mode))) == ["Sin"]
+
+
+def test_a_dropout_that_trains_or_whose_mask_is_read_stays() -> None:
+    assert operators(twice(dropout("Not(no)"))) == ["Dropout", "Sin"]
+    assert operators(twice(dropout("Not(yes)", "d, m", outputs="float[2,3] y, bool[2,3] m"))) == ["Dropout", "Sin"]
+
+
+def test_a_dropout_in_a_branch_whose_mode_is_computed_outside_goes() -> None:
+    model = parse_model(
+        """<ir_version: 9, opset_import: ["": 18]> g (float[2,3] x, bool c) => (float[2,3] y)
+        <float r = {0.5}, bool yes = {1}>
+        { mode = Not(yes)
+          y = If(c) <then_branch = t () => (float[2,3] a) { d = Dropout(x, r, mode)  a = Sin(d) },
+                     else_branch = e () => (float[2,3] b) { b = Cos(x) }> }"""
+    )
+    branch = twice(model).graph.node[0].attribute[0].g
+    assert [node.op_type for node in branch.node] == ["Sin"]
+
+
+@pytest.mark.parametrize(("elements", "left"), [("1.5, 1.5, 2, 2", 1), ("1.5, 1.6, 2, 2", 3)])
+def test_per_element_parameters_behind_an_identity_fold_where_they_are_per_channel(elements: str, left: int) -> None:
+    model = parse_model(
+        f"""<ir_version: 8, opset_import: ["": 8]> g (float[N,2,1,2] x) => (float[N,2,1,2] y)
+        <float[2,1,2] g = {{{elements}}}, float[2] b = {{0.2, 1}}, float[2] v = {{0.7, 1}},
+         float[2,2,1,1] w = {{1, 2, 3, 4}}>
+        {{ h = Conv(x, w)  i = Identity(g)  n = BatchNormalization<spatial = 0>(h, i, b, b, v)  y = Relu(n) }}"""
+    )
+    assert len(operators(twice(model))) == (2 if left == 1 else 3)
+
+
+def annotated() -> ModelProto:
+    """A weight that a fold changes, a value that goes and one that stays, each with an annotation."""
+    model = parse_model(
+        """<ir_version: 9, opset_import: ["": 17]> g (float[N,2,3,3] x) => (float[N,2,3,3] y)
+        <float[2,2,1,1] w = {1, 2, 3, 4}, float s_w = {0.1}, float s_h = {0.2}, float s_y = {0.3}, float[2] k = {2, 3},
+         float[2] z = {0, 0}, float[2] one = {1, 1}>
+        { h = Conv(x, w)  n = BatchNormalization(h, k, z, z, one)  y = Sigmoid(n) }"""
+    )
+    for tensor, scale in (("w", "s_w"), ("h", "s_h"), ("y", "s_y")):
+        annotation = TensorAnnotation(tensor_name=tensor)
+        annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value=scale)
+        model.graph.quantization_annotation.append(annotation)
+    return model
+
+
+def test_scales_that_only_dropped_annotations_read_go() -> None:
+    result = twice(annotated())
+    assert [each.tensor_name for each in result.graph.quantization_annotation] == ["y"]
+    assert {tensor.name for tensor in result.graph.initializer} >= {"w", "s_y"}
+    assert not {tensor.name for tensor in result.graph.initializer} & {"s_w", "s_h"}
+
+
+def test_a_scale_of_a_kept_annotation_or_an_operator_stays() -> None:
+    model = annotated()
+    model.graph.quantization_annotation[0].quant_parameter_tensor_names[0].value = "s_y"
+    assert "s_y" in {tensor.name for tensor in twice(model).graph.initializer}
+    model = annotated()
+    model.graph.node[2].CopyFrom(
+        parse_model('<ir_version: 9, opset_import: ["": 17]> g (float x) => (float y) { y = Pow(n, s_h) }').graph.node[
+            0
+        ]
+    )
+    assert "s_h" in {tensor.name for tensor in twice(model).graph.initializer}
+
+
+def test_annotations_stay_without_passes() -> None:
+    model = annotated()
+    assert irc.compile(model, ()).model == model
