@@ -114,9 +114,17 @@ def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
     return len(constants) == 1 and not constants[0].any()
 
 
-@rule(affine="merges", reads=AFFINE_KINDS, identity="x + a + b == x + (a + b); x * a * b == x * (a * b)")
+@rule(
+    affine="merges",
+    reads=AFFINE_KINDS,
+    identity="x + a + b == x + (a + b); "
+    "b - (x + a) == b - a - x; "
+    "a - x + b == a + b - x; "
+    "b - (a - x) == x + (b - a); "
+    "x * a * b == x * (a * b)",
+)
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b)"""
+    """(x + a) + b -> x + (a + b), also where a - or b - takes the place of a sum; (x * a) * b -> x * (a * b)"""
     outer = _one_affine(node, evaluator)
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *AFFINE_KINDS)
@@ -126,14 +134,39 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     axis = inner.axis if outer.axis is None else outer.axis
     if inner.axis not in (None, axis) or inner.data.type != outer.result.type:
         return rewriter.decline("the two constants vary along different axes, or an operator changes the type")
-    if not inner.has_scale and not outer.has_scale:
-        op, constant = "add", _total("add", inner.shift, outer.shift, dtype)
+    signs = _sign(inner), _sign(outer)
+    if None not in signs:
+        op, constant = "add", _total("add", inner.shift if signs[1] == 1 else -inner.shift, outer.shift, dtype)
+        if signs[0] != signs[1]:
+            _check_no_unit(node, evaluator, producer)
+            return _become_difference(node, rewriter, constant, axis, inner.data)
     elif not inner.has_shift and not outer.has_shift:
         op, constant = "multiply", _total("multiply", inner.scale, outer.scale, dtype)
     else:
         return rewriter.decline("one of the two operators adds and the other multiplies")
     _check_no_unit(node, evaluator, producer)
     return _become(node, rewriter, op, inner.data, constant, {} if axis is None else {"axis": axis})
+
+
+def _sign(affine: AffineOp) -> int | None:
+    """Return 1 for x + c, -1 for c - x, None for an affine that scales otherwise, as a product by -1 does."""
+    node = affine.nodes[0]
+    if not affine.has_scale:
+        return 1
+    return -1 if node.op == "subtract" and (affine.scale == -1).all() else None
+
+
+def _become_difference(node: Node, rewriter: Rewriter, constant: Array, axis: int | None, data: Value) -> bool:
+    """Replace `node` by constant - data, where the constant is broadcast as numpy does."""
+    shape = shape_of(data.type)
+    if constant.ndim and axis is not None:
+        if shape is None:
+            return rewriter.decline("the rank of its data is unknown")
+        constant = align(constant, axis, len(shape))
+    if not is_legal("subtract", NUMPY_BROADCAST, node):
+        return rewriter.decline("the opset does not broadcast a first operand")
+    minuend = rewriter.rounded(constant, known_dtype(data), before=node, hint=f"{node.output.name}.shift")
+    return substitute(node, rewriter, "subtract", [minuend, data])
 
 
 def _become(
