@@ -74,6 +74,10 @@ class Budget:
             cost += a.size * b.size // max(a.shape[-1], 1) // batch // PRODUCTS_PER_BYTE
         return self._pay(cost)
 
+    def pay_kept(self, count: int) -> bool:
+        """Pay for `count` bytes of a result that is kept, and return whether the budget was sufficient."""
+        return self._pay(KEEPING * count)
+
     def pay_result(self, array: Array, inputs: Sequence[Array | None]) -> None:
         """Pay for the bytes that a result keeps in memory beside `inputs`, of which it may be a view."""
         for given in inputs:

@@ -32,7 +32,9 @@ EXCHANGED = frozenset(
 """Element types that numpy and onnxruntime can exchange."""
 
 MAX_READ = 16 << 20
-"""Most bytes that the operands of one operator may have, unless constants that become unused are as large."""
+"""Most bytes that the operands of one operator may have, and its results if only constant expressions read them, unless
+constants that become unused are as large.
+"""
 
 HEAVY = (
     *("Conv", "Deform", "Einsum", "MatMul", "QLinear", "Attention", "LSTM", "GRU", "RNN", "Gemm"),
@@ -42,6 +44,9 @@ HEAVY = (
 
 MAX_PRODUCTS = 1 << 40
 """Bound on the work of a heavy operator, estimated from above by the product of the sizes of operands and result."""
+
+MAX_DENSE = 1 << 26
+"""Most multiplications of a dense layer."""
 
 MAX_SINGLE_SESSIONS = 4096
 """Most nodes of a graph that are computed one by one after a crash."""
@@ -84,6 +89,7 @@ class ConstantRegions:
                 break
             waiting = [node for node in waiting if node not in ready]
             self.evaluator.forget_unknown()
+        self.leave_large()
         return bool(self.computed)
 
     def candidates(self, graph: Graph) -> list[Node]:
@@ -92,7 +98,8 @@ class ConstantRegions:
         These are foreign operators with constant operands only, and operators of the op table between them that the
         runtime computes exactly.
         """
-        found: list[Node] = []
+        order: list[Node] = []
+        found: set[Node] = set()
         foreign: set[Value] = set()
         for node in graph.operators():
             info = op_info(node.op)
@@ -104,16 +111,47 @@ class ConstantRegions:
             if not all(map(self.is_computed, operands)):
                 continue
             if self.is_for_runtime(node):
-                found.append(node)
+                found.add(node)
                 foreign.update(node.outputs)
             elif info is None or info.evaluate is None:
                 continue
             elif any(value in foreign for value in operands):
                 foreign.update(node.outputs)
                 if has_trait(node, Trait.EXACT_AT_RUNTIME) and "axis" not in node.attrs and self.fits(node):
-                    found.append(node)
+                    found.add(node)
             self.constants.update(node.outputs)
-        return found
+            order.append(node)
+        for node in reversed(order):
+            if not self.is_worth_it(node, node in found):
+                self.constants.difference_update(node.outputs)
+                found.discard(node)
+        return [node for node in order if node in found]
+
+    def is_worth_it(self, node: Node, for_runtime: bool) -> bool:
+        """Return whether results of `node` may be written, or constant expressions that are worth it read one.
+
+        Asked of readers before producers. The budget of the evaluator bounds what the runtime makes beyond what may be
+        written.
+        """
+        made = _made(node)
+        if self.may_write(node, made):
+            return True
+        results = [value for reader in _readers(node) for value in reader.outputs]
+        return not self.constants.isdisjoint(results) and (not for_runtime or self.evaluator.budget.pay_kept(made))
+
+    def may_write(self, node: Node, made: int) -> bool:
+        """Return whether results of `node`, of `made` bytes, are not too large for constants."""
+        return made <= self.max_bytes or made <= dying_bytes(node)
+
+    def leave_large(self) -> None:
+        """Take the nodes for not computed of which a result is needed that is too large to be written."""
+        for node in list(reversed(self.computed)):
+            if not self.may_write(node, _made(node)) and not all(map(self.is_done, _readers(node))):
+                del self.computed[node]
+
+    def is_done(self, reader: Node) -> bool:
+        """Return whether `reader` is computed, by the runtime or by the operator table."""
+        return reader in self.computed or any(self.evaluator.array(value) is not None for value in reader.outputs)
 
     def is_computed(self, value: Value | None) -> bool:
         """Return whether `value` is absent, a constant, or the result of a constant expression."""
@@ -144,15 +182,19 @@ class ConstantRegions:
         results = [value for value in node.outputs if value.users]
         if not all(map(_is_exchangeable, (*operands, *results))):
             return False
-        if has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY):
+        if node.op == "nn.dense":
+            columns = static_shape_of(node.output.type) or (1,)
+            if _elements(node.output) * _elements(node.operand(1)) // max(columns[-1], 1) > MAX_DENSE:
+                return False
+        elif has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY):
             largest = 1 if node.op == "einsum" else max(map(_elements, results), default=1)
             if prod(max(_elements(value), 1) for value in operands) * max(largest, 1) > MAX_PRODUCTS:
                 return False
-        made, read = sum(map(_bytes, results)), sum(map(_bytes, operands))
-        if made <= self.max_bytes and read <= MAX_READ:
+        made, read = _made(node), sum(map(_bytes, operands))
+        if made <= max(MAX_READ, self.max_bytes) and read <= MAX_READ:
             return True
         dying = dying_bytes(node)
-        return made <= max(dying, self.max_bytes) and read <= max(2 * dying, MAX_READ)
+        return made <= dying and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
         """Return the nodes whose operands are all known, or computed by other nodes that are ready."""
@@ -276,6 +318,16 @@ def _elements(value: Value) -> int:
     shape = static_shape_of(value.type)
     assert shape is not None
     return element_count(shape)
+
+
+def _made(node: Node) -> int:
+    """Return the bytes of the results that are read, as far as they are known."""
+    read = [value for value in node.outputs if value.users]
+    return sum([_bytes(value) for value in read if _is_exchangeable(value)])
+
+
+def _readers(node: Node) -> list[Node]:
+    return [reader for value in node.outputs for reader in value.users]
 
 
 def _bytes(value: Value) -> int:

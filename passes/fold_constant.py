@@ -54,7 +54,8 @@ class FoldConstant(Pass):
        exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
        differently. A result of a graph is written as a dense Constant, of `max_bytes` at most.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
-       all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before.
+       all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before;
+       results that only constant expressions read may have up to 16 MiB.
        Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
        larger than its input) and operators that onnxruntime cannot compute stay. onnxruntime runs in another process,
        within limits on time and memory: an operator that crashes it stays, with a warning.

@@ -27,6 +27,7 @@ from irc.backends.runtime import evaluator
 from irc.backends.runtime.evaluator import RuntimeEvaluator
 from irc.support.isolation import Worker
 from onnx import helper
+from oracle import assert_same_in_runtime
 
 I64 = np.int64
 
@@ -287,3 +288,68 @@ def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> 
     assert operators(result.model) == ["Max"]
     inputs = {"x": np.full((1, 2, 3, 3), -99, np.float32)}
     assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5, atol=1e-6)
+
+
+def position_bias(window: int, heads: int, *, gemm: bool = False) -> Any:
+    """The position bias of SwinV2: two layers of 512 channels on coordinates, of which 16 * sigmoid is gathered."""
+    graph = Graph()
+    places = (2 * window - 1) ** 2
+    grid = graph.initializer(graph.random(places, 2))
+    first, bias, second = (graph.initializer(graph.random(*shape)) for shape in [(2, 512), (512,), (512, heads)])
+    if gemm:
+        hidden = graph.node("Gemm", [grid, first, bias])
+    else:
+        hidden = graph.node("Add", [graph.node("MatMul", [grid, first]), bias])
+    table = graph.node("MatMul", [graph.node("Relu", [hidden]), second])
+    rows = graph.node("Gather", [graph.node("Sigmoid", [table]), ints(graph, *[i % places for i in range(64)])])
+    graph.input("x", [64, heads])
+    graph.node("Add", ["x", graph.node("Mul", [rows, graph.initializer(np.float32(16))])], "y")
+    graph.output("y", [64, heads])
+    return graph.model()
+
+
+@pytest.mark.parametrize(("window", "heads"), [(4, 2), (8, 6), (16, 32)])
+@pytest.mark.parametrize("gemm", [False, True])
+def test_a_small_result_folds_though_what_it_is_made_of_is_large(window: int, heads: int, gemm: bool) -> None:
+    model = position_bias(window, heads, gemm=gemm)
+    result = compiled(model).model
+    assert operators(result) == ["Add"]
+    assert_same_in_runtime(model, result)
+
+
+def reduced(rows: int, *, large: bool = False) -> Any:
+    """The maxima of Exp(row * Sigmoid(1)) of a square, with `large` beside the square itself."""
+    graph = Graph()
+    one = graph.node("Sigmoid", [graph.initializer([1.0])], "one")
+    square = graph.node("Expand", [one, ints(graph, rows, rows)])
+    graph.node("Exp", [square], "large")
+    graph.input("x", [1, rows])
+    graph.node("Max", ["x", graph.node("ReduceMax", ["large"], axes=[0])], "y")
+    graph.output("y", [1, rows])
+    if large:
+        graph.node("Max", ["x", "large"], "z")
+        graph.output("z", [rows, rows])
+    return graph.model()
+
+
+@pytest.mark.parametrize(("rows", "left"), [(200, ["Max"]), (2100, ["Sigmoid", "Expand", "Exp", "ReduceMax", "Max"])])
+def test_what_a_small_result_is_made_of_has_a_limit_of_its_own(rows: int, left: list[str]) -> None:
+    model = reduced(rows)
+    model.opset_import[0].version = 17
+    assert operators(compiled(model).model) == left
+
+
+def test_a_large_result_that_is_read_stays_and_what_is_made_of_it_is_computed() -> None:
+    model = reduced(200, large=True)
+    model.opset_import[0].version = 17
+    result = compiled(model).model
+    assert operators(result) == ["Sigmoid", "Expand", "Exp", "Max", "Max"]
+    assert irc.compile(result).model == result
+
+
+def test_the_budget_bounds_what_the_runtime_makes_of_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = reduced(1000)
+    model.opset_import[0].version = 17
+    assert operators(compiled(model).model) == ["Max"]
+    limited = irc.compile(model, limits=irc.Limits(max_constant_bytes=1 << 20))
+    assert operators(limited.model)[-4:] == ["Expand", "Exp", "ReduceMax", "Max"]
