@@ -127,7 +127,7 @@ def test_no_two_classes_have_one_name() -> None:
 OPSET_READERS = {
     "passes.function_inliner": "The opset imports of a function and of the model may give an operator two meanings.",
     "passes.foreign": "A foreign operator has no row: its schema in the opset of the graph says whether it is pure.",
-    "passes.simplify.late_lowering": "It asks, as the importer does, which operator a node is in the opset of its graph.",
+    "passes.simplify.late_lowering": "As the importer does, it asks which operator a node is in its opset.",
     "passes.constant_regions": "onnxruntime computes foreign operators in the opset of the model.",
 }
 """The passes that ask for an opset, each with its reason. All others see operators in one form only."""
