@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ir.graph import Node
-from ...ir.matching import known_dtype, known_shape, result_of
-from ...ir.ops.inference import integer_of, listed, normal_axes
+from ...ir.matching import known_dtype, result_of
+from ...ir.ops.inference import are_distinct, integer_of, listed, normal_axes
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
@@ -29,25 +29,29 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
         dtype = known_dtype(node.output)
         if not dtype.is_float or dtype.name == "f16":
             return rewriter.decline("it rounds integers, or the sum of more elements may be too large for f16")
-    rank = len(known_shape(producer.operand()))
-    first, is_kept = _reduced(producer, rank, evaluator), bool(integer_of(producer, "keepdims", 1))
-    if first is None:
-        return rewriter.decline("the axes before it are not constant")
-    left = [axis for axis in range(rank) if is_kept or axis not in first]
-    second = _reduced(node, len(left), evaluator)
-    if second is None:
-        return rewriter.decline("its axes are not constant")
+    shape = shape_of(producer.operand().type)
+    lists = [listed(each, 1, evaluator) for each in (producer, node)]
+    is_turned = shape is None and all(axes and max(axes) < 0 for axes in lists)
+    # Of data of unknown rank, axes from one end are the same for all ranks that have them.
+    rank = len(shape) if shape is not None else sum(max(map(abs, axes)) + 1 for axes in lists if axes)
+    if shape is None and not all(axes and are_distinct(axes) and (max(axes) < 0) == is_turned for axes in lists):
+        return rewriter.decline("the rank of its data is unknown")
+    is_kept = bool(integer_of(producer, "keepdims", 1))
+    first = _reduced(producer, lists[0], rank)
+    left = [axis for axis in range(rank) if first is not None and (is_kept or axis not in first)]
+    second = _reduced(node, lists[1], len(left))
+    if first is None or second is None:
+        return rewriter.decline("its axes, or those before, are not constant")
     axes = {left[axis] for axis in second}
     if is_kept != bool(integer_of(node, "keepdims", 1)) and not (is_kept and first <= axes):
         return rewriter.decline("one of the two keeps its axes, which the other would not")
-    operands = [producer.operand(), int_vector(sorted(first | axes), node, rewriter, "axes")]
-    rewriter.set_inputs(node, operands)
+    both = [axis - rank if is_turned else axis for axis in sorted(first | axes)]
+    rewriter.set_inputs(node, [producer.operand(), int_vector(both, node, rewriter, "axes")])
     return True
 
 
-def _reduced(node: Node, rank: int, evaluator: ShapeEvaluator) -> set[int] | None:
+def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | None:
     """Return the axes that a reduction reduces, counted from the left; None where they are unknown or none."""
-    axes = listed(node, 1, evaluator)
     if axes is None and node.input(1) is not None:
         return None
     if not axes:
