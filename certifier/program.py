@@ -16,6 +16,7 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    OperatorSetIdProto,
     TensorProto,
     TypeProto,
     ValueInfoProto,
@@ -36,6 +37,9 @@ STATED = "#extent "
 
 FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 
+
+ALIAS = "ai.onnx"
+"""Another name of ONNX's own domain."""
 
 STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
@@ -212,10 +216,11 @@ class Program:
 
 def load(model: ModelProto) -> Program:
     """Return the program of a model, whose functions are inlined by onnx first. Raises Unproved."""
+    model = _with_one_domain(model)
     if model.functions:
         from onnx.inliner import inline_local_functions
 
-        if any(not _domain(each.domain) or each.domain.startswith(TAKEN) for each in model.functions):
+        if any(not each.domain or each.domain.startswith(TAKEN) for each in model.functions):
             raise Unproved("a function of the model has the domain of operators of ONNX or onnxruntime")
         _check_imports(model)
         try:
@@ -234,13 +239,34 @@ def load(model: ModelProto) -> Program:
     return _Reader(model).run()
 
 
+def _with_one_domain(model: ModelProto) -> ModelProto:
+    """Return a model in which ONNX's own domain has no alias, which onnx's inference, checker and inliner refuse."""
+
+    def named(each: ModelProto) -> Iterator[NodeProto | FunctionProto | OperatorSetIdProto]:
+        yield from each.opset_import
+        yield from _nodes(each.graph)
+        for function in each.functions:
+            yield function
+            yield from function.opset_import
+            yield from _nodes(function)
+
+    if all(each.domain != ALIAS for each in named(model)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for each in named(copy):
+        if each.domain == ALIAS:
+            each.ClearField("domain")
+    return copy
+
+
 def _check_imports(model: ModelProto) -> None:
     """Refuse a function with operators of another opset than the model's: onnx inlines it if the model has none."""
     local = {each.domain for each in model.functions}
-    opsets = {_domain(each.domain): each.version for each in model.opset_import}
+    opsets = {each.domain: each.version for each in model.opset_import}
     for function in model.functions:
-        own = {_domain(each.domain): each.version for each in function.opset_import}
-        for domain in {_domain(node.domain) for node in _nodes(function)} - local:
+        own = {each.domain: each.version for each in function.opset_import}
+        for domain in {node.domain for node in _nodes(function)} - local:
             if domain not in own or own[domain] != opsets.get(domain):
                 raise Unproved(f"the function {function.name} has another opset than the model")
 
@@ -387,7 +413,7 @@ def _settle(program: Program) -> None:
 class _Reader:
     def __init__(self, model: ModelProto) -> None:
         self.model = model
-        self.opsets = {_domain(each.domain): each.version for each in model.opset_import}
+        self.opsets = {each.domain: each.version for each in model.opset_import}
         self.data: dict[str, Datum] = {}
         self.operations: dict[str, Operation] = {}
         self.is_old = model.ir_version < 4
@@ -395,9 +421,9 @@ class _Reader:
     def run(self) -> Program:
         graph = self.model.graph
         initialized = {tensor.name: tensor for tensor in graph.initializer}
-        if len({(_domain(each.domain), each.version) for each in self.model.opset_import}) > len(self.opsets):
+        if len({(each.domain, each.version) for each in self.model.opset_import}) > len(self.opsets):
             raise Unproved("two versions of one domain are imported")
-        if self.opsets and "" not in self.opsets and any(not _domain(node.domain) for node in _nodes(graph)):
+        if self.opsets and "" not in self.opsets and any(not node.domain for node in _nodes(graph)):
             raise Unproved("the opset of ONNX's operators is not imported")  # and runtimes take their newest one
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
@@ -455,7 +481,7 @@ class _Reader:
     def node(
         self, node: NodeProto, bare: NodeProto, names: _Visible, types: Mapping[str, TypeProto], path: str
     ) -> Operation | None:
-        domain = _domain(node.domain)
+        domain = node.domain
         inputs = [names[name] if name else None for name in node.input]
         operation = Operation(
             label_of(node, path), domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, []
@@ -519,10 +545,6 @@ class _Visible:
 
     def all(self) -> dict[str, Datum]:
         return {**self.outer, **self.own}
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _note_type(datum: Datum, type_: TypeProto) -> None:

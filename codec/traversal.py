@@ -39,10 +39,14 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
 
 
 def _parts(
-    model: ModelProto, *, any_kind: bool = False
+    model: ModelProto, *, any_kind: bool = False, trains: bool = True
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield every function and every graph, those of training and in attributes included, with its `_attributes`."""
-    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    """Yield every function and every graph, those in attributes included, with its `_attributes`.
+
+    With `trains` yield the graphs of training, too.
+    """
+    infos = model.training_info if trains else ()
+    training = [graph for info in infos for graph in (info.initialization, info.algorithm)]
     pending: list[GraphProto | FunctionProto] = [*reversed(training), model.graph, *reversed(model.functions)]
     graphs: list[GraphProto | FunctionProto] = []
     while pending or graphs:
@@ -61,8 +65,8 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield every node of every graph and function."""
-    for part, _ in _parts(model):
+    """Yield every node of every graph and function that inference runs: those of training do not count."""
+    for part, _ in _parts(model, trains=False):
         yield from part.node
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from ..ir.graph import Node
 from ..ir.making import OWN_ATTRIBUTES, newest_form
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops import op_info
 from ..support.errors import nearest
 
 MAX_NAMED = 3
@@ -27,7 +27,7 @@ def _doubts(node: Node, module: Module) -> Iterator[str]:
     domain, _, op_type = ("", "", info.onnx or "") if info is not None else node.op.partition("::")
     graph, schemas = node.graph, module.schemas
     is_call = (domain, op_type, node.overload) in module.functions
-    if graph is None or not op_type or domain not in DEFAULT_DOMAINS or is_call:
+    if graph is None or not op_type or domain or is_call:
         return
     opset = graph.opsets.get("", 1)
     schema = schemas.find("", op_type, opset)

@@ -17,7 +17,7 @@ from .attributes import Attribute, AttributeRef, EmptyList
 from .graph import Node, Value
 from .module import Module
 from .operand_types import Number, Operands
-from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
+from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
 from .schemas import Schema
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
@@ -57,8 +57,7 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
         domain, op_type = "", op
         if schemas.names("") and op_type not in schemas.names(""):
             raise IRError(f"there is no operator {op!r}{_near(op, [*OPS, *schemas.names('')])}")
-    if domain in (*DEFAULT_DOMAINS, "onnx") and domain not in opsets:
-        domain = ""
+    domain = "" if domain == "onnx" and domain not in opsets else canonical_domain(domain)
     if not op_type:
         raise IRError(f"{op!r} names no operator: write domain::OpType")
     title = domain or "ONNX"

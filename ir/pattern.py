@@ -34,7 +34,7 @@ from ..support.errors import UsageError, did_you_mean
 from ..support.record import record
 from .attributes import Attribute, AttributeRef
 from .graph import ONNX_NAMES, Node, Value
-from .ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
+from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .provenance import Declined
 from .rewriter import Rewriter
 from .rule_driver import ANY, AffineEffect, Rule, Rules
@@ -385,7 +385,7 @@ def canonical(op_name: str) -> str:
     Raises UsageError for a name without a domain that no operator of the IR has.
     """
     domain, separator, op_type = op_name.partition("::")
-    if op_name in OPS or (separator and domain not in (*DEFAULT_DOMAINS, "onnx")):
+    if op_name in OPS or (separator and canonical_domain(domain) not in ("", "onnx")):
         return op_name
     if not separator:
         op_type = op_name

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ..ir.graph import FunctionKey, Node
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from .foreign import is_erasable
@@ -69,7 +68,7 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
             if key in module.functions and key not in reached:
                 reached.add(key)
                 waiting.append(module.functions[key].graph)
-    unused = [key for key in module.functions if key not in reached and key[0] not in DEFAULT_DOMAINS]
+    unused = [key for key in module.functions if key not in reached and key[0]]
     if module.kept:
         unused = [key for key in unused if module.kept.keys().isdisjoint(module.functions[key].graph.walk())]
     for key in unused:

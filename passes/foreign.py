@@ -6,7 +6,7 @@ from ..codec.onnx_parts import has_schema, newest_opset
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Node
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops import op_info
 
 RANDOM = frozenset(
     (
@@ -25,9 +25,9 @@ RANDOM = frozenset(
 def standard_type(node: Node, module: Module) -> str | None:
     """Return the type of a foreign node that ONNX's default domain has in the node's opset, None for any other."""
     domain, _, op_type = node.op.partition("::")
-    if domain not in DEFAULT_DOMAINS or not op_type or node.overload or node.graph is None:
+    if domain or not op_type or node.overload or node.graph is None:
         return None
-    if any((known, op_type, "") in module.functions for known in DEFAULT_DOMAINS):
+    if ("", op_type, "") in module.functions:
         return None
     opset = node.graph.opsets.get("", 1)
     return op_type if 0 <= opset <= newest_opset() and has_schema(op_type, opset) else None

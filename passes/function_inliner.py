@@ -11,7 +11,7 @@ from ..frontends.onnx.lowering import lower
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value, call_key
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS, is_foreign_body, op_info
+from ..ir.ops import is_foreign_body, op_info
 from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
 from ..ir.rewriter import Rewriter
@@ -69,7 +69,6 @@ class Inliner:
             if node.op in ("return", "constant") or call_key(node) in self.module.functions:
                 continue
             domain, _, op_type = node.op.rpartition("::")
-            domain = "" if domain == "ai.onnx" else domain
             if here.get(domain) == there.get(domain):
                 continue
             if domain or domain not in here:
@@ -225,7 +224,7 @@ class _Copier:
         domain, _, op_type = op.partition("::")
         if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
             return op, attrs
-        if op_type == "Constant" and domain in DEFAULT_DOMAINS and len(attrs) == 1:
+        if op == "::Constant" and len(attrs) == 1:
             form, value = next(iter(attrs.items()))
             payload = constant_payload(form, value)
             return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})

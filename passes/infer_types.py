@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..ir.graph import Node, Value
 from ..ir.module import Module
-from ..ir.ops import DEFAULT_DOMAINS, op_info
+from ..ir.ops import op_info
 from ..ir.type_inference import is_known
 from ..ir.types import is_static
 from .infra import Pass, PassContext
@@ -73,7 +73,7 @@ def _open_operands(module: Module) -> dict[Node, Operands]:
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             if value.name and not is_static(value.type):
-                if op_info(node.op) is not None or node.op.partition("::")[0] in DEFAULT_DOMAINS:
+                if op_info(node.op) is not None or node.op.startswith("::"):
                     found[node] = _operands(node)
                 break
     return found

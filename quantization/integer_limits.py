@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
 
+from ..frontends.onnx.opsets import opset_versions
 from ..ir.tensor import Array
 from ..verify.onnx_graph import constant_tensors, reads
 from .grid import Grid
@@ -42,8 +43,7 @@ def limit_integers(model: ModelProto) -> set[str]:
     is not one for the whole tensor, or if the second grid reaches beyond the first: its ends may be the bounds of an
     activation. Two in a row, between which nothing is rounded, stay float.
     """
-    opsets = {each.domain: each.version for each in model.opset_import}
-    if opsets.get("", opsets.get("ai.onnx", 0)) < SINCE:
+    if opset_versions(model.opset_import)[""] < SINCE:
         return set()
     finder = _Finder(model)
     found = [limited for node in model.graph.node if (limited := finder.find(node)) is not None]

@@ -21,6 +21,7 @@ from ..backends.compiler import read_onnx
 from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
 from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ..backends.result import copied
+from ..codec.domains import with_canonical_domains
 from ..codec.external_data import embed_external_data
 from ..frontends.onnx import from_model
 from ..ir.tensor import Array
@@ -159,8 +160,11 @@ def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Ra
 
 
 def _named(model: ModelProto) -> ModelProto:
-    """Return a copy in which every node of the main graph has a name of its own: by default its result's."""
-    model = copied(model)
+    """Return a copy in which every node of the main graph has a name of its own: by default its result's.
+
+    ONNX's own domain is imported once, as the engine asks.
+    """
+    model = copied(with_canonical_domains(model))
     taken = {node.name for node in model.graph.node}
     seen: set[str] = set()
     for node in model.graph.node:

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from ..backends.runtime.sessions import new_session
+from ..codec.domains import with_canonical_domains
 from ..ir.tensor import Array
 from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
@@ -68,7 +69,7 @@ class Runner:
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
-        self.model = model
+        self.model = with_canonical_domains(model)  # onnxruntime knows no alias in bodies
         self.base_dir = base_dir
         self.runs = 0.0
         """Number of runs so far; a run of a subgraph counts as its share of the operators."""

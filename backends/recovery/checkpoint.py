@@ -14,6 +14,7 @@ from ...codec.module_paths import module_path, parameter_path
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.streaming import materialize
 from ...frontends.onnx import from_model, read_model
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.tensor import Array, numpy_dtype
 from ...ir.types import DTYPES
 from ...passes.registry import parse_pipeline
@@ -188,7 +189,7 @@ def _norm(path: str, state: Mapping[str, Array], order: int) -> Norm | None:
 
 
 def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -> Norm | None:
-    if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx") or len(node.input) < 5:
+    if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS or len(node.input) < 5:
         return None
     gamma, beta, mean, var = (constants.get(name) for name in node.input[1:5])
     attributes = {attribute.name: attribute for attribute in node.attribute}

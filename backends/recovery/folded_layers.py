@@ -11,6 +11,7 @@ import numpy as np
 from ...codec.module_paths import SCOPES, module_path, parameter_path, scope_path
 from ...codec.protos import ModelProto, NodeProto, TensorProto
 from ...codec.tensors import OnnxTensor
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.tensor import Array
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
@@ -94,7 +95,7 @@ def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
 def layers_of(model: ModelProto, constants: Mapping[str, Array]) -> Iterator[FoldedLayer]:
     """Yield the layers of the main graph whose weight and bias are constants."""
     for index, node in enumerate(model.graph.node):
-        if node.op_type not in LAYERS or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+        if node.op_type not in LAYERS or node.domain not in DEFAULT_DOMAINS or len(node.input) < 2:
             continue
         weight = constants.get(node.input[1])
         has_bias = len(node.input) > 2 and bool(node.input[2])

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...codec.protos import ModelProto, NodeProto
 from ...frontends.onnx import from_model
+from ...frontends.onnx.opsets import opset_versions
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.tensor import Array
@@ -54,7 +55,7 @@ def recover(
     `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not say it. Raises
     FoldMapError if nothing is found, and ModelError if a file cannot be read.
     """
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opset_versions(model.opset_import)[""]
     if opset < OLDEST_OPSET:
         raise FoldMapError(f"the model has opset {opset}: convert it to {OLDEST_OPSET} or newer first")
     folder = base_dir or Path()

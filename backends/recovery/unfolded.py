@@ -8,6 +8,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from ...codec.protos import ModelProto, NodeProto
+from ...frontends.onnx.opsets import opset_versions
 from ...ir.name_pool import NamePool
 from ...ir.tensor import Array
 from .explanation import Explanation
@@ -26,7 +27,7 @@ class _Unfolder:
         self.undone = {each.layer.index: each for each in explanations}
         self.model = ModelProto()
         self.model.CopyFrom(folded)
-        self.opset = next((entry.version for entry in folded.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        self.opset = opset_versions(folded.opset_import)[""]
         graph = self.model.graph
         self.drop_unread()
         names = {name for node in graph.node for name in node.output}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.traversal import all_graphs
+from ...ir.ops import canonical_domain
 
 FunctionName = tuple[str, str]
 """Domain and name, which the overloads of a function share."""
@@ -23,15 +24,19 @@ def is_expansion_bounded(model: ModelProto) -> bool:
     sizes: dict[FunctionName, int] = {}
     for function in model.functions:
         nodes = _nodes(function.node)
-        name = (function.domain, function.name)
-        calls[name] = calls.get(name, []) + [(node.domain, node.op_type) for node in nodes]
+        name = (canonical_domain(function.domain), function.name)
+        calls[name] = calls.get(name, []) + list(map(_called, nodes))
         sizes[name] = sizes.get(name, 0) + len(nodes)
     expanded = _expanded_sizes(calls, sizes)
     if expanded is None:
         return False
     own = sum(sizes.values()) + len(model.graph.node)
-    called = sum(expanded.get((node.domain, node.op_type), 0) for graph in all_graphs(model) for node in graph.node)
+    called = sum(expanded.get(_called(node), 0) for graph in all_graphs(model) for node in graph.node)
     return called <= MAX_EXPANDED_NODES + 10 * own
+
+
+def _called(node: NodeProto) -> FunctionName:
+    return canonical_domain(node.domain), node.op_type
 
 
 def _expanded_sizes(

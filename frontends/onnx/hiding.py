@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...codec.protos import AttributeProto, ModelProto, NodeProto, TensorProto
+from ...codec.domains import rename_domain
+from ...codec.protos import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
 from ...codec.tensors import OnnxTensor
+from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.tensor import Array
 
 HIDDEN = "irc.hidden"
@@ -65,7 +67,7 @@ class Scope:
         if self._constants is None:
             self._constants = {tensor.name: tensor for tensor in self._initializers}
             for node in self._nodes:
-                if node.op_type == "Constant" and not node.domain and node.output:
+                if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and node.output:
                     self._constants[node.output[0]] = node
         if name in self._constants or self.outer is None:
             return self._constants.get(name)
@@ -80,16 +82,27 @@ Test = Callable[[NodeProto, Scope], bool]
 
 
 def hide(model: ModelProto, tests: Mapping[str, Test]) -> None:
-    """Hide the nodes of all graphs and functions of `model` that the test of their operator finds."""
-    model.opset_import.add(domain=HIDDEN, version=1)
+    """Hide the nodes of all graphs and functions of `model` that the test of their operator finds.
+
+    ONNX's own domain gets the name that onnx's inference knows.
+    """
+    _import_domains(model)
     _hide(model.graph.node, Scope(model.graph.node, model.graph.initializer, is_main=True), tests)
     for function in model.functions:
-        function.opset_import.add(domain=HIDDEN, version=1)
+        rename_domain(function)
+        _import_domains(function)
         _hide(function.node, Scope(function.node, given=function.input), tests)
+
+
+def _import_domains(owner: ModelProto | FunctionProto) -> None:
+    for entry in owner.opset_import:
+        rename_domain(entry)
+    owner.opset_import.add(domain=HIDDEN, version=1)
 
 
 def _hide(nodes: Sequence[NodeProto], scope: Scope, tests: Mapping[str, Test]) -> None:
     for node in nodes:
+        rename_domain(node)
         test = None if node.domain else tests.get(node.op_type)
         if test is not None and (test(node, scope) or any(attribute.ref_attr_name for attribute in node.attribute)):
             node.domain = HIDDEN

@@ -21,7 +21,7 @@ from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
+from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS, canonical_domain
 from ...ir.ops.inference import unknown
 from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
@@ -112,12 +112,17 @@ class _Importer:
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain replaces the operator of that name
         self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
-        self.functions = {(function.domain, function.name) for function in model.functions}
+        self.functions = {(canonical_domain(function.domain), function.name) for function in model.functions}
         self.symbols: set[str] = set()
         """The extents of the inputs of the main graph, which may be any number."""
         self.contradictions: list[str] = []
         self.variables = _trained_names(model)
         trained = (name for node in model.graph.node for name in node.output if name in self.variables)
+        for imports in (model.opset_import, *[function.opset_import for function in model.functions]):
+            versions = {entry.version for entry in imports if entry.domain in DEFAULT_DOMAINS}
+            if len(versions) > 1:
+                listed = " and ".join(map(str, sorted(versions)))
+                self.module.untouchable = f"the model imports opsets {listed} of ONNX, of which runtimes take either"
         if self.variables and (name := next(trained, None)) is not None:
             self.module.untouchable = f"training_info of the model refers to its intermediate value {name!r}"
 
@@ -229,16 +234,17 @@ class _Importer:
         regions: list[Graph] = []
         attrs = self.attributes(proto, regions, scope, graph.opsets, inferred)
         outputs = [(result, types.get(result, UNKNOWN)) for result in proto.output[:]]
+        domain = domain and canonical_domain(domain)
         if domain == ML_DOMAIN and (domain, op_type) not in self.functions:
             data = inputs[0].type if inputs and inputs[0] is not None else UNKNOWN
             outputs = with_schema_types(outputs, op_type, domain, graph.opsets.get(domain, 0), data)
         op = f"{domain}::{op_type}"
-        overridden = domain in DEFAULT_DOMAINS and op_type in self.overriding
+        overridden = not domain and op_type in self.overriding
         if attrs is not None:
-            constant = self.constant_attrs(proto, attrs) if op_type == "Constant" else None
+            constant = self.constant_attrs(proto, attrs) if op_type == "Constant" and not domain else None
             if constant is not None:
                 op, attrs = "constant", constant
-            elif domain in DEFAULT_DOMAINS and not overridden:
+            elif not domain and not overridden:
                 opset = graph.opsets.get("", 1)
                 lowered = self.lowered(op_type, attrs, inputs, outputs, opset)
                 if lowered is not None:
@@ -327,9 +333,7 @@ class _Importer:
 
     def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
         """Return `value` and `form` of a Constant node, None if it stays foreign."""
-        if proto.domain not in DEFAULT_DOMAINS or proto.input or len(proto.output) != 1:
-            return None
-        if len(attrs) != 1 or not proto.output[0]:
+        if proto.input or len(proto.output) != 1 or len(attrs) != 1 or not proto.output[0]:
             return None
         form, value = next(iter(attrs.items()))
         payload = constant_payload(form, value)
@@ -360,7 +364,7 @@ class _Importer:
         self.nodes(graph, proto.node, scope, types, None)
         values = [self.read(scope, name, f"function {proto.name!r} returns") for name in proto.output]
         graph.set_outputs(values, list(proto.output))
-        function = Function(proto.domain, proto.name, graph, overload=proto.overload, source=proto)
+        function = Function(canonical_domain(proto.domain), proto.name, graph, overload=proto.overload, source=proto)
         function.attributes = tuple(proto.attribute)
         for attribute in proto.attribute_proto:
             try:

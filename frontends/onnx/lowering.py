@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...codec.onnx_parts import get_schema, has_schema
 from ...ir.attributes import AttributeRef
-from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS
+from ...ir.ops import BY_ONNX_NAME
 from ...ir.ops.parameters import mixed_forms
 from ...ir.ops.row import MANY, NodeView, OpInfo, invalid_attribute
 from ...ir.provenance import Refusal
@@ -26,7 +26,7 @@ def has_too_many_results(op_type: str, info: OpInfo, node: NodeView) -> bool:
 def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusal | None]:
     """Return the in-house operator of a node, or None and, for an affine, why it has none."""
     info = BY_ONNX_NAME.get(op_type)
-    if info is None or domain not in DEFAULT_DOMAINS or node.opset < info.since:
+    if info is None or domain or node.opset < info.since:
         return None, None
     for value in node.attrs.values():
         if isinstance(value, AttributeRef):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ...codec.onnx_parts import newest_opset
 from ...codec.protos import IR_VERSION, ModelProto, OperatorSetIdProto, require_utf8
-from ...ir.ops import DEFAULT_DOMAINS
+from ...ir.ops import DEFAULT_DOMAINS, canonical_domain
 from ...support.errors import clipped
 
 SURE_OPSET = 24
@@ -17,8 +17,7 @@ def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     """Return the version of each domain. The default domain is "", and has version 1 if it is not imported."""
     versions = {"": 1}
     for entry in imports:
-        domain = require_utf8(entry.domain, "a domain")
-        versions["" if domain in DEFAULT_DOMAINS else domain] = entry.version
+        versions[canonical_domain(require_utf8(entry.domain, "a domain"))] = entry.version
     return versions
 
 
@@ -31,8 +30,8 @@ def version_warnings(model: ModelProto) -> Iterator[str]:
     """Yield a warning for each version that is newer than the installed onnx package."""
     if model.ir_version > IR_VERSION:
         yield f"IR version {model.ir_version} is newer than the {IR_VERSION} known here"
-    domains = {"" if entry.domain in DEFAULT_DOMAINS else entry.domain for entry in model.opset_import}
-    if "" not in domains and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+    is_imported = any(entry.domain in DEFAULT_DOMAINS for entry in model.opset_import)
+    if not is_imported and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
         yield (
             "the model imports no opset of ONNX, so its operators are taken for those of opset 1: if they are newer, "
             "set opset_import, for example to onnx.helper.make_opsetid('', 17)"

@@ -53,7 +53,13 @@ AFFINE_KINDS: dict[str, str] = {row.name: row.affine.kind for row in OPS.values(
 """The kind of affine that an operator is where its other operands are constant."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
-"""The names of ONNX's own domain."""
+"""The names of ONNX's own domain in models."""
+
+
+def canonical_domain(domain: str) -> str:
+    """Return the name that a domain has in the IR, where ONNX's own has one: ""."""
+    return "" if domain in DEFAULT_DOMAINS else domain
+
 
 CONTROL_FLOW = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 """The operators of ONNX's own domain with bodies. They give and take values by position."""
@@ -113,7 +119,7 @@ def is_foreign_body(region: Graph) -> bool:
     if region.parent is None:
         return False
     domain, _, op_type = region.parent.op.partition("::")
-    return domain not in DEFAULT_DOMAINS or op_type not in CONTROL_FLOW
+    return domain != "" or op_type not in CONTROL_FLOW
 
 
 def reads_elements(node: Node, value: Value) -> bool:

@@ -35,7 +35,7 @@ from ...support.limits import DEFAULT_LIMITS, Limits
 from ..attributes import Attribute
 from ..graph import Function, Graph, Node, Value
 from ..module import Module
-from ..ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS
+from ..ops import BY_ONNX_NAME, OPS, canonical_domain
 from ..ops.parameters import with_operands
 from ..ops.row import OpInfo, invalid_attribute
 from ..tensor import Tensor
@@ -108,7 +108,7 @@ class _Parser(AttributeParser):
         return dict(self.listed("}", self.version))
 
     def version(self) -> tuple[str, int]:
-        domain = self.string("a domain in quotes")
+        domain = canonical_domain(self.string("a domain in quotes"))
         self.expect(":")
         return domain, self.integer("a version")
 
@@ -120,7 +120,7 @@ class _Parser(AttributeParser):
         elif not separator:
             domain, name = "", domain
         overload = self.word("an overload") if self.skip(":") else ""
-        function = Function(domain, name, Graph(name), overload=overload)
+        function = Function(canonical_domain(domain), name, Graph(name), overload=overload)
         self.graph_body(function.graph, opsets, function)
         return function
 
@@ -225,7 +225,7 @@ class _Parser(AttributeParser):
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
         if info is None:
             domain = op.partition("::")[0]
-            if domain not in DEFAULT_DOMAINS and domain not in graph.opsets:
+            if domain and domain not in graph.opsets:
                 self.module.unimported.add(domain)
 
     def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
@@ -266,8 +266,8 @@ class _Parser(AttributeParser):
     def operator(self, *, anonymous: bool) -> str:
         """Read an operator: a foreign one with its domain, or an in-house one of the table."""
         if self.token[:1] == '"':
-            op = self.string()
-            return op if "::" in op else f"::{op}"
+            domain, separator, op_type = self.string().partition("::")
+            return f"{canonical_domain(domain)}::{op_type}" if separator else f"::{domain}"
         if self.token not in OPS:
             known = next((row for name, row in BY_ONNX_NAME.items() if name.lower() == self.token.lower()), None)
             hint = nearest(self.token, OPS) if known is None else f" (perhaps {known.name})"

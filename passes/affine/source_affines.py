@@ -29,7 +29,7 @@ USUAL = frozenset(("f16", "bf16", "f32", "f64", "u8", "i8", "i16", "i32", "i64")
 UNDECIDED = ("unknown_rank", "overridable_initializer", "constant_growth")
 """Reasons for which an operation is recorded though it is not known to be an affine."""
 
-BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization", "ai.onnx::BatchNormalization")
+BATCH_NORMS = ("nn.batch_norm", "::BatchNormalization")
 AFFINES = frozenset((*(name for name, row in OPS.items() if row.affine), *BATCH_NORMS))
 """Operators that an affine of the source may be."""
 

@@ -100,5 +100,5 @@ def _may_be_renamed(value: Value, node: Node) -> bool:
     return node.op not in ("constant", "variable") and not value.is_returned and not node.is_hidden
 
 
-RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::If", "ai.onnx::If"), (inline_branch, inline_possible_branch))
+RULES: Rules[ShapeEvaluator] = {"::If": (inline_branch, inline_possible_branch)}
 """The rules for each operator, in the order in which they are tried."""

@@ -27,7 +27,5 @@ def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return True
 
 
-RULES: Rules[ShapeEvaluator] = dict.fromkeys(
-    [f"{domain}::{name}" for domain in ("", "ai.onnx") for name in ("BatchNormalization", "Dropout")], (lower_late,)
-)
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::BatchNormalization", "::Dropout"), (lower_late,))
 """The rules for each operator: those whose row asks for constants."""

@@ -36,12 +36,9 @@ MODULES = {
     "extents_of_one": (*ops_with(Trait.RESHAPES), "take", "transpose"),
     "reductions": ("sum", "mean", "max", "min", "prod"),
     "channel_shuffle": ("reshape", "take"),
-    "late_lowering": (
-        *("::BatchNormalization", "::Dropout"),
-        *("ai.onnx::BatchNormalization", "ai.onnx::Dropout"),
-    ),
-    "control": ("::If", "ai.onnx::If"),
-    "sequences": ("::SplitToSequence", "ai.onnx::SplitToSequence"),
+    "late_lowering": ("::BatchNormalization", "::Dropout"),
+    "control": ("::If",),
+    "sequences": ("::SplitToSequence",),
     "recurrent": ("gru", "lstm", "rnn"),
     "space_to_depth": ("concatenate",),
 }

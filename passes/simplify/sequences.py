@@ -40,7 +40,7 @@ def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 
 def _index_of(reader: Node, node: Node, count: int, evaluator: ShapeEvaluator) -> int:
     """Return the constant index of a SequenceAt in a sequence of `count` parts."""
-    index = evaluator.array(reader.input(1)) if reader.op in _SEQUENCE_AT else None
+    index = evaluator.array(reader.input(1)) if reader.op == "::SequenceAt" else None
     if index is None or index.size != 1 or not -count <= int(index.ravel()[0]) < count:
         raise Declined("a reader is no SequenceAt with a constant index in range")
     if reader.graph is not node.graph:
@@ -78,7 +78,5 @@ def _sizes_of(split: Array, extent: int) -> list[int]:
     return [min(part, extent - start) for start in range(0, extent, part)]
 
 
-_SEQUENCE_AT = ("::SequenceAt", "ai.onnx::SequenceAt")
-
-RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::SplitToSequence", "ai.onnx::SplitToSequence"), (sequence_to_split,))
+RULES: Rules[ShapeEvaluator] = {"::SplitToSequence": (sequence_to_split,)}
 """The rules for each operator."""
