@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from .sparse import dense
 from .tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to
 from .types import F64, dtype_of, static_shape_of
 
+if TYPE_CHECKING:  # few models cast infinities to integers
+    from .open_elements import PartlyKnown
+
 SMALL = 1024
 """Bytes of a payload with which numpy takes less time than Python does to call it."""
 
@@ -26,6 +29,9 @@ _FLOAT64 = np.dtype(np.float64)
 _UNSEEN: Any = object()
 """The mark of a value that is not evaluated yet; None marks a value that cannot be evaluated."""
 
+
+_CASTS = ("cast", "cast_like")
+"""Operators of which ONNX leaves elements open."""
 
 UNREADABLE = (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError)
 """The exceptions of an evaluation that has no result."""
@@ -43,15 +49,19 @@ class ConstantEvaluator:
         self.budget = Budget(max_bytes)
         self._kept: dict[Value, Array] = {} if beside is None else beside._kept
         self._known: dict[Value, Array | None] = {}
+        self._open: dict[Value, PartlyKnown] = {}
+        """Values of which some elements may be any number, and which count as unknown."""
 
     def reset(self) -> None:
         """Clear the cache, but not the elements that were provided to be kept, and renew the budget."""
         self._known = {}
+        self._open = {}
         self.budget.renew()
 
     def forget(self, value: Value) -> None:
         """Drop the elements of an erased value."""
         self._known.pop(value, None)
+        self._open.pop(value, None)
         self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
@@ -99,10 +109,12 @@ class ConstantEvaluator:
         """Drop the elements that were provided to be kept: nothing rewrites the module any more."""
         self._kept.clear()
         self._known = {}
+        self._open = {}
 
     def forget_unknown(self) -> None:
         """Forget which values are not constant: a rewrite may have made them constant."""
         self._known = {value: array for value, array in self._known.items() if array is not None}
+        self._open = {}
 
     def tensor(self, value: Value | None) -> Tensor | None:
         """Return the elements of a constant value as a tensor: the payload of a `constant` node, else computed."""
@@ -147,7 +159,7 @@ class ConstantEvaluator:
         missing: list[Value] = []
         for operand in needed:
             found = self._known.get(operand, _UNSEEN)
-            if found is None:
+            if found is None and operand not in self._open:
                 self._known[value] = None
                 return ()
             if found is _UNSEEN:
@@ -192,12 +204,43 @@ class ConstantEvaluator:
         self._known.update(dict.fromkeys(node.outputs))  # a mask of Dropout stays unknown
         if not self.budget.pay_evaluation(node.op, arrays):
             return
-        for output, result in zip(node.outputs, self._results(node, evaluate, arrays), strict=False):
+        results = self._results(node, evaluate, arrays)
+        if node.op in _CASTS or self._open:
+            results = self._known_throughout(node, evaluate, by_type, arrays, results)
+        for output, result in zip(node.outputs, results, strict=False):
             array = None if result is None else np.asarray(result)  # numpy returns scalars for rank 0
             if array is None:
                 continue
             self._known[output] = array if array.nbytes <= self.budget.max_bytes else None
             self.budget.pay_result(array, arrays)
+
+    def _known_throughout(
+        self,
+        node: Node,
+        evaluate: Evaluate,
+        by_type: frozenset[int],
+        arrays: Inputs,
+        results: Sequence[Array | None],
+    ) -> Sequence[Array | None]:
+        """Return `results`, or others where a Cast has elements that ONNX leaves open, or an operand has."""
+        opened = [
+            None if value is None or i in by_type else self._open.get(value) for i, value in enumerate(node.inputs)
+        ]
+        if not any(opened) and not (node.op in _CASTS and results[0] is None and arrays[0] is not None):
+            return results
+        from .open_elements import partly_known
+
+        operands = [array if each is None else each for array, each in zip(arrays, opened, strict=True)]
+        try:
+            found = partly_known(node, evaluate, operands)
+        except UNREADABLE:
+            return (None,) * len(node.outputs)
+        if not found.is_open.any():
+            return (found.array,)
+        if found.array.nbytes <= self.budget.max_bytes:
+            self._open[node.output] = found
+            self.budget.pay_result(found.array, arrays)
+        return (None,) * len(node.outputs)
 
     def affords(self, count: int) -> bool:
         """Pay for an affine of `count` numbers, and return whether the budget was sufficient."""
