@@ -114,7 +114,8 @@ def has_rounding_bound(model: ModelProto) -> bool:
         divides = node.op_type == "Div" and node.input[1] not in constants(model)
         narrows = node.op_type == "Cast" and attribute(node, "to") in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
         learns = node.op_type == "BatchNormalization" and len(node.output) > 1
-        if node.op_type in UNBOUNDED or divides or narrows or learns:
+        drops = node.op_type == "Dropout" and len(node.input) > 2
+        if node.op_type in UNBOUNDED or divides or narrows or learns or drops:
             return False
     return True
 
