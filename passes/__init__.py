@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .data_free.bias_correction import BiasCorrection
     from .data_free.cross_layer_equalization import CrossLayerEqualization
     from .data_free.high_bias_absorption import HighBiasAbsorption
-    from .data_free.moments import Moments, propagate
+    from .data_free.moments import Moments
+    from .data_free.statistic_ranges import propagate
     from .eliminate_common_subexpr import EliminateCommonSubexpr
     from .eliminate_dead_code import DeadCodeElimination
     from .fold_constant import FoldConstant
@@ -65,7 +66,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "data_free.moments": ("Moments", "propagate"),
+        "data_free.moments": ("Moments",),
+        "data_free.statistic_ranges": ("propagate",),
         "infra": ("Instrument", "Pass", "PassContext", "Repeat", "Sequential"),
         "instruments": ("DiffIR", "DumpIR", "PrintIR", "Timing", "TraceRules", "Verify"),
         "pattern_pass": ("PatternPass",),

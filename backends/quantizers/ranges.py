@@ -13,7 +13,8 @@ from ...ir.graph import Value, is_constant
 from ...ir.tensor import Array
 from ...ir.types import Shape, TensorType
 from ...passes.affine.source_affines import values_of
-from ...passes.data_free.moments import Moments, propagate
+from ...passes.data_free.moments import Moments
+from ...passes.data_free.statistic_ranges import propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...passes.inline_functions import InlineFunctions
 from ...support.errors import UsageError, listed, nearest

@@ -33,7 +33,8 @@ from ..affine.statistics import statistic_refs
 from ..affine.table import affine_rule
 from ..infra import Pass, PassContext
 from .linear import Linear, read_linear
-from .moments import Moments, propagate
+from .moments import Moments
+from .statistic_ranges import propagate
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class BiasCorrection(Pass):
     """Correct biases in advance for the mean error of the weight quantization to come.
 
     1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], with eps = Q(W) -
-       W; the taps of a convolution are summed. `moments.propagate` gives E[x]. As published, E[x] is also the mean of
+       W; the taps of a convolution are summed. `propagate` gives E[x]. As published, E[x] is also the mean of
        zero padding; with `padding=exact` a tap counts by the share of windows in which it lies inside the data.
     2. Q rounds to integers, ties to even, as onnxruntime does. If `symmetric`, the scale is max |W| / (2^(bits - 1) -
        1) and the zero point 0. Else the scale is (max(W, 0) - min(W, 0)) / (2^bits - 1), with an integer zero point.

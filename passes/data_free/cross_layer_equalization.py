@@ -37,8 +37,8 @@ from .idle_bounds import idle_clips
 from .layer_noise import quantized_tensors
 from .layer_pair import LayerPair, LayerPairs
 from .linear import Linear, read_linear
-from .moments import propagate
 from .noise import least_noise, noise_gain
+from .statistic_ranges import propagate
 
 THROUGH = ("any", "activation")
 CLIPS = ("exact", "keep", "relu")

@@ -12,7 +12,8 @@ from ...ir.ops.views import clip_bounds
 from ..affine.operands import Parameters
 from ..affine.source_affines import known_statistics
 from .linear import read_linear
-from .moments import Moments, propagate
+from .moments import Moments
+from .statistic_ranges import propagate
 
 
 def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:

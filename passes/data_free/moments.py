@@ -11,13 +11,12 @@ positions and operands that a layer or sum combines are independent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, is_constant
-from ...ir.module import Module
 from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Function, Trait, text_of
@@ -29,8 +28,6 @@ from ..affine.clipping import LIMITS, limit_of
 from ..affine.derived_rules import channel_sources
 from ..affine.operands import Parameters
 from ..affine.recognise import AffineOp, find_affine
-from ..affine.source_affines import known_statistics
-from ..affine.statistics import Statistic
 from .elementwise_functions import MAX_CHAIN, ElementwiseFunctions
 from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import Linear, read_linear
@@ -105,25 +102,6 @@ class Moments:
 def normal(axis: int, mean: Array, std: Array, sigmas: float) -> Moments:
     """Return the moments of a normal variable, with the range mean - sigmas * std to mean + sigmas * std."""
     return Moments(axis, mean, std, mean - sigmas * std, mean + sigmas * std)
-
-
-def propagate(
-    module: Module, known: Mapping[Value, Statistic] | None = None, *, sigmas: float = 6.0
-) -> dict[Value, Moments]:
-    """Return moments of every value for which they follow from `known`, by default `known_statistics(module)`.
-
-    A known statistic takes precedence over a derived one. Values without moments are graph inputs, values computed from
-    them alone up to the first known statistic, and results of operators without a rule here. O(size of the weights of
-    the layers whose results are not known).
-    """
-    known = known_statistics(module) if known is None else known
-    propagator = Propagator(module.constants, sigmas)
-    for value, statistic in known.items():
-        propagator.found[value] = normal(statistic.axis, statistic.mean, statistic.std, sigmas)
-    for graph in module.graphs():
-        for node in graph:
-            propagator.visit(node)
-    return propagator.found
 
 
 class Propagator:

@@ -22,8 +22,9 @@ from .bodies import ranges_of_bodies
 from .decisive import decisive_values
 from .intervals import Ends, contracted, ends_of
 from .likely import LikelyMoments, evenly
-from .moments import Moments, normal
+from .moments import Moments
 from .operator_intervals import ASTRONOMICAL, OperatorIntervals
+from .statistic_ranges import statistic_moments
 
 GROWTH = 1.08
 """Factor of the deviation of a layer's result where that of its data is itself a guess.
@@ -65,7 +66,7 @@ def value_ranges(
     """Return a range for every value for which one follows from statistics and `given` ranges.
 
     - A given range holds as it is.
-    - A value with a statistic has the range mean +- `sigmas` deviations.
+    - A value with a statistic has the range mean +- `sigmas` deviations, as far as its operator can make it.
     - The interval of any other value follows from the ranges of its operands. It is cut to `sigmas` likely deviations
       around the likely mean, unless the value decides (`decisive`) or nothing but an interval is known of its data. A
       sum of n products is then cut to sqrt(n) deviations: by Cauchy-Schwarz, operands with the usual norm do not pass
@@ -93,9 +94,7 @@ class RangeWalk:
         self.likely = LikelyMoments(self.evaluator, sigmas)
         self.operators = OperatorIntervals(self.likely)
         self.origins: dict[Value, Origin] = {}
-        self.known = {
-            value: normal(statistic.axis, statistic.mean, statistic.std, sigmas) for value, statistic in known.items()
-        }
+        self.known = statistic_moments(module, known, sigmas)
         self.decisive = decisive_values(module, self.evaluator)
         self.rough: set[Value] = set()
         """Values of which only the interval is known, and those that follow from them without a layer between."""
