@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from ml_dtypes import int4, uint4
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from ..ir.tensor import Array
 
@@ -68,3 +70,13 @@ class Grid:
             return self.scale, self.zero
         shape = [-1 if axis == self.axis % array.ndim else 1 for axis in range(array.ndim)]
         return self.scale.reshape(shape), self.zero.reshape(shape)
+
+
+def grid_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> Grid | None:
+    """Return the grid of a QuantizeLinear, None where its scale and zero point are not one constant each."""
+    if len(node.input) < 3 or not all(name in tensors for name in node.input[1:]):
+        return None
+    scale, zero = (numpy_helper.to_array(tensors[name]) for name in node.input[1:])
+    if scale.size != 1 or zero.size != 1:
+        return None
+    return Grid(scale.reshape(()).astype(np.float64), zero.reshape(()).astype(np.float64), zero.dtype)

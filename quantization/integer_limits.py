@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from ..frontends.onnx.opsets import opset_versions
 from ..ir.tensor import Array
 from ..verify.onnx_graph import constant_tensors, reads
-from .grid import Grid
+from .grid import Grid, grid_of
 
 LIMITS = ("Min", "Max")
 SINCE = 12
@@ -134,10 +134,7 @@ class _Finder:
         )
 
     def grid(self, node: NodeProto) -> Grid | None:
-        """Return the grid of a QuantizeLinear, None where its scale and zero point are not one constant each."""
-        if len(node.input) < 3 or not all(name in self.tensors for name in node.input[1:]):
-            return None
-        scale, zero = (numpy_helper.to_array(self.tensors[name]) for name in node.input[1:])
-        if scale.size != 1 or zero.size != 1 or scale.dtype != np.float32 or zero.dtype not in (np.uint8, np.int8):
-            return None
-        return Grid(scale.reshape(()).astype(np.float64), zero.reshape(()).astype(np.float64), zero.dtype)
+        """Return the grid of a QuantizeLinear, None where it is not one of float32 and small integers."""
+        found = grid_of(node, self.tensors)
+        is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
+        return found if found is not None and is_plain and found.dtype in (np.uint8, np.int8) else None

@@ -32,7 +32,7 @@ from ..support.extras import needing
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
-from ..verify.onnx_graph import reads
+from ..verify.onnx_graph import body_reads, constant_tensors
 from ..verify.runner import Runner, first_line
 from .coverage import NO_RANGE, Reason, coverage
 from .fidelity import Fidelity, measure
@@ -40,6 +40,7 @@ from .float_results import keep_results_float
 from .integer_limits import limit_integers
 from .quantized_layers import FUSED
 from .quantized_model import LISTED, Quantized
+from .removed_activations import activations_undone, limits_of
 from .samples import count_samples, generate_samples, read_samples
 
 PASSES = (
@@ -54,6 +55,8 @@ MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
 VERSION = (1, 27)
 """The oldest onnxruntime whose quantizer takes ranges without data."""
+UNDONE = "no range does its work"
+"""Why a Relu or Clip stays float that onnxruntime would remove."""
 HINT = "pre-processing"
 """The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
 
@@ -113,12 +116,17 @@ def quantize(
         advance("ranges")
         calibration = None if data is None else read_samples(data, prepared)
         tests = None if test_data is None else read_samples(test_data, prepared)
-        reasons = {**_clipping_results(prepared), **_excluded(prepared, exclude)}
+        reasons = {**_not_removable(prepared), **_excluded(prepared, exclude)}
         if calibration is None:
             _check_inputs(prepared, known)
             reasons = {**_without_range(prepared, known), **reasons}
         given = {**(input_ranges or {}), **(ranges or {})}
-        quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
+        while True:
+            quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
+            undone = {node.name: Reason(UNDONE, node.output[0]) for node in activations_undone(quantized, prepared)}
+            if not undone:
+                break
+            reasons |= undone  # they are left alone, so that the next round has fewer
         advance("weights and scales")
         keep_results_float(quantized, prepared, ranges or {})
         limited = limit_integers(quantized)
@@ -192,18 +200,24 @@ def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
     return {owners[name]: Reason("--exclude") for name in names}
 
 
-def _clipping_results(model: ModelProto) -> dict[str, Reason]:
-    """Return the reason of the Relus and Clips that are the only reader of a result of the model.
+def _not_removable(model: ModelProto) -> dict[str, Reason]:
+    """Return the reason of the Relus and Clips that onnxruntime would remove, though no range can do their work.
 
-    onnxruntime gives their data the range that is theirs, which would clip the result.
+    It gives their data their own range where no other node of the main graph reads these.
     """
-    results = {info.name for info in model.graph.output}
-    readers = Counter(name for node in model.graph.node for name in reads(node))
-    return {
-        node.name: Reason(f"onnxruntime would clip the result {node.input[0]!r} to its range")
-        for node in model.graph.node
-        if node.op_type in FUSED and node.input[0] in results and readers[node.input[0]] == 1
-    }
+    results, constants = {info.name for info in model.graph.output}, constant_tensors(model.graph)
+    alone = Counter(name for node in model.graph.node for name in node.input)
+    inner = {name for node in model.graph.node for name in body_reads(node)}
+    found = {}
+    for node in model.graph.node:
+        if node.op_type not in FUSED or alone[node.input[0]] > 1:
+            continue
+        if node.input[0] in results | inner:
+            noun = "the result" if node.input[0] in results else "the value"
+            found[node.name] = Reason(f"onnxruntime would clip {noun} {node.input[0]!r} to its range")
+        elif limits_of(node, constants) is None:
+            found[node.name] = Reason("its bounds are computed")
+    return found
 
 
 def _check_inputs(model: ModelProto, known: Activations) -> None:

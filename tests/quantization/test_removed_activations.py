@@ -9,13 +9,15 @@ import irc
 import numpy as np
 import onnxruntime
 import pytest
-from graphs import Array, BatchNorm, Graph
-from onnx import ModelProto
+from graphs import Array, BatchNorm, Graph, is_valid
+from onnx import ModelProto, TensorProto, helper
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
     reason="quantize_static takes no ranges before onnxruntime 1.27",
 )
+
+Range = tuple[float, float]
 
 INPUTS = np.random.default_rng(0).uniform(-1, 1, (64, 3, 8, 8)).astype(np.float32)
 GIVEN: dict[str, Any] = {"input_ranges": {"x": (-1, 1)}, "test_data": {"x": INPUTS}}
@@ -51,6 +53,102 @@ def net(*activations: tuple[str, float | None, float | None], norm: bool = True)
 def sqnr(model: ModelProto, found: ModelProto, inputs: Array = INPUTS) -> float:
     expected, result = (harness.run(each, {"x": inputs})["y"].astype(np.float64) for each in (model, found))
     return float(10 * np.log10(np.square(expected).sum() / np.square(result - expected).sum()))
+
+
+def activations(model: ModelProto) -> list[str]:
+    """The names of the activations that a quantized model computes."""
+    return [node.name for node in model.graph.node if node.op_type in ("Relu", "Clip")]
+
+
+def left_float(found: irc.Quantized) -> dict[str, str]:
+    return {one.node: str(one.reason) for one in found.coverage if not one.quantized}
+
+
+DONE: dict[str, tuple[list[tuple[str, float | None, float | None]], Range]] = {
+    "Relu": ([("Relu", None, None)], (0, 9)),
+    "a Clip to what its range has": ([("Clip", -1, 2)], (-1, 2)),
+    "a Clip to more than its range has": ([("Clip", -30, 20)], (-9, 9)),
+    "a Clip of negative numbers, up to 0": ([("Clip", -3, 0)], (-3, 0)),
+    "a Clip without an end": ([("Clip", None, 2)], (-9, 2)),
+    "a zero between two numbers of the grid": ([("Clip", -0.37, 2)], (-0.37, 2)),
+    "two": ([("Relu", None, None), ("Clip", -1, 2)], (0, 2)),
+    "one that does the work of the other": ([("Clip", -1, 2), ("Relu", None, None)], (0, 2)),
+}
+UNDONE: dict[str, tuple[list[tuple[str, float | None, float | None]], Range]] = {
+    "Relu": ([("Relu", None, None)], (-3, 9)),
+    "a Clip that is narrower": ([("Clip", -1, 2)], (-4, 4)),
+    "a Clip that is narrower below": ([("Clip", 0, 6)], (-0.5, 6)),
+    "a Clip that is narrower above": ([("Clip", 0, 2)], (0, 2.5)),
+    "a Clip of positive numbers": ([("Clip", 1, 2)], (1, 2)),
+    "a Clip of negative numbers": ([("Clip", -3, -1)], (-3, -1)),
+    "two": ([("Relu", None, None), ("Clip", -1, 2)], (-1, 2)),
+    "ends in the wrong order": ([("Clip", 2, 1)], (0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", DONE)
+@pytest.mark.parametrize("with_data", [False, True])
+def test_a_range_does_the_work(name: str, with_data: bool) -> None:
+    row, span = DONE[name]
+    model = net(*row, norm=False)
+    options = {"data": {"x": INPUTS}} if with_data else {}
+    found = irc.quantize(model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options))
+    assert activations(found.model) == []
+    assert left_float(found) == {}
+    assert sqnr(model, found.model) > 20
+
+
+@pytest.mark.parametrize("name", UNDONE)
+@pytest.mark.parametrize("with_data", [False, True])
+def test_what_no_range_does_is_computed(name: str, with_data: bool) -> None:
+    row, span = UNDONE[name]
+    model = net(*row, norm=False)
+    options = {"data": {"x": INPUTS}} if with_data else {}
+    found = irc.quantize(model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options))
+    assert is_valid(found.model) is None
+    names = [f"r{index}" for index in range(len(row))]
+    assert activations(found.model) == names
+    assert left_float(found) == {name: f"no range does its work for {name!r}" for name in names}
+    assert sqnr(model, found.model) > 20
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_ranges_that_nobody_gave(with_data: bool) -> None:
+    model = net(("Clip", 1, 2), norm=False)
+    found = irc.quantize(model, passes="none", **(GIVEN | ({"data": {"x": INPUTS}} if with_data else {})))
+    assert activations(found.model) == ["r0"]
+    assert sqnr(model, found.model) > 20
+
+
+def test_computed_bounds() -> None:
+    graph = Graph(opset=17, ir=8)
+    graph.input("x", ["n", 3, 8, 8])
+    conv = graph.node("Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c")
+    bound = graph.node("ReduceMean", ["x"], "bound", "bound", keepdims=0)
+    clip = graph.node("Clip", [conv, bound], "r", "r")
+    graph.node("Conv", [clip, graph.initializer(graph.random(5, 8, 1, 1))], "y", "d")
+    graph.output("y", ["n", 5, 6, 6])
+    found = irc.quantize(graph.model(), **GIVEN)
+    assert left_float(found)["r"] == "its bounds are computed"
+    assert sqnr(graph.model(), found.model) > 20
+
+
+def test_data_that_a_body_reads() -> None:
+    graph = Graph(opset=17, ir=8)
+    graph.input("x", ["n", 3, 8, 8])
+    conv = graph.node("Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c", pads=[1, 1, 1, 1])
+    graph.node("Relu", [conv], "r", "r")
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Identity")):
+        result = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([helper.make_node(op, ["c"], [name])], name, [], [result])
+    where = graph.node("Greater", [graph.node("ReduceMean", ["x"], keepdims=0), graph.initializer(np.float32(0))])
+    graph.node("If", [where], "i", "i", **branches)
+    graph.node("Sub", ["r", "i"], "y", "s")
+    graph.output("y", ["n", 8, 8, 8])
+    found = irc.quantize(graph.model(), **GIVEN)
+    assert left_float(found)["r"] == "onnxruntime would clip the value 'c' to its range"
+    assert sqnr(graph.model(), found.model) > 20
 
 
 @pytest.mark.parametrize("passes", [None, "default", "none"])
