@@ -119,7 +119,7 @@ def joined(ranges: Sequence[Ranges]) -> Activations:
         name: Activation(np.array(min(low for low, _ in found)), np.array(max(high for _, high in found)))
         for name, found in ends.items()
     }
-    return Activations(known, (), {})
+    return Activations(known, (), {}, {})
 
 
 def quantized(model: ModelProto, ranges: Activations, *, per_channel: bool) -> ModelProto:

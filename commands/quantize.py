@@ -66,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     from ..support.output_paths import check_apart, check_drawing
 
     with needing("quantize"):
-        from ..quantization.static import check_engine, quantize
+        from ..quantization.engine import check_engine
+        from ..quantization.static import quantize
     if "-" in (options.output, options.float, options.svg):
         raise UsageError("a quantized model and a drawing need a file, not standard output")
     if options.svg is not None:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 from onnx import ModelProto
 
 from ..backends.compiler import compile as compile_model
 from ..backends.compiler import read_onnx
-from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
+from ..backends.quantizers.onnxruntime import quantizable_types
 from ..backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ..backends.result import copied
 from ..codec.domains import with_canonical_domains
 from ..codec.external_data import embed_external_data
 from ..frontends.onnx import from_model
 from ..ir.tensor import Array
+from ..ir.types import F16, F32
 from ..passes.infra import PassContext
 from ..passes.watching import counting_passes
 from ..support.errors import EmitError, SourceError, UsageError, listed, nearest
-from ..support.extras import needing
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
 from ..verify.onnx_graph import body_reads, constant_tensors
-from ..verify.runner import Runner, first_line
+from ..verify.runner import Runner
 from .coverage import NO_RANGE, Reason, coverage
+from .engine import Engine, check_engine
 from .fidelity import Fidelity, measure
 from .float_results import keep_results_float
 from .integer_limits import limit_integers
@@ -53,12 +48,8 @@ Absorption keeps 6 deviations, as the ranges do: with 3, as published, results c
 """
 MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
-VERSION = (1, 27)
-"""The oldest onnxruntime whose quantizer takes ranges without data."""
 UNDONE = "no range does its work"
 """Why a Relu or Clip stays float that onnxruntime would remove."""
-HINT = "pre-processing"
-"""The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
 
 
 def quantize(
@@ -116,13 +107,14 @@ def quantize(
         advance("ranges")
         calibration = None if data is None else read_samples(data, prepared)
         tests = None if test_data is None else read_samples(test_data, prepared)
-        reasons = {**_not_removable(prepared), **_excluded(prepared, exclude)}
+        reasons = {**_not_removable(prepared), **_other_types(prepared, known), **_excluded(prepared, exclude)}
         if calibration is None:
             _check_inputs(prepared, known)
             reasons = {**_without_range(prepared, known), **reasons}
         given = {**(input_ranges or {}), **(ranges or {})}
+        engine = Engine(prepared, known, calibration, given, per_channel=per_channel)
         while True:
-            quantized, warnings = _run_engine(prepared, calibration, known, given, per_channel, list(reasons))
+            quantized, warnings = engine.run(reasons)
             undone = {node.name: Reason(UNDONE, node.output[0]) for node in activations_undone(quantized, prepared)}
             if not undone:
                 break
@@ -140,20 +132,6 @@ def quantize(
         warnings.append(f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}")
     origins = {name: found.origin for name, found in known.known.items() if calibration is None}
     return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
-
-
-def check_engine() -> None:
-    """Raise UsageError unless onnxruntime has a quantizer that takes ranges."""
-    advice = f"install onnxruntime {VERSION[0]}.{VERSION[1]} or newer"
-    with needing("quantize"):
-        import onnxruntime
-    version = onnxruntime.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < VERSION:
-        raise UsageError(f"irc quantize needs a newer onnxruntime than {version}: {advice}")
-    try:
-        import_module("onnxruntime.quantization")
-    except ImportError as error:
-        raise UsageError(f"irc quantize needs onnxruntime.quantization ({error}): {advice}") from None
 
 
 def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Range]) -> None:
@@ -220,6 +198,16 @@ def _not_removable(model: ModelProto) -> dict[str, Reason]:
     return found
 
 
+def _other_types(model: ModelProto, known: Activations) -> dict[str, Reason]:
+    """Return the reason of the operators on numbers of types that onnxruntime does not quantize."""
+    return {
+        node.name: Reason(f"onnxruntime does not quantize {known.dtypes[name]}")
+        for node in model.graph.node
+        for name in (*node.input, *node.output)
+        if known.dtypes.get(name, F32) not in (F16, F32)
+    }
+
+
 def _check_inputs(model: ModelProto, known: Activations) -> None:
     """Raise UsageError if a range is missing for a graph input on which the range of a quantized tensor depends."""
     missing, types = set(known.missing), quantizable_types()
@@ -248,78 +236,6 @@ def _without_range(model: ModelProto, known: Activations) -> dict[str, Reason]:
         if node.op_type in types and name is not None:
             found[node.name] = Reason(NO_RANGE, name)
     return found
-
-
-def _run_engine(
-    model: ModelProto,
-    calibration: Sequence[Feeds] | None,
-    known: Activations,
-    given: Mapping[str, Range],
-    per_channel: bool,
-    exclude: list[str],
-) -> tuple[ModelProto, list[str]]:
-    """Return the quantized model and the engine's warnings. Raises EmitError if it fails."""
-    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
-
-    with tempfile.TemporaryDirectory(prefix="irc-") as folder, _collecting_warnings() as warnings:
-        target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
-        overrides = {name: [override(*ends)] for name, ends in given.items()}
-        if calibration is None:
-            cache_of(known).save(cache)
-        try:
-            quantize_static(
-                copied(model),  # it moves its tensors away
-                target,
-                None if calibration is None else _reader(calibration),
-                quant_format=QuantFormat.QDQ,
-                per_channel=per_channel,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-                nodes_to_exclude=exclude,
-                calibration_cache_path=cache if calibration is None else None,
-                extra_options={} if calibration is None else {"TensorQuantOverrides": overrides},
-            )
-            return onnx.load(target), warnings
-        except Exception as error:  # the quantizer raises errors of every kind
-            raise EmitError(f"onnxruntime's quantizer fails: {type(error).__name__}: {first_line(error)}") from None
-
-
-def _reader(batches: Sequence[Feeds]) -> Any:
-    from onnxruntime.quantization import CalibrationDataReader
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        """A reader of batches."""
-
-        def __init__(self) -> None:
-            self._batches = iter(batches)
-
-        def get_next(self) -> Feeds | None:
-            """Return the next batch, or None after the last."""
-            return next(self._batches, None)
-
-    return Reader()
-
-
-@contextmanager
-def _collecting_warnings() -> Iterator[list[str]]:
-    """Collect the warnings that the quantizer logs, and keep them off standard error."""
-    found: list[str] = []
-
-    class Collector(logging.Handler):
-        """A handler that keeps each message once."""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            """Keep a message."""
-            text = f"onnxruntime's quantizer: {record.getMessage()}"
-            if HINT not in text and text not in found:
-                found.append(text)
-
-    root = logging.getLogger()
-    handlers, root.handlers = root.handlers, [Collector(logging.WARNING)]
-    try:
-        yield found
-    finally:
-        root.handlers = handlers
 
 
 def _compare(

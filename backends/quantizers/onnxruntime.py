@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -47,7 +48,7 @@ class Overrides:
     The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
     """
 
-    tensors: dict[str, list[dict[str, np.float32]]]
+    tensors: dict[str, list[dict[str, np.floating[Any]]]]
     missing: tuple[str, ...]
     guessed: tuple[str, ...] = ()
 
@@ -74,7 +75,7 @@ def to_calibration_cache(
 
 def cache_of(found: Activations) -> CalibrationCache:
     """Return the calibration cache of all ranges that are known."""
-    data = {name: _tensor_data(*known.range) for name, known in found.known.items()}
+    data = {name: _tensor_data(*known.range, found.scale_dtype(name)) for name, known in found.known.items()}
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     document = {"CLS": "TensorsData", "data": data, "calibration_method": method, "smooth_quant": False}
     return CalibrationCache(document, found.missing, found.guessed)
@@ -95,21 +96,27 @@ def to_tensor_quant_overrides(
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
-    return Overrides(
-        {name: [override(*known.range)] for name, known in found.known.items()}, found.missing, found.guessed
-    )
+    tensors = {name: [override(*known.range, found.scale_dtype(name))] for name, known in found.known.items()}
+    return Overrides(tensors, found.missing, found.guessed)
 
 
-def override(low: float, high: float) -> dict[str, np.float32]:
-    """Return the entry of a range in `TensorQuantOverrides`."""
-    return {"rmin": np.float32(low), "rmax": np.float32(high)}
+def override(low: float, high: float, dtype: np.dtype[Any]) -> dict[str, np.floating[Any]]:
+    """Return the entry of a range in `TensorQuantOverrides`, in the type of the tensor: quantizers copy it."""
+    return {"rmin": _finite(low, dtype), "rmax": _finite(high, dtype)}
 
 
-def _tensor_data(low: float, high: float) -> dict[str, object]:
+def _tensor_data(low: float, high: float, dtype: np.dtype[Any]) -> dict[str, object]:
     return {
-        key: {"data": float(np.float32(end)), "dtype": "float32", "CLS": "numpy.array"}
+        key: {"data": float(_finite(end, dtype)), "dtype": dtype.name, "CLS": "numpy.array"}
         for key, end in (("lowest", low), ("highest", high))
     } | {"CLS": "TensorData"}
+
+
+def _finite(end: float, dtype: np.dtype[Any]) -> np.floating[Any]:
+    """Return an end of a range in the type of a tensor, which has no greater numbers."""
+    limits = np.finfo(dtype)
+    found: np.floating[Any] = dtype.type(np.clip(end, limits.min, limits.max))
+    return found
 
 
 def _quantized_values(model: ModelProto, op_types: Collection[str] | None) -> set[str]:

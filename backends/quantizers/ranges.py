@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -11,7 +12,7 @@ from onnx import ModelProto
 from ...frontends.onnx import from_model
 from ...ir.graph import Value, is_constant
 from ...ir.tensor import Array
-from ...ir.types import Shape, TensorType
+from ...ir.types import F16, DType, Shape, TensorType, dtype_of
 from ...passes.affine.source_affines import values_of
 from ...passes.data_free.moments import Moments
 from ...passes.data_free.statistic_ranges import propagate
@@ -56,12 +57,17 @@ class Activation:
 class Activations:
     """The floating-point activations of a model's main graph, in the model's order.
 
-    `known` has the activations with a range, `missing` the others, and `shapes` the shapes of all.
+    `known` has the activations with a range, `missing` the others, `shapes` and `dtypes` have those of all.
     """
 
     known: dict[str, Activation]
     missing: tuple[str, ...]
     shapes: dict[str, Shape]
+    dtypes: dict[str, DType]
+
+    def scale_dtype(self, name: str) -> np.dtype[Any]:
+        """Return the type that the scale of an activation has in ONNX."""
+        return np.dtype(np.float16 if self.dtypes.get(name) is F16 else np.float32)
 
     @property
     def guessed(self) -> tuple[str, ...]:
@@ -114,7 +120,8 @@ def activations(
     found = {name: _activation(ranges_by_value.get(value), means.get(value)) for name, value in values.items()}
     known = {name: activation for name, activation in found.items() if activation is not None}
     shapes = {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)}
-    return Activations(known, tuple(name for name in found if name not in known), shapes)
+    dtypes = {name: dtype for name, value in values.items() if (dtype := dtype_of(value.type)) is not None}
+    return Activations(known, tuple(name for name in found if name not in known), shapes, dtypes)
 
 
 def _activation(found: ValueRange | None, moments: Moments | None) -> Activation | None:
