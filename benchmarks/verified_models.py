@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import resource
 import subprocess
@@ -32,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import harness
 import irc
+from irc.backends.runtime.remote_session import RemoteSession, runtime
 from irc.backends.runtime.sessions import new_session
 from irc.frontends.onnx import read_model
 from irc.passes import PassContext
@@ -41,10 +43,28 @@ from irc.verify.alignment import align
 from irc.verify.comparison import Comparison
 
 
+def processor_time() -> float:
+    """Return the processor time of this process and the one that runs models."""
+    process = runtime.worker.process
+    if process is None:
+        return process_time()
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def runtime_megabytes() -> int:
+    """Return the greatest memory of the process that runs models, 0 if there is none."""
+    process = runtime.worker.process
+    if process is None:
+        return 0
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) >> 10
+
+
 def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, Any]:
     """Verify one model, and return its outcome, time and memory."""
     warnings.simplefilter("ignore")
-    started, startup = perf_counter(), process_time()
+    started, startup = perf_counter(), processor_time()
     instrument = VerifyNumerics(when=when, thorough=thorough)
     try:
         result = irc.compile(path, context=PassContext([instrument]))
@@ -61,17 +81,17 @@ def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, A
         found = {"outcome": "not run", "why": str(error)}
     except VerifyError as error:
         found = {"outcome": "accused", "why": str(error)}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) + runtime_megabytes()
     return {**found, "seconds": round(perf_counter() - started, 1), "megabytes": memory}
 
 
 def costs_of(path: Path, output: Path, instrument: VerifyNumerics, startup: float, *, thorough: bool) -> dict[str, Any]:
     """Align the compiled model, and return what the verification that is done and the alignment cost."""
-    verified = process_time()
+    verified = processor_time()
     (source, base_dir), (other, _) = read_model(path), read_model(output)
     comparison = Comparison(source, base_dir, frozen=True, thorough=thorough)
     accused = align(comparison, other, output.parent).first_divergence is not None
-    aligned = startup + process_time() - verified
+    aligned = startup + processor_time() - verified
     session = new_session(source.SerializeToString(), base_dir, threads=1)
     names = {entry.name for entry in session.get_inputs()}
     feeds = {name: array for name, array in comparison.inputs[0].feeds.items() if name in names}
@@ -122,7 +142,7 @@ def main() -> None:
     when = "each" if options.each else "end"
     if options.one:
         if options.costs:
-            runner.new_session = partial(new_session, threads=1)  # threads that wait take processor time too
+            runner.RemoteSession = partial(RemoteSession, threads=1)  # threads that wait take processor time too
         print(json.dumps(verify(options.one, when, thorough=options.thorough, costs=options.costs)))
         return
     files = [path for path in sorted(harness.SHARED.glob("*/*.onnx")) if options.only in str(path)]

@@ -1,7 +1,8 @@
 """Work of compiled code in other processes: it may crash, run forever or take all memory, and its caller goes on.
 
 `run_in_fork` runs one function on one text, in milliseconds; it needs a process without threads. `Worker` starts a new
-interpreter, in half a second, and answers many requests; any process may have one. Both work within `limit_resources`.
+interpreter, in half a second, and answers many requests; any process may have one. Both work within `limit_resources`,
+but for the exchanges of a Worker that state no seconds.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import os
 import struct
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
     import subprocess
+    from threading import Timer
+
+T = TypeVar("T")
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
 """Bytes of memory that the work may take beyond those of its process, and more as a multiple of its content."""
@@ -32,7 +36,14 @@ _LENGTH = struct.Struct("<Q")
 
 
 class WorkerDiedError(Exception):
-    """The process of a Worker ended before its answer, or could not be started. The message says how."""
+    """The process of a Worker ended before its answer, or could not be started. The message says how.
+
+    `signal` is the number of the signal that ended it, 0 if none did.
+    """
+
+    def __init__(self, message: str, signal: int = 0) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 def limit_resources(seconds: int, content_bytes: int) -> None:
@@ -91,43 +102,60 @@ def _work(work: Callable[[bytes], bytes], content: bytes, seconds: int, writing:
 
 
 class Worker:
-    """A process that answers requests by the `main` of a module, which calls `serve`. It starts with the first request.
+    """A process that answers requests by the `main` of a module. It starts with the first request.
 
-    After a crash the next request starts a new process. `crashes` counts them.
+    After a crash the next request starts a new process. `crashes` counts them. `environment` has defaults of variables.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str] = SAFE) -> None:
         self.module = module
+        self.environment = environment
         self.crashes = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        """The process that was started, until it crashes or `close` ends it."""
 
     def ask(self, request: bytes, seconds: int) -> bytes:
-        """Return the answer to `request`, which may take `seconds` of processor time. Raises WorkerDiedError."""
-        from threading import Timer
+        """Return the answer of `serve` to a request, which may take `seconds` of processor time.
 
-        if self._process is None:
-            self._process = self._start()
-        process = self._process
+        Raises WorkerDiedError.
+        """
+
+        def talk(requests: IO[bytes], answers: IO[bytes]) -> bytes | None:
+            _send(requests, _LENGTH.pack(seconds) + request)
+            return _receive(answers)
+
+        return self.exchange(talk, seconds)
+
+    def exchange(self, talk: Callable[[IO[bytes], IO[bytes]], T | None], seconds: int = 0) -> T:
+        """Return what `talk` reads from the process after it has written to it; None or OSError tell that it ended.
+
+        Without `seconds` the answer may take any time. Raises WorkerDiedError.
+        """
+        process = self.start()
         assert process.stdin is not None and process.stdout is not None
-        late = Timer(WALL * (seconds + 1), process.kill)
-        late.daemon = True
-        late.start()
+        late = _kill_later(process, seconds) if seconds else None
         try:
-            _send(process.stdin, _LENGTH.pack(seconds) + request)
-            answer = _receive(process.stdout)
+            answer = talk(process.stdin, process.stdout)
         except OSError:
             answer = None
         except BaseException:  # an interrupt: an answer would be taken for that of the next request
             self.close()
             raise
         finally:
-            late.cancel()
+            if late is not None:
+                late.cancel()
         if answer is None:
             self.crashes += 1
             code = process.wait()
             self.close()
-            raise WorkerDiedError(_describe_end(code, seconds))
+            raise WorkerDiedError(_describe_end(code, seconds), max(-code, 0))
         return answer
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Return the process, started if it does not run. Raises WorkerDiedError."""
+        if self.process is None:
+            self.process = self._start()
+        return self.process
 
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess
@@ -141,7 +169,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**SAFE, **os.environ},
+                env={**self.environment, **os.environ},
             )
         except OSError as error:
             self.crashes += 1
@@ -149,7 +177,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process at once."""
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is None:
             return
         process.kill()
@@ -160,15 +188,30 @@ class Worker:
                     stream.close()
 
 
-def serve(answer: Callable[[bytes], bytes]) -> None:
-    """Answer the requests of a Worker until it closes the pipe. What else the process prints is discarded."""
+def _kill_later(process: subprocess.Popen[bytes], seconds: int) -> Timer:
+    from threading import Timer
+
+    late = Timer(WALL * (seconds + 1), process.kill)
+    late.daemon = True
+    late.start()
+    return late
+
+
+def answer_stream() -> IO[bytes]:
+    """Prepare this process for a Worker, and return the stream of answers. What else it prints is discarded."""
     import faulthandler
     import signal
 
     faulthandler.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
-    results = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    return answers
+
+
+def serve(answer: Callable[[bytes], bytes]) -> None:
+    """Answer the requests of a Worker until it closes the pipe."""
+    results = answer_stream()
     while (request := _receive(sys.stdin.buffer)) is not None:
         (seconds,) = _LENGTH.unpack_from(request)
         limit_resources(seconds, len(request))
@@ -195,9 +238,9 @@ def _describe_end(code: int, seconds: int) -> str:
     """Return how a process ended that should have answered within `seconds`."""
     import signal
 
-    if os.name == "posix" and -code == signal.SIGXCPU:
+    if seconds and os.name == "posix" and -code == signal.SIGXCPU:
         return f"took more than {seconds} s"
-    if os.name == "posix" and -code == signal.SIGKILL:
+    if seconds and os.name == "posix" and -code == signal.SIGKILL:
         return "took too much time or memory"
     return describe_exit(code)
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from ..codec.protos import copy_fields
-from ..codec.traversal import all_graphs
+from ..codec.traversal import all_graphs, all_nodes
 from ..ir.ops import DEFAULT_DOMAINS
 from ..passes.foreign import RANDOM
 
+VARIADIC = ("Split", "If", "Loop", "Scan")
+"""Operators of ONNX that have any number of results."""
 BRANCHES = ("then_branch", "else_branch")
 
 
@@ -97,6 +99,23 @@ def _is_random(node: NodeProto, not_training: Collection[str]) -> bool:
 def _is_false(tensor: TensorProto, base_dir: Path) -> bool:
     is_single = tensor.data_type == tensor.BOOL and tensor.dims in ([], [1])
     return is_single and not numpy_helper.to_array(tensor, str(base_dir)).any()
+
+
+def without_absent_results(model: ModelProto) -> ModelProto:
+    """Return `model`, or a copy without absent results at the end of its nodes, of which kernels of onnxruntime crash.
+
+    Those of operators with any number of results get names: how many there are tells a Split where to cut.
+    """
+    if all(node.output[-1:] != [""] for node in all_nodes(model)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for i, node in enumerate(all_nodes(copy)):
+        if node.op_type in VARIADIC and node.domain in DEFAULT_DOMAINS:
+            node.output[:] = [name or f"irc.absent.{i}.{place}" for place, name in enumerate(node.output)]
+        while node.output[-1:] == [""]:
+            del node.output[-1]
+    return copy
 
 
 class NodeIndex:

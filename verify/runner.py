@@ -7,23 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, Signals
 from typing import Any, TypeGuard
 
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from ..backends.runtime.sessions import new_session
+from ..backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
 from ..codec.domains import with_canonical_domains
 from ..ir.tensor import Array
 from ..ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from ..support.errors import VerifyError
-from ..support.extras import needing
+from ..support.isolation import WorkerDiedError
 from .inputs import Feeds
-from .onnx_graph import NodeIndex, Subgraph
+from .onnx_graph import NodeIndex, Subgraph, reads, without_absent_results
 from .tensor_blocks import is_tensor
-
-with needing("verify"):
-    import onnxruntime
 
 NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
 """Element types that onnxruntime returns as numpy arrays."""
@@ -37,11 +35,15 @@ CAST_TYPES = {
     "u4": (TensorProto.UINT4, TensorProto.UINT8),
 }
 """Element types that onnxruntime does not return, and the wider ones that results are cast to."""
+FAULTS = (SIGSEGV, SIGFPE, SIGABRT, SIGBUS, SIGILL)
+"""Signals by which a kernel dies of its operands."""
 ORT_VALUE_DTYPES = {helper.tensor_dtype_to_np_dtype(t) for t, wide in CAST_TYPES.values() if wide == TensorProto.FLOAT}
 """Types that onnxruntime takes as OrtValue. Not 4-bit integers: it packs two into a byte, numpy does not."""
 _CASTS = {f"tensor({TensorProto.DataType.Name(t).lower()})": (t, wide) for t, wide in CAST_TYPES.values()}
 
 MESSAGE_LENGTH = 300
+MAX_CRASHES = 4
+"""Crashes of the runtime after which a model is not tried again: each costs the start of a process."""
 SOURCE_PLACE = re.compile(
     r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
     r"(?:[^()]*onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? |\w+ )?"  # the function
@@ -57,8 +59,12 @@ class _Session:
 
     subgraph: Subgraph
     cut_types: dict[str, tuple[np.dtype[Any], int]]
-    session: onnxruntime.InferenceSession
+    session: RemoteSession
     narrow: dict[int, np.dtype[Any]]
+
+    def fits(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> bool:
+        """Return whether the session computes a subgraph from tensors of these types, and its process still runs."""
+        return self.subgraph is subgraph and self.cut_types == cut_types and self.session.is_open
 
 
 class Runner:
@@ -69,12 +75,16 @@ class Runner:
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
-        self.model = with_canonical_domains(model)  # onnxruntime knows no alias in bodies
+        runtime.start()
+        self.model = without_absent_results(with_canonical_domains(model))  # onnxruntime knows no alias in bodies
         self.base_dir = base_dir
         self.runs = 0.0
         """Number of runs so far; a run of a subgraph counts as its share of the operators."""
         self._subgraph: Subgraph | None = None
         self._session: _Session | None = None
+        self._crashes = 0
+        self._crash = ""
+        """How the runtime died last."""
 
     def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
         """Return the named tensors. Raises VerifyError if onnxruntime refuses the subgraph that computes them."""
@@ -90,23 +100,60 @@ class Runner:
         """Return the wanted tensors of a subgraph. Raises VerifyError as `run`."""
         cut = {name: known[name] for name in sorted(subgraph.cut)}
         cut_types = {name: (array.dtype, array.ndim) for name, array in cut.items()}
-        if self._session is None or self._session.subgraph is not subgraph or self._session.cut_types != cut_types:
-            self._session = None  # frees its memory before the next one takes some
-            self._session = self._open(subgraph, cut_types)
-        session, narrow = self._session.session, self._session.narrow
         given = {**feeds, **cut}
-        self.runs += len(subgraph.places) / max(len(self.model.graph.node), 1)
-        wanted = [entry.name for entry in session.get_inputs() if entry.name in given]
-        wanted += [entry.name for entry in session.get_overridable_initializers() if entry.name in feeds]
+        if self._crashes >= MAX_CRASHES:
+            raise VerifyError(self._crash)
         try:
-            results: list[Any] = session.run(None, {name: _as_feed(given[name]) for name in wanted}, _run_options())
-        except Exception as error:  # onnxruntime raises its own types, and RuntimeError
+            if self._session is None or not self._session.fits(subgraph, cut_types):
+                self._session = None  # frees its memory before the next one takes some
+                self._session = self._open(subgraph, cut_types)
+            session, narrow = self._session.session, self._session.narrow
+            wanted = [name for name in session.inputs if name in given]
+            wanted += [name for name in session.overridable if name in feeds]
+            results = session.run({name: _as_feed(given[name]) for name in wanted})
+        except RuntimeFailedError as error:
             raise VerifyError(f"onnxruntime cannot run the model: {first_line(error)}") from None
+        except WorkerDiedError as error:
+            raise VerifyError(self._describe_crash(error, subgraph, given)) from None
+        self.runs += len(subgraph.places) / max(len(self.model.graph.node), 1)
         return [v.astype(narrow[i]) if i in narrow and is_tensor(v) else v for i, v in enumerate(results)]
+
+    def _describe_crash(self, error: WorkerDiedError, subgraph: Subgraph, given: Feeds) -> str:
+        """Return how the runtime died, and in which operator of a subgraph, which is found by running parts of it."""
+        self._crashes, self._session = self._crashes + 1, None
+        self._crash = f"the runtime {error}"
+        low, high = 0, len(subgraph.places)
+        while error.signal in FAULTS and high - low > 1:  # the first `low` operators end well, the first `high` do not
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._crashes_in(subgraph, middle, given) else (middle, high)
+        if error.signal in FAULTS and high:
+            node = self.model.graph.node[subgraph.places[high - 1]]
+            label = node.name or next(filter(None, node.output), "")
+            self._crash = f"the runtime died by {Signals(error.signal).name} in {node.op_type} {label!r}"
+        return self._crash
+
+    def _crashes_in(self, subgraph: Subgraph, count: int, given: Feeds) -> bool:
+        """Return whether the runtime crashes in the first `count` operators of a subgraph."""
+        nodes = [self.model.graph.node[place] for place in subgraph.places[:count]]
+        used = {name for node in nodes for name in reads(node)}
+        ends = [name for node in nodes for name in node.output if name and name not in used]
+        part = Subgraph(self.model, ends, subgraph.known - set(ends), self.index)
+        types = {name: (given[name].dtype, given[name].ndim) for name in sorted(part.cut)}
+        try:
+            session = self._open(part, types).session
+            session.run({name: _as_feed(given[name]) for name in session.inputs if name in given})
+        except WorkerDiedError:
+            return True
+        except (VerifyError, RuntimeFailedError):
+            return False
+        return False
 
     def check_loads(self) -> None:
         """Raise VerifyError if onnxruntime refuses the model as a whole."""
-        self._load(self.model)
+        try:
+            self._load(self.model)
+        except WorkerDiedError as error:
+            raise VerifyError(f"the runtime {error} when it loads the model") from None
 
     @property
     def places(self) -> list[int]:
@@ -134,17 +181,17 @@ class Runner:
         ]
         model, is_whole = subgraph.extract(inputs), not subgraph.known
         session = self._load(model, reuse=is_whole)
-        casts = {i: _CASTS[entry.type] for i, entry in enumerate(session.get_outputs()) if entry.type in _CASTS}
+        casts = {i: _CASTS[entry] for i, entry in enumerate(session.output_types) if entry in _CASTS}
         if casts:
             _cast_results(model, casts)
             session = self._load(model, reuse=is_whole)
         narrow = {i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()}
         return _Session(subgraph, cut_types, session, narrow)
 
-    def _load(self, model: ModelProto, *, reuse: bool = False) -> onnxruntime.InferenceSession:
+    def _load(self, model: ModelProto, *, reuse: bool = False) -> RemoteSession:
         try:
-            return new_session(model.SerializeToString(), self.base_dir, reuse=reuse)
-        except Exception as error:  # onnxruntime raises its own types, and RuntimeError
+            return RemoteSession(model.SerializeToString(), self.base_dir, reuse=reuse)
+        except RuntimeFailedError as error:
             raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
 
 
@@ -183,22 +230,16 @@ def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> No
         model.graph.output[i].CopyFrom(ValueInfoProto(name=name))
 
 
-def _run_options() -> onnxruntime.RunOptions:
-    """Return options that let a session free its memory after a run: several sessions wait for their next run."""
-    options = onnxruntime.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    return options
-
-
 def can_be_fed(value: object) -> TypeGuard[Array]:
     """Return whether a value is an array that a session takes as an input."""
     return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in ORT_VALUE_DTYPES)
 
 
-def _as_feed(array: Array) -> Any:
+def _as_feed(array: Array) -> tuple[Array, int]:
+    """Return an input, and its element type in ONNX if numpy does not have it."""
     if array.dtype not in ORT_VALUE_DTYPES:
-        return array
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, helper.np_dtype_to_tensor_dtype(array.dtype))
+        return array, 0
+    return array.view(f"u{array.dtype.itemsize}"), helper.np_dtype_to_tensor_dtype(array.dtype)
 
 
 def is_readable(type_: Type, *, in_container: bool = False) -> bool:
