@@ -9,7 +9,7 @@ Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains ori
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .types import Type
@@ -131,6 +131,26 @@ ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 
 
+class Source:
+    """The object that a frontend imported a node from: `message`, opaque to passes (for ONNX a NodeProto).
+
+    `attrs` are the attributes that were read from it, by name. A backend of the same format takes an attribute of the
+    node from the message only if it is the same object: an equal number that a pass has set is written from the IR.
+    """
+
+    __slots__ = ("attrs", "message")
+
+    def __init__(self, message: object, attrs: Mapping[str, Attribute]) -> None:
+        self.message = message
+        self.attrs = attrs
+
+    def states(self, attrs: Mapping[str, Attribute]) -> bool:
+        """Return whether `attrs` are the attributes that were read, neither more nor fewer."""
+        if attrs is self.attrs:
+            return True
+        return len(attrs) == len(self.attrs) and all(attrs.get(name) is value for name, value in self.attrs.items())
+
+
 class Node:
     """One operation.
 
@@ -142,8 +162,8 @@ class Node:
     `origins` are the imported nodes that the node computes; `inherited` are the origins of erased nodes that were
     merged into it.
 
-    `source` is the object that the frontend imported (for ONNX a NodeProto), opaque to passes. The backend of the same
-    format writes an unchanged node back from it. `rewritten` says that `attrs` differ from `source`.
+    `source` is what the frontend imported the node from. The backend of the same format writes the node back from it,
+    but for what differs. It is None for a node that a pass made.
 
     `metadata` are marks of the user and of passes, which are no part of the operator: `metadata_props` of ONNX. Change
     them there. `own_metadata` is None until somebody asks for them.
@@ -151,7 +171,7 @@ class Node:
 
     __slots__ = (
         "attrs", "graph", "inherited", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload",
-        "own_metadata", "prev", "regions", "rewritten", "source",
+        "own_metadata", "prev", "regions", "source",
     )  # fmt: skip
 
     def __init__(
@@ -165,7 +185,7 @@ class Node:
         name: str = "",
         overload: str = "",
         origins: Origins = (),
-        source: object = None,
+        source: Source | None = None,
     ) -> None:
         self.op = op
         self.inputs = tuple(inputs)
@@ -183,7 +203,6 @@ class Node:
         self.origins = origins
         self.inherited: Origins = ()
         self.source = source
-        self.rewritten = False
         self.own_metadata: dict[str, str] | None = None
         self.graph: Graph | None = None
         self.prev: Node | None = None
@@ -195,10 +214,21 @@ class Node:
                 value.users[self] = value.users.get(self, 0) + 1
 
     @property
+    def message(self) -> object:
+        """The object of the source model that the node was imported from, None for a node that a pass made."""
+        return None if self.source is None else self.source.message
+
+    @property
+    def unchanged_message(self) -> object:
+        """The message of a node of which every attribute is as it was read, None for any other."""
+        source = self.source
+        return source.message if source is not None and source.states(self.attrs) else None
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The marks of the node by key, those of its source at first."""
         if self.own_metadata is None:
-            self.own_metadata = {entry.key: entry.value for entry in getattr(self.source, "metadata_props", ())}
+            self.own_metadata = {entry.key: entry.value for entry in getattr(self.message, "metadata_props", ())}
         return self.own_metadata
 
     @property

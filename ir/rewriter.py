@@ -329,7 +329,6 @@ class Rewriter:
         if plain is None:
             plain = self._checked_attribute(node, info, name, value)
         node.attrs = {**node.attrs, **plain}
-        node.rewritten = True
         self._changed = self.module.changed = True
 
     def _checked_attribute(self, node: Node, info: OpInfo | None, name: str, value: object) -> dict[str, Attribute]:
@@ -354,7 +353,6 @@ class Rewriter:
     def drop_attr(self, node: Node, name: str) -> None:
         """Remove one attribute."""
         node.attrs = {key: value for key, value in node.attrs.items() if key != name}
-        node.rewritten = True
         self._changed = self.module.changed = True
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:

@@ -9,7 +9,7 @@ from ..codec.onnx_parts import get_schema, has_schema, newest_opset
 from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..ir.attributes import Attribute, AttributeRef
-from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Value, call_key
+from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Source, Value, call_key
 from ..ir.module import Module
 from ..ir.ops import is_foreign_body, op_info
 from ..ir.ops.parameters import with_operands
@@ -193,7 +193,7 @@ class _Copier:
     def copy_node(self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]) -> Node:
         """Return a copy of `node`; `insert` places the constants that it reads beside operands of `node`."""
         inputs = tuple([None if value is None else self.values[value] for value in node.inputs])
-        attrs, resolved = self.resolve_references(node.attrs)
+        resolved = attrs = self.resolve_references(node.attrs)
         outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
         origins = (*self.module.new_origin(), node.origins, self.origins)
         op = node.op
@@ -211,10 +211,9 @@ class _Copier:
             name=prefix + node.name if node.name else "",
             overload=node.overload,
             origins=origins,
-            source=node.source,
+            source=None if node.source is None else _source_of_copy(node.source, resolved, attrs),
         )
         copied.own_metadata = None if node.own_metadata is None else dict(node.own_metadata)
-        copied.rewritten = node.rewritten or resolved or op == "constant" != node.op
         return copied
 
     def lowered(
@@ -234,15 +233,25 @@ class _Copier:
             self.module.provenance.refusals[origin] = refusal
         return lowered or op, attrs
 
-    def resolve_references(self, attrs: Mapping[str, Attribute]) -> tuple[dict[str, Attribute], bool]:
-        """Replace references to attributes of the function, and return the attributes and whether there were any."""
+    def resolve_references(self, attrs: Mapping[str, Attribute]) -> dict[str, Attribute]:
+        """Return the attributes with the values of those that refer to attributes of the function."""
         found: dict[str, Attribute] = {}
         for name, value in attrs.items():
             if not isinstance(value, AttributeRef):
                 found[name] = value
             elif value.name in self.attributes:
                 found[name] = self.attributes[value.name]
-        return found, any(isinstance(value, AttributeRef) for value in attrs.values())
+        return found
+
+
+def _source_of_copy(source: Source, resolved: Mapping[str, Attribute], attrs: Mapping[str, Attribute]) -> Source:
+    """Return the source of a copy with `attrs`, of which some have become operands since they were `resolved`.
+
+    An attribute counts as read only if neither a reference nor a pass has replaced it.
+    """
+    replaced = {name: value for name, value in source.attrs.items() if resolved.get(name) is not value}
+    as_read = {name: value for name, value in attrs.items() if name not in resolved or name in source.attrs}
+    return Source(source.message, {**as_read, **replaced})
 
 
 def required(node: Node) -> int:

@@ -166,8 +166,9 @@ class _Legalizer:
 
     def attribute(self, node: Node, name: str, value: Value) -> object:
         producer = value.node
-        if producer is not None and isinstance(producer.source, AttributeProto) and producer.source.name == name:
-            return producer.source
+        message = None if producer is None else producer.unchanged_message
+        if isinstance(message, AttributeProto) and message.name == name:
+            return message
         array = self.evaluator.array(value)
         if array is not None and is_exact_attribute(array):
             return attribute_of(array)

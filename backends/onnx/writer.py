@@ -126,7 +126,7 @@ class GraphWriter:
 
     def constant(self, node: Node) -> None:
         payload, name = node.attrs["value"], self.names.of(node.output)
-        if isinstance(node.source, NodeProto) and not node.rewritten:
+        if isinstance(node.unchanged_message, NodeProto):
             self.write_source(node, [], [name])
         elif isinstance(payload, SparseTensor) and (node.source is None or "form" not in node.attrs):
             self.sparse_constant(node, payload, name)
@@ -137,8 +137,9 @@ class GraphWriter:
 
     def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
         """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is shorter."""
-        if isinstance(node.source, SparseTensorProto) and node.source.values.name == name:
-            self.sparse.append(node.source)
+        source = node.unchanged_message
+        if isinstance(source, SparseTensorProto) and source.values.name == name:
+            self.sparse.append(source)
             return
         proto = export_sparse(payload, name)
         if node.source is not None:
@@ -181,8 +182,8 @@ class GraphWriter:
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
         inputs = [self.names.of(value) for value in (data, *affine.inputs) if value is not None]
         outputs = [self.names.of(add.output)]
-        if isinstance(affine.source, NodeProto):
-            outputs += [""] * (len(affine.source.output) - 1)
+        if isinstance(affine.message, NodeProto):
+            outputs += [""] * (len(affine.message.output) - 1)
             self.write_source(affine, inputs, outputs)
         else:
             self.write_new("BatchNormalization", affine, inputs, outputs, dict(affine.attrs))
@@ -204,10 +205,10 @@ class GraphWriter:
                 parameter = node.inputs[index] if fused is None else fused.inputs[1]
                 assert parameter is not None
                 inputs[index] = self.narrowed(parameter, narrow)
-        if isinstance(node.source, NodeProto):
+        if isinstance(node.message, NodeProto):
             proto = self.write_source(node, inputs, outputs)
             if attrs := self.dated_attributes(node):
-                _set_attributes(proto, attrs, [attribute.name for attribute in node.source.attribute[:]])
+                _set_attributes(proto, attrs, [attribute.name for attribute in node.message.attribute[:]])
         else:
             op_type = onnx_op_type(node)
             if op_type is None:
@@ -257,10 +258,10 @@ class GraphWriter:
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
         """Write the message that the node came from, with the names, attributes and regions that passes changed."""
-        source = node.source
+        source = node.message
         assert isinstance(source, NodeProto)
         proto = self.target.add()
-        if node.rewritten or node.regions:
+        if node.unchanged_message is None or node.regions:
             copy_fields(source, proto, ("attribute",))
             self.copy_attributes(node, source, proto)
         else:
@@ -277,25 +278,35 @@ class GraphWriter:
         return proto
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
-        regions = iter(self.regions(node))
-        if node.rewritten:
-            listed = list(regions)
-            for name, value in node.attrs.items():
-                proto.attribute.append(export_attribute(name, value, listed))
-            return
+        """Write the attributes of `source` that are as they were read, and those that passes have set, at their places.
+
+        An attribute that was not read, such as one that the operator does not know, is written as it was.
+        """
+        assert node.source is not None
+        attrs, read, regions = node.attrs, node.source.attrs, self.regions(node)
+        graphs = iter(regions)
         for attribute in source.attribute:
-            copy, field = proto.attribute.add(), value_field(attribute)
+            name, field = attribute.name, value_field(attribute)
+            if name in read and attrs.get(name) is not read[name]:
+                if name in attrs:
+                    proto.attribute.append(export_attribute(name, attrs[name], regions))
+                continue
+            copy = proto.attribute.add()
             if attribute.ref_attr_name or field not in ("g", "graphs"):
                 copy.CopyFrom(attribute)
             elif field == "g":
-                region = next(regions)
+                region = next(graphs)
                 copy_fields(attribute, copy, ("g",))
                 if attribute.HasField("g"):
                     copy.g.CopyFrom(region)
             else:
                 copy_fields(attribute, copy, ("graphs",))
                 for _ in attribute.graphs:
-                    copy.graphs.append(next(regions))
+                    copy.graphs.append(next(graphs))
+        before = {attribute.name for attribute in source.attribute}
+        for name, value in attrs.items():
+            if name not in before and read.get(name) is not value:
+                proto.attribute.append(export_attribute(name, value, regions))
 
     def regions(self, node: Node) -> list[GraphProto]:
         protos = []

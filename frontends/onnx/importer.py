@@ -19,7 +19,7 @@ from ...codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProt
 from ...codec.tensor_checks import size_mismatch
 from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
-from ...ir.graph import Function, Graph, Node, Value
+from ...ir.graph import Function, Graph, Node, Source, Value
 from ...ir.module import Module
 from ...ir.ops import BY_ONNX_NAME, DEFAULT_DOMAINS, OPS, canonical_domain
 from ...ir.ops.inference import unknown
@@ -217,7 +217,7 @@ class _Importer:
             mirror = None if inferred is None else inferred[position if scope.outer is None else i]
             self.node(graph, protos[i], scope, types, mirror)
         if order is not None:
-            placed = [node for node in graph if isinstance(node.source, NodeProto)]
+            placed = [node for node in graph if isinstance(node.message, NodeProto)]
             graph.source_order = dict(zip(placed, order, strict=True))
 
     def node(
@@ -252,6 +252,7 @@ class _Importer:
                     if info.parameters:
                         sources = {attribute.name: attribute for attribute in proto.attribute[:]}
                         attrs, inputs = with_operands(info, attrs, inputs, graph.append, opset, sources.get)
+        attrs = {} if attrs is None else attrs
         node = Node(
             op,
             inputs,
@@ -261,7 +262,7 @@ class _Importer:
             name=name,
             overload=overload,
             origins=origins,
-            source=proto,
+            source=Source(proto, attrs),
         )
         graph.append(node)
         if not overridden:
@@ -398,8 +399,9 @@ class _Importer:
         type_ = self.types.get(key)
         if type_ is None:
             type_ = self.types[key] = TensorType(dtype, payload.shape)
-        outputs = [(name, type_)]
-        return Node(op, attrs={"value": payload}, outputs=outputs, origins=self.module.new_origin(), source=source)
+        attrs: dict[str, Attribute] = {"value": payload}
+        origins = self.module.new_origin()
+        return Node(op, (), attrs, outputs=[(name, type_)], origins=origins, source=Source(source, attrs))
 
     def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
         name, values = value.name, scope.values

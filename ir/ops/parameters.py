@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..attributes import Attribute, EmptyList
-from ..graph import Node, Value
+from ..graph import Node, Source, Value
 from ..provenance import Refusal
 from ..tensor import Array, ArrayTensor, Tensor
 from .row import NodeView, OpInfo, Parameter
@@ -74,8 +74,10 @@ def with_operands(
             if tensor is None:
                 continue
             del rest[attribute]
-            outputs = (("", tensor.type),)
-            given = insert(Node("constant", (), {"value": tensor}, outputs=outputs, source=sources(attribute))).output
+            value: dict[str, Attribute] = {"value": tensor}
+            message = sources(attribute)
+            source = None if message is None else Source(message, value)
+            given = insert(Node("constant", (), value, outputs=(("", tensor.type),), source=source)).output
         operands.extend([None] * (parameter.index + 1 - len(operands)))
         operands[parameter.index] = given
     return rest, tuple(operands)

@@ -289,7 +289,7 @@ class Committer:
                 fold.weight.name,
                 None if bias is None else bias.name,
                 [],
-                imported=node.source,
+                imported=node.message,
             )
             self.records.layers[node] = layer
             node.name = self.module.unique_node_name(node, node.output.name)

@@ -180,7 +180,7 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         channels=channels,
         epsilon=epsilon if isinstance(epsilon, float) else None,
         params=params,
-        imported=node.source,
+        imported=node.message,
     )
 
 
@@ -226,5 +226,5 @@ def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
         channels=None,
         epsilon=None,
         params={},
-        imported=node.source,
+        imported=node.message,
     )
