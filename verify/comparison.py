@@ -153,7 +153,12 @@ class Comparison:
         """
         found: list[str] = []
         results = self.source.results
-        if results and len(undecided_results(differences, results)) == len(results):
+        if not self.source.names and self.source.unreadable:
+            found.append(
+                "there is nothing to compare: all tensors depend on random operators or have types that onnxruntime "
+                "does not return"
+            )
+        elif results and len(undecided_results(differences, results)) == len(results):
             found.append("verification is inconclusive: no result of the model can be compared on these inputs")
         for condition, labels in conditionals(model or self.source.model).items():
             for branch, value in zip(BRANCHES, (True, False), strict=True):

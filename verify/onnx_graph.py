@@ -170,6 +170,11 @@ class Subgraph:
         copy_fields(self.source, model, ("graph",))
         model.graph.name = graph.name or "part"
         model.graph.node.extend(graph.node[place] for place in self.places)
+        for i, node in enumerate(model.graph.node):  # some of its results are known, others are wanted
+            if not self.cut.isdisjoint(node.output):
+                node.output[:] = [
+                    f"irc.again.{i}.{place}" if name in self.cut else name for place, name in enumerate(node.output)
+                ]
         model.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in self.used)
         model.graph.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in self.used)
         model.graph.input.extend(info for info in graph.input if info.name in self.inputs)

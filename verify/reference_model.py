@@ -23,7 +23,7 @@ from .onnx_graph import conditionals, random_tensors, tensor_names
 from .overflow import OverflowTracker
 from .reference_tensor import ReferenceTensor
 from .run_budget import NOISY_RUNS, Work, work_of
-from .runner import IncrementalRun, Runner, is_readable
+from .runner import CAST_TYPES, IncrementalRun, Runner, is_readable
 from .tensor_blocks import is_tensor
 from .ties import noise_free_name
 from .tolerance import Tolerance
@@ -103,6 +103,8 @@ class ReferenceModel:
         Tensors of a known element type return only their shapes, since all at once may not fit into memory.
         """
         widths, self.shapes = self._widths, {name: array.shape for name, array in feeds.items()}
+        if not self.names:
+            return None
         rest = [name for name in self.names if name not in widths]
         groups = [rest[i : i + MEASURED_AT_ONCE] for i in range(0, len(rest), MEASURED_AT_ONCE)] or [[]]
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
@@ -361,8 +363,10 @@ def bytes_of(value: object) -> int:
 
 
 def _bits(type_: Type | None) -> int:
-    """Return the bits of one element, 0 if that is not known."""
-    return type_.dtype.bits if isinstance(type_, TensorType) and type_.dtype is not None else 0
+    """Return the bits of one element, 0 if that is not known or onnxruntime's Shape may not take the type."""
+    if not isinstance(type_, TensorType) or type_.dtype is None or str(type_.dtype) in CAST_TYPES:
+        return 0
+    return type_.dtype.bits
 
 
 def _common_type(first: Type, second: Type) -> Type:

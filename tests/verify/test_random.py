@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from irc.cli import main
 from irc.verify.comparison import Comparison
 from verification import text, verdict, verified
 
@@ -45,3 +46,14 @@ def test_what_a_dropout_reads_may_be_external_data(tmp_path: Path) -> None:
     onnx.save(text(body("d = Dropout(h, p, off)")), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
     right = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     assert not [row.tensor for row, _ in Comparison(right, tmp_path).differences(right, tmp_path) if row.is_undecided]
+
+
+def test_a_model_of_random_tensors_alone_has_nothing_to_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(text("g (float[2,3] x) => (float[2,3] y) { n = RandomNormalLike(x) y = Add(x, n) }"), path)
+    file, out = str(path), str(tmp_path / "o.onnx")
+    for command in (["compile", file, "-o", out, "--verify"], ["align", file, file]):
+        assert main(command) == 0
+        assert "there is nothing to compare" in capsys.readouterr().err

@@ -19,12 +19,12 @@ from verification import text, verdict, verified
 NARROW = {"bfloat16": 16, "float8e4m3fn": 17, "float8e5m2": 19, "int4": 22, "uint4": 21}
 
 
-def narrow(kind: str, step: str) -> ModelProto:
+def narrow(kind: str, step: str, opset: int = 21) -> ModelProto:
     """A result in a narrow type, beside one that is not."""
     return text(
         f"""g (float[4] x) => (float[4] y, {kind}[4] h) {{
         z = Abs(x) q = {step}(z) r = Clip(q) h = Cast<to={NARROW[kind]}>(r) y = Neg(z) }}""",
-        21,
+        opset,
     )
 
 
@@ -38,6 +38,14 @@ def test_results_in_narrow_types_are_compared(kind: str) -> None:
     assert "h" in {row.tensor for row, _ in Comparison(right).differences(right)}
     assert not verdict(right, right)
     assert verdict(right, wrong) == {"h"}
+
+
+@pytest.mark.parametrize("opset", [19, 20])
+@pytest.mark.parametrize("kind", ["bfloat16", "float8e4m3fn", "float8e5m2"])
+def test_shapes_are_measured_without_a_kernel_for_the_type(kind: str, opset: int) -> None:
+    model = narrow(kind, "Identity", opset)
+    assert "h" in {row.tensor for row, _ in Comparison(model).differences(model)}
+    assert not verdict(model, model)
 
 
 def test_another_type_is_told_from_bfloat16() -> None:

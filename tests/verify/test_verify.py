@@ -499,6 +499,14 @@ def test_a_walk_computes_what_the_whole_model_does() -> None:
         assert np.array_equal(found[name], value), name
 
 
+def test_an_operator_runs_again_for_a_second_result() -> None:
+    model = text("""g (float[6] x) => (float[2] y) <int64[3] sizes = {2, 2, 2}> {
+        a, b, c = Split(x, sizes) d = Neg(a) e = Add(d, b) f = Add(e, a) y = Sub(f, c) }""")
+    walk = IncrementalRun(Runner(model, Path()), {"x": np.arange(6, dtype=np.float32)})
+    found = [value.tolist() for names in ("a", "db", "ef", "cy") for value in walk.compute([*names])]
+    assert found == [[0, 1], [0, -1], [2, 3], [2, 2], [2, 3], [4, 5], [-2, -2]]
+
+
 def test_integers_beyond_float64_are_told_apart() -> None:
     body = "g (int64[2] x) => (int64[2] y) {{ k = Constant<value_ints=[{}, 5]>() y = Add(k, x) }}"
     stimulus = [Stimulus("zero", {"x": np.zeros(2, np.int64)})]
