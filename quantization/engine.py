@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_types
 from ..backends.quantizers.ranges import Activations, Range
@@ -95,11 +95,11 @@ class Engine:
             found, warnings = self._once(exclude)
         except Exception as error:  # the quantizer raises errors of every kind
             text = str(error) if isinstance(error, VerifyError) else f"{type(error).__name__}: {first_line(error)}"
-            if self.opset < SINCE:
+            node = self._culprit(exclude)
+            if node is None and self.opset < SINCE:
                 raise EmitError(
                     f"onnx cannot convert opset {self.opset}, without QuantizeLinear, to 11: {text}"
                 ) from None
-            node = self._culprit(exclude)
             if node is None:
                 head = "" if isinstance(error, VerifyError) else "onnxruntime's quantizer fails: "
                 raise EmitError(f"{head}{text}") from None
@@ -152,7 +152,7 @@ class Engine:
                 if self.calibration is not None and cache.exists():
                     self.calibrated = cache.read_text(encoding="utf-8")
             found = onnx.load(target)
-            _show_biases(found, biases)
+            constants_to_initializers(found, biases)
             Runner(found, Path(folder)).check_loads()
             return found, warnings
 
@@ -223,15 +223,27 @@ def _is_transposed(node: NodeProto) -> bool:
     return any(each.name == "transB" and each.i for each in node.attribute)
 
 
-def _show_biases(model: ModelProto, names: set[str]) -> None:
-    """Make initializers of the Constants that `_adapt_biases` made, in place."""
+def constants_to_initializers(model: ModelProto, names: Collection[str] | None = None) -> None:
+    """Make initializers of the Constants of the main graph that have tensors or floats, in place: of `names` or all.
+
+    The quantizer takes the result of a Constant for an activation.
+    """
+    results = {info.name for info in model.graph.output}
     for i in reversed(range(len(model.graph.node))):
         node = model.graph.node[i]
-        if node.op_type == "Constant" and node.output[0] in names:
-            tensor = model.graph.initializer.add()
-            tensor.CopyFrom(node.attribute[0].t)
-            tensor.name = node.output[0]
-            del model.graph.node[i]
+        if node.op_type != "Constant" or node.output[0] in results or not (names is None or node.output[0] in names):
+            continue
+        (attribute,) = node.attribute
+        tensor = TensorProto()
+        if attribute.name == "value":
+            tensor.CopyFrom(attribute.t)
+        elif attribute.name in ("value_float", "value_floats"):
+            tensor.CopyFrom(numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.float32)))
+        else:
+            continue
+        tensor.name = node.output[0]
+        model.graph.initializer.append(tensor)
+        del model.graph.node[i]
 
 
 def _reader(batches: Sequence[Feeds]) -> Any:

@@ -29,7 +29,7 @@ from ..verify.inputs import Feeds, overridable_inputs
 from ..verify.onnx_graph import body_reads, constant_tensors
 from ..verify.runner import Runner
 from .coverage import NO_RANGE, Reason, coverage
-from .engine import Engine, check_engine
+from .engine import Engine, check_engine, constants_to_initializers
 from .fidelity import Fidelity, measure
 from .float_results import keep_results_float
 from .integer_limits import limit_integers
@@ -126,7 +126,7 @@ def quantize(
         covered = [replace(one, reason=None) if one.node in limited else one for one in found]
         fidelity, measured_on = _compare(source, folder, quantized, tests, calibration, known)
         advance("comparison")
-    warnings = [*ctx.warnings, *_beyond(tests, known), *warnings]
+    warnings = [*ctx.warnings, *_beyond(tests, known), *warnings, *_lost(fidelity)]
     names = [info.name for info in overridable_inputs(source)]
     if names:
         warnings.append(f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}")
@@ -148,9 +148,12 @@ def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Ra
 def _named(model: ModelProto) -> ModelProto:
     """Return a copy in which every node of the main graph has a name of its own: by default its result's.
 
-    ONNX's own domain is imported once, as the engine asks.
+    Constants are initializers, which need no input since IR version 4, and ONNX's own domain is imported once, as the
+    engine asks.
     """
     model = copied(with_canonical_domains(model))
+    model.ir_version = max(model.ir_version, 4)
+    constants_to_initializers(model)
     taken = {node.name for node in model.graph.node}
     seen: set[str] = set()
     for node in model.graph.node:
@@ -269,3 +272,13 @@ def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
             least, most = (float(end([end(feeds[name]) for feeds in tests or ()])) for end in (np.min, np.max))
             if least < low or most > high:
                 yield f"the test data of {name!r} range from {least:.4g} to {most:.4g}, beyond {low:.4g} to {high:.4g}"
+
+
+def _lost(fidelity: Sequence[Fidelity]) -> Iterator[str]:
+    """Yield a warning for each result whose error is greater than the result itself."""
+    for each in fidelity:
+        if each.sqnr < 0:
+            yield (
+                f"the error of the result {each.name!r} is greater than the result (SQNR {each.sqnr:.1f} dB): irc "
+                "align shows where, --data and --range give better ranges, --exclude leaves operators float"
+            )

@@ -178,6 +178,49 @@ def test_a_scale_for_each_channel_in_old_opsets(name: str, opset: int, with_data
     assert any(node.domain == "com.microsoft" for node in found.model.graph.node) == is_old
 
 
+@pytest.mark.parametrize("with_data", [False, True])
+@pytest.mark.parametrize("form", ["value", "value_floats"])
+def test_constants_are_no_activations(form: str, with_data: bool) -> None:
+    def build(graph: Graph) -> str:
+        numbers = np.array([0.5, -1.5, 2, 1, 0.25, 3], F32)
+        value = numpy_helper.from_array(numbers) if form == "value" else numbers.tolist()
+        h = graph.node("Mul", ["x", graph.node("Constant", [], "k", "scale", **{form: value})], "s", "mul")
+        matrix = numpy_helper.from_array(graph.random(6, 4))
+        return graph.node("MatMul", [h, graph.node("Constant", [], "w", "weight", value=matrix)], "m", "last")
+
+    source, feeds = model(build, ROWS), {"x": inputs(ROWS, F32)}
+    given: dict[str, Any] = {"data": feeds} if with_data else {"input_ranges": {"x": (-1, 1)}}
+    found = irc.quantize(source, passes="none", **given)
+    assert is_valid(found.model) is None
+    assert [one.node for one in found.coverage if not one.quantized] == ["end"]
+    assert {node.op_type for node in found.model.graph.node} >= {"Mul", "MatMul"}
+    tensors = {tensor.name: tensor.data_type for tensor in found.model.graph.initializer}
+    assert tensors["w_quantized"] == onnx.TensorProto.INT8
+    assert sqnr(harness.run(source, feeds)["y"], harness.run(found.model, feeds)["y"]) > 25
+
+
+def test_an_old_form_of_the_file() -> None:
+    graph = Graph(opset=9, ir=3)
+    graph.input("x", IMAGES)
+    graph.output(convolutions()(graph), ["n", 5, 6, 6])
+    assert is_valid(graph.model()) is None
+    found = irc.quantize(graph.model(), input_ranges={"x": (-1, 1)})
+    assert is_valid(found.model) is None
+    assert is_valid(found.prepared) is None
+
+
+@pytest.mark.parametrize("limit", [10, 500])
+def test_a_result_that_is_lost_is_warned_of(limit: float) -> None:
+    def build(graph: Graph) -> str:
+        h = graph.node("MatMul", ["x", graph.initializer(np.full((6, 1), 1, F32))], "h", "first")
+        return graph.node("Exp", [h], "e", "exp")
+
+    found = irc.quantize(model(build, ROWS), input_ranges={"x": (-1, 1)}, ranges={"h": (-limit, limit)}, passes="none")
+    assert (found.fidelity[0].sqnr < 0) == (limit > 100)
+    text = "the error of the result 'y' is greater than the result (SQNR -"
+    assert [warning.startswith(text) for warning in found.warnings] == [True] * (limit > 100)
+
+
 def test_other_types_stay_float() -> None:
     source = model(gemm(7, alpha=0.5, beta=2.0), ROWS, 21, F64)
     found = irc.quantize(source, input_ranges={"x": (-1, 1)})
