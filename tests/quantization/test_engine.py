@@ -209,10 +209,10 @@ def test_an_old_form_of_the_file() -> None:
     assert is_valid(found.prepared) is None
 
 
-@pytest.mark.parametrize("limit", [10, 500])
+@pytest.mark.parametrize("limit", [10, 1500])
 def test_a_result_that_is_lost_is_warned_of(limit: float) -> None:
     def build(graph: Graph) -> str:
-        h = graph.node("MatMul", ["x", graph.initializer(np.full((6, 1), 1, F32))], "h", "first")
+        h = graph.node("MatMul", ["x", graph.initializer(np.full((6, 1), 2, F32))], "h", "first")
         return graph.node("Exp", [h], "e", "exp")
 
     found = irc.quantize(model(build, ROWS), input_ranges={"x": (-1, 1)}, ranges={"h": (-limit, limit)}, passes="none")
