@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..codec.external_data import external_location
 from ..codec.protos import ModelProto
 from ..codec.streaming import materialize
-from ..codec.traversal import all_nodes, external_tensors
+from ..codec.traversal import external_tensors, operators
 from ..ir.graph import Value
 from ..ir.module import Module, check_module
 from ..ir.payload import FilePart
@@ -143,7 +143,7 @@ class Result:
     @property
     def operators(self) -> int:
         """Number of nodes in all graphs and functions of the model, without Constant nodes."""
-        return sum(node.op_type != "Constant" for node in all_nodes(self._model))
+        return sum(1 for _ in operators(self._model))
 
     def name_of(self, value: Value) -> str:
         """Return the name that a value of the module has in the model."""

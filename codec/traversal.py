@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from ..ir.ops import DEFAULT_DOMAINS
 from .protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 _KINDS = AttributeProto.AttributeType
@@ -68,6 +69,11 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Yield every node of every graph and function that inference runs: those of training do not count."""
     for part, _ in _parts(model, trains=False):
         yield from part.node
+
+
+def operators(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of `all_nodes` without Constants, as `Module.operators` counts them."""
+    return (node for node in all_nodes(model) if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS)
 
 
 def value_names(model: ModelProto) -> set[str]:

@@ -18,6 +18,9 @@ from .payload import Payload
 from .provenance import Provenance
 from .schemas import NO_SCHEMAS, Schemas
 
+CONSTANTS = ("constant", "variable", "return", "::Constant")
+"""What counts as no operator."""
+
 MAX_LINES = 1000
 """Most lines of IR text that a notebook shows."""
 
@@ -132,8 +135,8 @@ class Module:
         return f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets: {opsets or 'none'}>"
 
     def operators(self) -> Counter[str]:
-        """Count the operators of all graphs by name, without constants."""
-        return Counter(node.op for node in self.walk() if node.op not in ("constant", "variable", "return"))
+        """Count the operators of all graphs by name, without constants, also those that the IR cannot represent."""
+        return Counter(node.op for node in self.walk() if node.op not in CONSTANTS)
 
     def _repr_html_(self) -> str:
         """Return the inputs, outputs, operators, IR text and graph for a notebook."""

@@ -10,11 +10,11 @@ from typing import TypedDict
 from ..backends.foldmap import FoldMap
 from ..backends.result import Result
 from ..codec.protos import ModelProto, is_compiled
-from ..codec.traversal import all_nodes
+from ..codec.traversal import operators
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.graph import Node, Value
 from ..ir.module import Module
-from ..ir.ops import OPS
+from ..ir.ops import DEFAULT_DOMAINS, OPS
 from ..ir.ops.row import Trait
 from ..ir.types import Dim, TensorType
 
@@ -67,8 +67,10 @@ def inspect_module(module: Module) -> ModelInspection:
     """Return the facts of a module on which no pass has run."""
     is_text = not isinstance(module.source, ModelProto)
     source = Result(module).model if is_text else module.source
-    names = (f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in all_nodes(source))
-    operators = Counter(name for name in names if name != "Constant")
+    counts = Counter(
+        node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
+        for node in operators(source)
+    )
     types = [node.output.type for node in module.walk() if node.op in ("constant", "variable") and node.outputs]
     parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
     return {
@@ -77,7 +79,7 @@ def inspect_module(module: Module) -> ModelInspection:
         "opsets": {entry.domain or "ai.onnx": entry.version for entry in source.opset_import},
         "inputs": _values(module.graph.inputs),
         "outputs": _values(module.graph.outputs),
-        "operators": dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
+        "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
         "parameter_bytes": sum(
             (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters

@@ -12,6 +12,7 @@ import onnx
 import pytest
 import zoo
 from irc.backends.onnx.emitter import emit_model
+from irc.backends.result import Result
 from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.support.errors import ModelError
@@ -45,8 +46,11 @@ def corpora() -> dict[str, Iterator[tuple[str, ModelProto]]]:
 
 def assert_equal(name: str, model: ModelProto) -> None:
     before = model.SerializeToString(deterministic=True)
-    emitted, *_ = emit_model(from_model(model))
+    module = from_model(model)
+    count = module.operators().total()
+    emitted, *_ = emit_model(module)
     assert emitted == model, name
+    assert Result(module).operators == count, name
     assert emitted.SerializeToString(deterministic=True) == before, name
     assert model.SerializeToString(deterministic=True) == before, f"{name}: the source was changed"
 
