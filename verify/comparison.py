@@ -160,6 +160,13 @@ class Comparison:
             )
         elif results and len(undecided_results(differences, results)) == len(results):
             found.append("verification is inconclusive: no result of the model can be compared on these inputs")
+        if unmeasured := self.source.unmeasured:
+            name, others = next(iter(unmeasured)), len(unmeasured) - 1
+            subject = f"{name!r} and {others} more tensors" if others else repr(name)
+            found.append(
+                f"the effect of rounding on {subject} could not be measured, so {'they are' if others else 'it is'} "
+                f"undecided (--rtol and --atol need no such bound): {unmeasured[name]}"
+            )
         for condition, labels in conditionals(model or self.source.model).items():
             for branch, value in zip(BRANCHES, (True, False), strict=True):
                 if value not in self.source.taken.get(condition, (True, False)):

@@ -102,9 +102,8 @@ class _NoiseInserter(GraphBuilder):
     def __init__(
         self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _NoiseInserter | None = None
     ) -> None:
-        super().__init__(graph, count(1) if outer is None else outer.numbers)
+        super().__init__(graph, count(1) if outer is None else outer.numbers, opset)
         self.types = types
-        self.opset = opset
         self.data = data
         self.outer = outer
         self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}

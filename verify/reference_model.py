@@ -85,6 +85,8 @@ class ReferenceModel:
         self.conditions = set(conditionals(model))
         self.taken: dict[str, set[bool]] = {}
         """The values that the conditions of Ifs had so far, by name."""
+        self.unmeasured: dict[str, str] = {}
+        """Why the effect of rounding on a tensor could not be measured, by its name."""
         self.confirming: set[Stimulus] = set()
         """The stimuli that `confirm` was called for."""
         self._overflows: dict[Stimulus, OverflowTracker] = {}
@@ -286,12 +288,27 @@ class ReferenceRun:
         return {noise_free_name(name): v for name, v in values.items() if noise_free_name(name) in readers}
 
     def _sample(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
-        """Return the tensors in each noisy run, nothing if the noisy model does not run on these inputs."""
+        """Return the tensors in each noisy run, but for those that onnxruntime cannot compute with noise."""
         try:
             return [split_values(names, run.compute(names, noise_free)) for run in self.noisy_runs]
         except VerifyError:
-            self.noisy_runs = []
-        return []
+            return self._sample_one_by_one(names, noise_free)
+
+    def _sample_one_by_one(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
+        """Return what `_sample` returns, and note in the source which tensors cannot be computed, and why."""
+        samples: list[dict[TensorKey, Any]] = [{} for _ in self.noisy_runs]
+        index, unmeasured = self.source.runner.index, self.source.unmeasured
+        for name in names:
+            place = index.producers.get(name)
+            reason = next((unmeasured[read] for read in index.reads[place] if read in unmeasured), "") if place else ""
+            try:
+                for sample, run in zip(samples, [] if reason else self.noisy_runs, strict=False):
+                    sample.update(split_values([name], run.compute([name], noise_free)))
+            except VerifyError as error:
+                reason = str(error)
+            if reason:
+                unmeasured.setdefault(name, reason)
+        return samples
 
 
 class IsolatedReferenceRun(ReferenceRun):

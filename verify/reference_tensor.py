@@ -17,8 +17,6 @@ TINY = 2.0**-120
 """Differences below this are never accused in float32 and narrower types."""
 TINY64 = 2.0**-1000
 """Differences below this are never accused in float64."""
-ROUNDINGS_WITHOUT_NOISE = 4096.0
-"""The bound in roundings of the channel's root mean square if the noisy model does not run."""
 ROUNDINGS_OF_CONSTANTS = 64.0
 """The bound in roundings for channels that no noise reaches: those computed from constants alone, or exactly."""
 
@@ -47,8 +45,11 @@ class ReferenceTensor:
 
     @classmethod
     def from_noisy_runs(cls, value: Array, samples: Sequence[Any]) -> ReferenceTensor:
-        """Bound the rounding errors of `value` by its spread over noisy runs; without samples the bound is coarse."""
-        if not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
+        """Bound the rounding errors of `value` by its spread over noisy runs.
+
+        A sample that is no tensor of its shape, or none at all, leaves it unknown.
+        """
+        if not samples or not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
             return cls.unknown(value)
         if value.dtype.kind not in "fiubcV":
             return cls(value, np.zeros(()), _changed(value, samples), True, 0.0)
@@ -56,8 +57,7 @@ class ReferenceTensor:
             return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
             spread, undecided = _measure_spread(value, samples)
-            roundings = ROUNDINGS_OF_CONSTANTS if samples else ROUNDINGS_WITHOUT_NOISE
-            max_bound, num_vague = _widen_to_bound(value, spread, undecided, roundings)
+            max_bound, num_vague = _widen_to_bound(value, spread, undecided)
         return cls(value, spread, undecided, True, max_bound, num_vague)
 
     @classmethod
@@ -130,19 +130,19 @@ def _measure_spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Arra
     return spread, undecided
 
 
-def _widen_to_bound(value: Array, spread: Array, undecided: Array | None, roundings: float) -> tuple[float, int]:
+def _widen_to_bound(value: Array, spread: Array, undecided: Array | None) -> tuple[float, int]:
     """Turn the spread into the bound, in place. Return the greatest bound, and how many decided elements are vague.
 
     The bound is MARGIN times the spread of the element or the root mean square of its channel's spreads: a few noisy
-    runs may move a single element hardly at all. Channels that do not spread get `roundings` roundings of their root
-    mean square.
+    runs may move a single element hardly at all. Channels that do not spread get ROUNDINGS_OF_CONSTANTS roundings of
+    their root mean square.
     """
     source, bounds = channel_view(value), channel_view(spread)
     excluded = None if undecided is None else channel_view(undecided)
     spread_rms, value_rms = channel_rms(bounds).astype(spread.dtype), channel_rms(source).astype(spread.dtype)
     without_noise = ~(spread_rms > 0)
     unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
-    constant = unit * value_rms * roundings
+    constant = unit * value_rms * ROUNDINGS_OF_CONSTANTS
     tiny = TINY if value.dtype.itemsize < 8 else TINY64
     max_bound, num_vague = 0.0, 0
     for at in blocks(bounds.shape):
