@@ -176,7 +176,7 @@ FAULTS = [
     Fault("channels reversed", reversed_channels, "FoldScaleAxis", "b0", network()),
     Fault("shift across padding", shift_across_padding, "FoldScaleAxis", "y", forward_network(1)),
     Fault("sign not tested", sign_untested, "FoldScaleAxis", "y", negative_network()),
-    Fault("wrong epsilon", lost_epsilon, "FoldScaleAxis", "b0", network()),
+    Fault("wrong epsilon", lost_epsilon, "SimplifyInference", "b0", network()),
     Fault("weights rounded to float16", rounded_to_half, "FoldConstant", "b0", network()),
     Fault("activation forgotten", relu_forgotten, "SimplifyExpr", "b1", network()),
     Fault("stride changed", stride_changed, "SimplifyExpr", "y", network()),
