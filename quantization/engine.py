@@ -18,7 +18,7 @@ from ..backends.quantizers.onnxruntime import cache_of, override, quantizable_ty
 from ..backends.quantizers.ranges import Activations, Range
 from ..backends.result import copied
 from ..frontends.onnx.opsets import opset_versions
-from ..ir.types import F16
+from ..ir.types import F16, F32
 from ..support.errors import EmitError, UsageError, VerifyError
 from ..support.extras import needing
 from ..verify.inputs import Feeds
@@ -29,8 +29,10 @@ VERSION = (1, 27)
 """The oldest onnxruntime whose quantizer takes ranges without data."""
 HINT = "pre-processing"
 """The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
-HIDDEN = ("to be an initializer", "is not constant")
-"""What it says of a bias that irc has hidden."""
+HIDDEN = ("to be an initializer", "is not constant", "is out-of-range")
+"""What it says of a bias that irc has hidden, and of a vector that has one scale although the others have several."""
+ELEMENTS = {F16: TensorProto.FLOAT16, F32: TensorProto.FLOAT}
+"""The types that the quantizer takes."""
 SINCE = 10
 """The first opset with QuantizeLinear. The quantizer lets onnx convert older ones to 11."""
 AXIS_SINCE = 13
@@ -132,6 +134,7 @@ class Engine:
                 cache.write_text(self.calibrated, encoding="utf-8")
             model = copied(self.model)  # the quantizer moves its tensors away
             biases = _adapt_biases(model, per_channel=self.per_channel)
+            self._declare_types(model)
             try:
                 quantize_static(
                     model,
@@ -155,6 +158,15 @@ class Engine:
             constants_to_initializers(found, biases)
             Runner(found, Path(folder)).check_loads()
             return found, warnings
+
+    def _declare_types(self, model: ModelProto) -> None:
+        """Declare the types of the values, in place: onnx infers none behind operators that it does not know."""
+        declared = {info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)}
+        for name, shape in self.known.shapes.items():
+            dtype = self.known.dtypes.get(name)
+            if name not in declared and shape is not None and dtype in ELEMENTS:
+                extents = [extent if isinstance(extent, int) else None for extent in shape]
+                model.graph.value_info.append(helper.make_tensor_value_info(name, ELEMENTS[dtype], extents))
 
     def _culprit(self, exclude: Collection[str]) -> NodeProto | None:
         """Return the node with which the quantizer begins to fail if one more is quantized after another.

@@ -199,6 +199,20 @@ def test_constants_are_no_activations(form: str, with_data: bool) -> None:
     assert sqnr(harness.run(source, feeds)["y"], harness.run(found.model, feeds)["y"]) > 25
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("dtype", [F32, F16])
+def test_a_layer_behind_an_operator_whose_type_onnx_does_not_infer(dtype: np.dtype[Any], per_channel: bool) -> None:
+    def build(graph: Graph) -> str:
+        scales = [graph.initializer(np.ones(4, graph.dtype)) for _ in range(2)]
+        h = graph.node("GroupNormalization", ["x", *scales], "g", "group", num_groups=2)
+        bias = graph.initializer(graph.random(3))
+        return graph.node("Conv", [h, weight(graph, 3, 4, 3, 3), bias], "c", "last")
+
+    source = model(build, IMAGES, 21, dtype)
+    assert "g" not in {info.name for info in onnx.shape_inference.infer_shapes(source).graph.value_info}
+    check(source, inputs(IMAGES, dtype), with_data=False, per_channel=per_channel)
+
+
 def test_an_old_form_of_the_file() -> None:
     graph = Graph(opset=9, ir=3)
     graph.input("x", IMAGES)
