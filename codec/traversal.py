@@ -39,16 +39,18 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
         yield from part.attribute_proto
 
 
-def _parts(
-    model: ModelProto, *, any_kind: bool = False, trains: bool = True
+def _parts_of_model(
+    model: ModelProto, *, any_kind: bool = False
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield every function and every graph, those in attributes included, with its `_attributes`.
+    """Yield every function and every graph, those of training and in attributes included, with its `_attributes`."""
+    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    return _parts([*reversed(training), model.graph, *reversed(model.functions)], any_kind=any_kind)
 
-    With `trains` yield the graphs of training, too.
-    """
-    infos = model.training_info if trains else ()
-    training = [graph for info in infos for graph in (info.initialization, info.algorithm)]
-    pending: list[GraphProto | FunctionProto] = [*reversed(training), model.graph, *reversed(model.functions)]
+
+def _parts(
+    pending: list[GraphProto | FunctionProto], *, any_kind: bool = False
+) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
+    """Yield the parts that are `pending`, and the graphs in their attributes, with their `_attributes`."""
     graphs: list[GraphProto | FunctionProto] = []
     while pending or graphs:
         part = (pending or graphs).pop()
@@ -62,13 +64,19 @@ def _parts(
 
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """Yield the main graph, those of training, and every graph in an attribute, at any depth."""
-    return (part for part, _ in _parts(model) if isinstance(part, GraphProto))
+    return (part for part, _ in _parts_of_model(model) if isinstance(part, GraphProto))
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Yield every node of every graph and function that inference runs: those of training do not count."""
-    for part, _ in _parts(model, trains=False):
-        yield from part.node
+    for function in model.functions:
+        yield from nodes_in(function)
+    yield from nodes_in(model.graph)
+
+
+def nodes_in(part: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield every node of a graph or function, and of the graphs in its attributes, at any depth."""
+    return chain.from_iterable(each.node for each, _ in _parts([part]))
 
 
 def operators(model: ModelProto) -> Iterator[NodeProto]:
@@ -79,7 +87,7 @@ def operators(model: ModelProto) -> Iterator[NodeProto]:
 def value_names(model: ModelProto) -> set[str]:
     """Return the names of the results of all nodes, and of the inputs of the main graph."""
     names = {info.name for info in model.graph.input}
-    for part, _ in _parts(model):
+    for part, _ in _parts_of_model(model):
         names.update([name for node in part.node for name in node.output[:]])
     return names
 
@@ -94,7 +102,7 @@ def all_tensors(model: ModelProto, *, any_kind: bool = False) -> Iterator[Tensor
 
 def _tensor_lists(model: ModelProto, *, any_kind: bool) -> Iterator[Iterable[TensorProto]]:
     found: list[AttributeProto] = []
-    for part, attributes in _parts(model, any_kind=any_kind):
+    for part, attributes in _parts_of_model(model, any_kind=any_kind):
         found.extend(attributes)
         if isinstance(part, GraphProto):
             yield part.initializer

@@ -9,6 +9,7 @@ from onnx import ModelProto
 from rich.console import Console
 
 from ..backends.compiler import compile as compile_model
+from ..codec.traversal import all_nodes
 from ..frontends.onnx import from_model
 from ..quantization.layer_errors import align_quantized, input_ranges
 from ..quantization.layer_table import print_layers
@@ -38,7 +39,7 @@ def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelP
     if not by_layers and options.data is not None:
         raise UsageError("--data is for quantized models: give --inputs")
     if by_layers and not is_quantized(second):
-        raise UsageError(f"{options.second}: --by sqnr needs a quantized model")
+        raise UsageError(f"{options.second}: --by sqnr needs a quantized model: no operator of the main graph is")
     wrong = next((name for name in ("map", "dump", "thorough") if by_layers and getattr(options, name)), None)
     if wrong is not None:
         raise UsageError(f"--{wrong} is not for quantized models: add --by rounding")
@@ -67,7 +68,7 @@ def align_layers(options: argparse.Namespace, first: Model, second: Model, conso
 
 def _folded(options: argparse.Namespace, model: ModelProto, base_dir: Path) -> ModelProto:
     """Return the float model without BatchNormalization, if it has some."""
-    if all(node.op_type != "BatchNormalization" for node in model.graph.node):
+    if all(node.op_type != "BatchNormalization" for node in all_nodes(model)):
         return model
     return compile_model(from_model(model, base_dir, limits_of(options)), freeze_initializers=True).model
 

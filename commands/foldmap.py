@@ -146,7 +146,7 @@ def _recover(options: argparse.Namespace) -> int:
     for label, reason in found.refused.items():
         sys.stdout.write(visible(f"{label}: not recovered: {reason}") + "\n")
     for path in found.missing:
-        sys.stdout.write(visible(f"BatchNormalization {path}: in no layer") + "\n")
+        sys.stdout.write(visible(f"BatchNormalization {path}: in no layer of the main graph") + "\n")
     sys.stderr.write(
         f"{len(found.explanations)} BatchNormalizations recovered; layers: {len(found.refused)} not recovered, "
         f"{len(found.unchanged)} unchanged\n"

@@ -67,7 +67,7 @@ class QuantizedLayer:
 
 
 def is_quantized(model: ModelProto) -> bool:
-    """Return whether a model is quantized, in QDQ or QOperator form."""
+    """Return whether the main graph of a model is quantized, in QDQ or QOperator form."""
     return any(node.op_type in QUANTIZERS or node.op_type.startswith("QLinear") for node in model.graph.node)
 
 

@@ -51,3 +51,45 @@ def test_both_sides_are_counted_the_same_way(
         assert json.loads((tmp_path / "j.json").read_text())["operators"] == [count, count]
     assert main(["inspect", path]) == 0
     assert f"\noperators: {count} (" in capsys.readouterr().out
+
+
+NORM = "BatchNormalization (a, s, s, s, s)"
+TENSORS = "<float[2,2,1,1] w = {1, 2, 3, 4}, float[2] b = {1, 2}, float[2] s = {1, 1}>"
+IMAGE = "float[1,2,4,4]"
+
+IN_FUNCTION = model_of(f"""({IMAGE} x) => ({IMAGE} y) {TENSORS} {{ a = Conv (x, w, b) y = acme.Norm (a, s) }}
+    <domain: "acme", opset_import: ["" : 17]> Norm (a, s) => (y) {{ [inner] y = {NORM} }}""")
+IN_BRANCH = model_of(f"""({IMAGE} x, bool c) => ({IMAGE} y) {TENSORS} {{
+    a = Conv (x, w, b)
+    y = If (c) <then_branch = t () => ({IMAGE} p) {{ [inner] p = {NORM} }},
+                else_branch = e () => ({IMAGE} q) {{ q = Identity (a) }}> }}""")
+
+
+@pytest.mark.parametrize("model", [IN_FUNCTION, IN_BRANCH], ids=["function", "branch"])
+def test_what_stands_in_a_body_is_not_called_absent(
+    model: ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "m.onnx")
+    onnx.save(model, path)
+    assert main(["compile", path, "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]) == 0
+    assert main(["inspect", path]) == 0
+    assert "no BatchNormalization" not in "".join(capsys.readouterr())
+    assert main(["foldmap", "recover", path, "--from", path, "-o", str(tmp_path / "r.json")]) == 1
+    expected = "no BatchNormalization is right behind a layer of constant weights in the main graph ('inner' is not)"
+    assert capsys.readouterr().err == f"irc: {path}: {expected}\n"
+    assert main(["align", path, path, "--by", "sqnr"]) == 2
+    assert "no operator of the main graph is" in capsys.readouterr().err
+
+
+def test_operators_in_bodies_need_an_opset_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The If is of another domain; the function imports no opset, and the model does."""
+    in_branch = model_of(
+        "(float[2] x) => (float[2] y) { y = acme.If (x) <then_branch = t () => (float[2] p) { p = Abs (x) }> }",
+        '<ir_version: 8, opset_import: ["acme" : 1]>',
+    )
+    in_function = model_of("""(float[2] x) => (float[2] y) { y = acme.F (x) }
+        <domain: "acme", opset_import: ["acme" : 1]> F (x) => (y) { y = Abs (x) }""")
+    for model, owner in ((in_branch, "the model"), (in_function, "function 'F'")):
+        onnx.save(model, tmp_path / "m.onnx")
+        assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0
+        assert f"warning: {owner} imports no opset of ONNX, so its operators are" in capsys.readouterr().err

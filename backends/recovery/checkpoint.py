@@ -13,6 +13,7 @@ from ...codec.external_data import embed_external_data
 from ...codec.module_paths import module_path, parameter_path
 from ...codec.protos import ModelProto, NodeProto
 from ...codec.streaming import materialize
+from ...codec.traversal import all_nodes
 from ...frontends.onnx import from_model, read_model
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.tensor import Array, numpy_dtype
@@ -116,8 +117,18 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     else:
         raise FoldMapError(f"{path}: a checkpoint is .pt, .pth, .bin, .ckpt, .safetensors, .npz or .onnx")
     if not found.norms:
-        raise FoldMapError(f"{path}: the checkpoint has no BatchNormalization")
+        raise FoldMapError(f"{path}: {_why_none(found)}")
     return found
+
+
+def _why_none(checkpoint: Checkpoint) -> str:
+    """Return why a checkpoint has no norms: a model may have some that are behind no layer, or in a body."""
+    nodes = () if checkpoint.source is None else all_nodes(checkpoint.source)
+    present = [node for node in nodes if node.op_type == "BatchNormalization"]
+    if not present:
+        return "the checkpoint has no BatchNormalization"
+    label = clipped(present[0].name or list(present[0].output))
+    return f"no BatchNormalization is right behind a layer of constant weights in the main graph ({label} is not)"
 
 
 def from_state(state: Mapping[str, Array]) -> Checkpoint:

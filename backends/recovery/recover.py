@@ -72,7 +72,9 @@ def recover(
     present = _norms_in(model, constants)
     kept = [norm.path for norm in others if any(_same(norm.params, params) for params in present)]
     if not found:
-        raise FoldMapError(f"no layer took a BatchNormalization of the checkpoint{_why(refused, kept)}")
+        raise FoldMapError(
+            f"no layer of the main graph took a BatchNormalization of the checkpoint{_why(refused, kept)}"
+        )
     missing = [norm.path for norm in others if norm.path not in kept]
     return Recovered(_map_of(model, checkpoint, found, folder), found, refused, unchanged, kept, missing)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...codec.onnx_parts import newest_opset
-from ...codec.protos import IR_VERSION, ModelProto, OperatorSetIdProto, require_utf8
+from ...codec.protos import (
+    IR_VERSION,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    OperatorSetIdProto,
+    require_utf8,
+)
+from ...codec.traversal import nodes_in
 from ...ir.ops import DEFAULT_DOMAINS, canonical_domain
 from ...support.errors import clipped
 
@@ -30,15 +38,16 @@ def version_warnings(model: ModelProto) -> Iterator[str]:
     """Yield a warning for each version that is newer than the installed onnx package."""
     if model.ir_version > IR_VERSION:
         yield f"IR version {model.ir_version} is newer than the {IR_VERSION} known here"
-    is_imported = any(entry.domain in DEFAULT_DOMAINS for entry in model.opset_import)
-    if not is_imported and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
-        yield (
-            "the model imports no opset of ONNX, so its operators are taken for those of opset 1: if they are newer, "
-            "set opset_import, for example to onnx.helper.make_opsetid('', 17)"
-        )
-    owners = [("the model", model.opset_import)]
-    owners.extend((f"function {clipped(function.name)}", function.opset_import) for function in model.functions)
-    for owner, imports in owners:
-        version = opset_versions(imports)[""]
+    owners: list[tuple[str, ModelProto | FunctionProto, GraphProto | FunctionProto]]
+    owners = [("the model", model, model.graph)]
+    owners.extend((f"function {clipped(function.name)}", function, function) for function in model.functions)
+    for owner, importing, part in owners:
+        is_imported = any(entry.domain in DEFAULT_DOMAINS for entry in importing.opset_import)
+        if not is_imported and any(node.domain in DEFAULT_DOMAINS for node in nodes_in(part)):
+            yield (
+                f"{owner} imports no opset of ONNX, so its operators are taken for those of opset 1: if they are "
+                "newer, set opset_import, for example to onnx.helper.make_opsetid('', 17)"
+            )
+        version = opset_versions(importing.opset_import)[""]
         if is_newer(version):
             yield f"{owner} is in opset {version}, newer than the {newest_opset()} known here: its operators are kept"
