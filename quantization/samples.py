@@ -112,7 +112,7 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
             return str(error)
         return None
 
-    first = next(stimuli(runner.model, error_on, seed=seed, kinds=("normal",), sizes=1), None)
+    first = next(stimuli(runner.model, error_on, runner.shape_of, seed=seed, kinds=("normal",), sizes=1), None)
     if first is None:
         raise SourceError("the source model runs on no generated inputs")
     elements = sum(array.size for array in first.feeds.values())

@@ -93,7 +93,7 @@ class Comparison:
     def _generate(self, seed: int) -> tuple[Stimulus, ...]:
         """Generate stimuli of the kinds and sizes that the budget has, after a run on the first one."""
         source = self.source
-        next(stimuli(source.model, source.error_on, seed=seed))
+        next(stimuli(source.model, source.error_on, source.runner.shape_of, seed=seed))
         is_open = has_open_dimensions(source.model)
         if self.thorough:
             budget = choose_thorough(source.size)
@@ -105,7 +105,8 @@ class Comparison:
                 has_booleans=any(is_boolean(info) for info in required_inputs(source.model)),
             )
         source.noisy_runs, self.left_out = budget.noisy_runs, budget.left_out(is_open=is_open)
-        return tuple(stimuli(source.model, source.error_on, seed=seed, kinds=budget.kinds, sizes=budget.sizes))
+        runs = source.error_on, source.runner.shape_of
+        return tuple(stimuli(source.model, *runs, seed=seed, kinds=budget.kinds, sizes=budget.sizes))
 
     def __repr__(self) -> str:
         return f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of inputs>"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from contextlib import suppress
+from itertools import chain, count
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,21 @@ from ..ir.tensor import Array
 from ..support.errors import SourceError
 from .inputs import Feeds, Stimulus, is_known_elem_type, overridable_inputs, required_inputs, type_name
 from .integer_inputs import index_limits, unrestricted_inputs
+from .needed_extents import find_extents, find_needs
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of all inputs."""
+ShapeOf = Callable[[str, Feeds], Sequence[int] | None]
+"""Returns the shape of a tensor of a model for some inputs, None if it is not computed."""
 ErrorOn = Callable[[Feeds], str | None]
 """Returns why a model does not run on some inputs, None if it does."""
 
 SIZES = ((2, 32), (1, 48), (1, 64), (1, 224), (1, 16), (1, 128), (1, 8), (1, 4), (1, 1))
 """Extents that open dimensions are tried at: of first axes, and of the others."""
+POWERS = tuple(1 << power for power in range(8, 23))
+"""Extents that are tried at last."""
+MAX_EXTENT = 1 << 16
+"""Limit on extents that are looked for."""
 MAX_ELEMENTS = 1 << 30
 """Limit on the size of a generated input."""
 MAX_OPEN_ELEMENTS = 1 << 22
@@ -63,12 +71,19 @@ KINDS: dict[str, Callable[[np.random.Generator, Sequence[int]], Array]] = {
 
 
 def stimuli(
-    model: ModelProto, error_on: ErrorOn, *, seed: int = 0, kinds: Sequence[str] = tuple(KINDS), sizes: int = 2
+    model: ModelProto,
+    error_on: ErrorOn,
+    shape_of: ShapeOf,
+    *,
+    seed: int = 0,
+    kinds: Sequence[str] = tuple(KINDS),
+    sizes: int = 2,
 ) -> Iterator[Stimulus]:
     """Yield inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions.
 
-    Each open dimension gets another extent; if the model does not run so, all get the same. Extents with which the
-    inputs are very large are left out.
+    Each open dimension gets another extent; if the model does not run so, all get the same. If it runs at none of
+    SIZES, extents that its operators need are tried, then powers of two. Extents with which the inputs are very large
+    are left out.
 
     Raises SourceError if the model runs on none of them.
     """
@@ -77,7 +92,7 @@ def stimuli(
     drawing = _Drawing(model, error_on, kinds, seed)
     num_sizes = 0
     tried: set[Shapes] = set()
-    for size in SIZES:
+    for size in chain(SIZES, _needed_sizes(model, drawing, shape_of, most)):
         for shapes in shapes_at(infos, *size):
             if shapes in tried or _elements(shapes) > most:
                 continue
@@ -95,6 +110,34 @@ def stimuli(
         raise SourceError(
             f"the source model runs on no generated inputs (give some with --inputs): {drawing.first_error}"
         )
+
+
+def _needed_sizes(model: ModelProto, drawing: _Drawing, shape_of: ShapeOf, most: int) -> Iterator[tuple[int, int]]:
+    """Yield extents of open first axes and of other ones that the operators need, then powers of two.
+
+    There are none if the model has run at others.
+    """
+    if drawing.has_run or not has_open_dimensions(model):
+        return
+    infos = required_inputs(model)
+
+    def shapes_of(size: tuple[int, int]) -> Shapes | None:
+        with suppress(SourceError):  # too large
+            shapes = shapes_at(infos, *size)[-1]
+            return shapes if _elements(shapes) <= most else None
+        return None
+
+    def shape_at(name: str, first: int, other: int) -> Sequence[int] | None:
+        shapes = shapes_of((first, other))
+        return None if shapes is None else shape_of(name, drawing.feeds(drawing.kinds[0], shapes))
+
+    first, other = find_extents(list(find_needs(model)), shape_at, MAX_EXTENT)
+    yield from ((2 * first, other), (first, other), (2 * first, 2 * other))
+    for size in chain.from_iterable(((1, extent), (extent, 32), (extent, extent)) for extent in POWERS):
+        if drawing.has_run:
+            return
+        if shapes_of(size) is not None:
+            yield size
 
 
 def _elements(shapes: Shapes) -> int:
@@ -116,23 +159,27 @@ class _Drawing:
         self.small: dict[str, int | None] = {**{i.name: INTEGER_LIMIT for i in self.infos}, **index_limits(model)}
         self.limits = {**self.small, **dict.fromkeys(unrestricted_inputs(model))}
         self.first_error = ""
+        self.has_run = False
+        """Whether the model ran on any inputs."""
 
     def draw_all(self, shapes: Shapes) -> Iterator[Stimulus]:
         """Yield a stimulus of each kind on which the model runs."""
         text = ",".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
         for kind in self.kinds:
-            feeds = self._feeds(kind, shapes, self.limits)
+            feeds = self.feeds(kind, shapes, self.limits)
             error = self.error_on(feeds)
             if error is not None and self.limits != self.small and takes_full_range(kind, self.kinds):
-                feeds = self._feeds(kind, shapes, self.small)
+                feeds = self.feeds(kind, shapes)
                 if self.error_on(feeds) is None:
                     self.limits, error = self.small, None
             self.first_error = self.first_error or error or ""
             if error is None:
+                self.has_run = True
                 yield Stimulus(f"{kind} {text}", feeds)
 
-    def _feeds(self, kind: str, shapes: Shapes, limits: Mapping[str, int | None]) -> Feeds:
-        generator = InputGenerator(kind, self.kinds, self.seed)
+    def feeds(self, kind: str, shapes: Shapes, limits: Mapping[str, int | None] | None = None) -> Feeds:
+        """Return inputs of a kind; unrestricted integers are small by default."""
+        generator, limits = InputGenerator(kind, self.kinds, self.seed), limits or self.small
         return {
             info.name: generator.next(info.type.tensor_type.elem_type, shape, limits[info.name])
             for info, shape in zip(self.infos, shapes, strict=True)

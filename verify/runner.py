@@ -90,6 +90,15 @@ class Runner:
         """Return the named tensors. Raises VerifyError if onnxruntime refuses the subgraph that computes them."""
         return self.run_subgraph(self.subgraph(names, ()), feeds, {})
 
+    def shape_of(self, name: str, feeds: Feeds) -> Sequence[int] | None:
+        """Return the shape of a tensor, None if onnxruntime refuses the subgraph that computes it."""
+        try:
+            value = feeds[name] if name in feeds else self.run([name], feeds)[0]
+        except VerifyError:
+            return None
+        shape: tuple[int, ...] | None = value.shape if is_tensor(value) else None
+        return shape
+
     def subgraph(self, names: Sequence[str], known: Collection[str]) -> Subgraph:
         """Return the subgraph that computes the named tensors from the known ones."""
         if self._subgraph is None or not self._subgraph.computes(names, known):

@@ -236,7 +236,8 @@ def test_dimensions_without_a_symbol_differ_by_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "most"), [(["N", "C", "H", "W"], 1 << 22), (["N", 3, 1024, 2048], 2 * 3 * 1024 * 2048), (["N", 3], 6)]
+    ("dims", "most"),
+    [(["N", "C", "H", "W"], 1 << 22), (["N", 3, 1024, 2048], 2 * 3 * 1024 * 2048), (["N", 3], 3 << 20)],
 )
 def test_extents_are_left_out_with_which_inputs_are_very_large(dims: list[int | str], most: int) -> None:
     """A small model with open axes got inputs of 67 million elements, since it ran on none that were smaller."""
@@ -255,5 +256,5 @@ def test_extents_are_left_out_with_which_inputs_are_very_large(dims: list[int | 
         )
     )
     with pytest.raises(SourceError, match="it runs on none"):
-        list(stimuli(model, error_on))
+        list(stimuli(model, error_on, lambda *_: None))
     assert most // 2 <= max(tried) <= most
