@@ -11,7 +11,7 @@ from onnx import ModelProto
 from ..ir.tensor import Array
 from ..support.errors import SourceError, VerifyError
 from ..verify.input_generation import stimuli
-from ..verify.inputs import Feeds, Infos, Stimulus, check_feeds, read_inputs, required_inputs
+from ..verify.inputs import Feeds, Infos, Stimulus, check_feeds, declared_shape, read_inputs, required_inputs
 from ..verify.runner import Runner
 
 SUFFIXES = (".npz", ".npy", ".pb")
@@ -90,11 +90,8 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
 
 def _first_extent(infos: Infos, name: str) -> int | None:
     """Return the declared extent of an input's first axis, 1 for a scalar, or None if it is open."""
-    tensor = infos[name].type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    dims = tensor.shape.dim
-    return (dims[0].dim_value or None) if dims else 1
+    shape = declared_shape(infos[name])
+    return None if shape is None else (shape[0] or None) if shape else 1
 
 
 def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], seed: int = 0) -> list[Feeds]:
