@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from ..ir.graph import Node
 from ..ir.making import OWN_ATTRIBUTES, newest_form
 from ..ir.module import Module
 from ..ir.ops import op_info
-from ..support.errors import nearest
+from ..ir.schemas import near_name
 
 MAX_NAMED = 3
 """Most nodes that warnings name."""
@@ -32,17 +32,12 @@ def _doubts(node: Node, module: Module) -> Iterator[str]:
     opset = graph.opsets.get("", 1)
     schema = schemas.find("", op_type, opset)
     if info is None and schema is None:
-        if op_type not in schemas.names(""):
-            yield f"ONNX has no operator {op_type!r}{_near(op_type, schemas.names(''))}: {node.description}"
+        if (why := schemas.why_absent("", op_type, opset)) is not None:
+            yield f"{node.description}: {why}"
         return
     newest = None if info is None else newest_form(info, module, node)
     known = {name for form in (schema, newest) if form is not None for name in form.attributes}
     own = () if info is None else {*info.attrs, *OWN_ATTRIBUTES}
     for name in node.attrs:
         if name not in known and name not in own:
-            yield f"ONNX has no attribute {name!r}{_near(name, known)} of {node.description}"
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    near = nearest(name, known)
-    return "" if near is None else f" (did you mean {near}?)"
+            yield f"{node.description}: ONNX has no attribute {name!r}{near_name(name, known)}"

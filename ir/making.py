@@ -6,12 +6,12 @@ for all other operators. Each error is one sentence that says what there is inst
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..support.errors import IRError, nearest
+from ..support.errors import IRError
 from ..support.record import record
 from .attributes import Attribute, AttributeRef, EmptyList
 from .graph import Node, Value
@@ -19,7 +19,7 @@ from .module import Module
 from .operand_types import Number, Operands
 from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
-from .schemas import Schema
+from .schemas import Schema, near_name
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
 
@@ -56,7 +56,7 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
     if not separator:
         domain, op_type = "", op
         if schemas.names("") and op_type not in schemas.names(""):
-            raise IRError(f"there is no operator {op!r}{_near(op, [*OPS, *schemas.names('')])}")
+            raise IRError(f"there is no operator {op!r}{near_name(op, [*OPS, *schemas.names('')])}")
     domain = "" if domain == "onnx" and domain not in opsets else canonical_domain(domain)
     if not op_type:
         raise IRError(f"{op!r} names no operator: write domain::OpType")
@@ -69,14 +69,9 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
         raise IRError(f"the model imports opset {version} of {title}, so {op_type} cannot be of opset {opset}")
     if (domain, op_type, "") in module.functions:
         return Operator(domain, op_type, version, None)
-    schema = schemas.find(domain, op_type, version)
-    names = schemas.names(domain)
-    if schema is not None or not names or version > schemas.newest(domain):
-        return Operator(domain, op_type, version, schema)
-    if first is not None:
-        since = f"has it from opset {first} on" if first > version else "has it in older opsets only"
-        raise IRError(f"opset {version} of {title}, which the model imports, has no {op_type}: {title} {since}")
-    raise IRError(f"{title} has no operator {op_type!r}{_near(op_type, names)}")
+    if (why := schemas.why_absent(domain, op_type, version)) is not None:
+        raise IRError(why)
+    return Operator(domain, op_type, version, schemas.find(domain, op_type, version))
 
 
 def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
@@ -161,8 +156,8 @@ def checked_attributes(
         if schema is not None and kind is None and not (info and (name in info.attrs or name in OWN_ATTRIBUTES)):
             known = sorted(schema.attributes)
             raise IRError(
-                f"{title} has no attribute {name!r}{_near(name, known)} (attributes: {', '.join(known) or 'none'}); "
-                "a marker goes into the metadata of the node"
+                f"{title} has no attribute {name!r}{near_name(name, known)} "
+                f"(attributes: {', '.join(known) or 'none'}); a marker goes into the metadata of the node"
             )
         result[name] = _attribute(title, name, value, kind)
     invalid = None if info is None else invalid_attribute(info, result)
@@ -205,12 +200,6 @@ def check_required(title: str, attrs: Mapping[str, Attribute], schema: Schema | 
     missing = [name for name in schema.required if name not in attrs] if schema is not None else []
     if missing:
         raise IRError(f"{title} needs the attribute {missing[0]}")
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    folded = {each.lower(): each for each in known}
-    near = nearest(name.lower(), folded, cutoff=0.6)
-    return "" if near is None else f"; did you mean {folded[near]}?"
 
 
 def table_row(operator: Operator) -> OpInfo | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ..support.errors import nearest
 from ..support.limits import Limits
 from ..support.record import record
 from .graph import Node
@@ -59,6 +60,17 @@ class Schemas:
         """Return the last opset of a domain whose operators are known."""
         return 0
 
+    def why_absent(self, domain: str, op_type: str, opset: int, owner: str = "the model") -> str | None:
+        """Return why the opset of a domain that `owner` imports has no such operator, None if it may have it."""
+        newest = self.newest(domain)
+        if not newest or opset > newest or self.find(domain, op_type, opset) is not None:
+            return None
+        title, first = domain or "ONNX", self.first_opset(domain, op_type)
+        if first is None:
+            return f"{title} has no operator {op_type!r}{near_name(op_type, self.names(domain))}"
+        since = f"has it from opset {first} on" if first > opset else "has it in older opsets only"
+        return f"opset {opset} of {title}, which {owner} imports, has no {op_type}: {title} {since}"
+
     def lower(self, op_type: str, view: NodeView) -> str | None:
         """Return the in-house operator that a node of ONNX's own domain is, None where it is none."""
         return None
@@ -66,6 +78,13 @@ class Schemas:
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
         """Return the types of the results of a node that the table does not infer; unknown parts are left open."""
         return ()
+
+
+def near_name(name: str, known: Collection[str]) -> str:
+    """Return a question for the end of a message with the known name most similar to `name`, of letters of any case."""
+    folded = {each.lower(): each for each in known}
+    near = nearest(name.lower(), folded, cutoff=0.6)
+    return "" if near is None else f"; did you mean {folded[near]}?"
 
 
 NO_SCHEMAS = Schemas()

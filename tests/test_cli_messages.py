@@ -93,3 +93,68 @@ def test_operators_in_bodies_need_an_opset_too(tmp_path: Path, capsys: pytest.Ca
         onnx.save(model, tmp_path / "m.onnx")
         assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0
         assert f"warning: {owner} imports no opset of ONNX, so its operators are" in capsys.readouterr().err
+
+
+HIDING = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
+    a = Relu (x)
+    y = If (c) <then_branch = t () => (float[2] p) { [inner] a = Neg (x) p = Abs (a) },
+                else_branch = e () => (float[2] q) <float[2] w = {3, 4}> { b = Add (a, w) q = Abs (b) }> }"""
+SHADOWED = "rename the values inside: node 'inner' (Neg) defines 'a'; graph 'e' defines 'w'"
+IN_BODY_OF_FUNCTION = """(float[2] x) => (float[2] y) { y = acme.F (x) }
+    <domain: "acme", opset_import: ["" : 17]> F (x) => (y) { [inner] y = Gelu (x) }"""
+ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
+
+
+@pytest.mark.parametrize(
+    ("body", "imports", "warning"),
+    [
+        (HIDING, IMPORTS, SHADOWED),
+        ("(float[2] x) => () { a = Relu (x) }", IMPORTS, "the model has no outputs, so it computes nothing"),
+        (
+            "(float[2] x) => (float[2] y) { [mine] a = Reluu (x) y = Reluu (a) }",
+            IMPORTS,
+            "Reluu 'mine' is left as it is: ONNX has no operator 'Reluu'; did you mean Relu?",
+        ),
+        (
+            "(float[2] x) => (float[2] y) { y = Gelu (x) }",
+            IMPORTS,
+            "Gelu 'y' is left as it is: opset 17 of ONNX, which the model imports, has no Gelu: ONNX has it from opset "
+            "20 on",
+        ),
+        (
+            IN_BODY_OF_FUNCTION,
+            IMPORTS,
+            "Gelu 'inner' is left as it is: opset 17 of ONNX, which function 'F' imports, has no Gelu: ",
+        ),
+        (
+            "(float[2] x, int64[2] i) => (float[2] y) { y = Scatter (x, i, x) }",
+            IMPORTS,
+            "has no Scatter: ONNX has it in older opsets only",
+        ),
+        (
+            "(float[2] x) => (float[2] y) { y = ai.onnx.ml.Scalar (x) }",
+            ML,
+            "Scalar 'y' is left as it is: ai.onnx.ml has no operator 'Scalar'; did you mean Scaler?",
+        ),
+        (
+            "(float[2] x) => (float[2] y) { y = other.Foo (x) }",
+            IMPORTS,
+            "Foo 'y' is left as it is: the model does not import its domain 'other': add it to opset_import",
+        ),
+        ("(float[2] x) => (float[2] y) { a = acme.Foo (x) y = Identity (a) }", IMPORTS, None),
+        ("(float[2] x) => (float[2] y) { y = Gelu (x) }", IMPORTS.replace("17", "99"), "opset 99, newer than the"),
+    ],
+)
+def test_what_onnx_forbids_is_one_warning(
+    body: str, imports: str, warning: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With node and name; a second compile says the same, but of names, which the first one has made unique."""
+    first, second = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
+    onnx.save(model_of(body, imports), first)
+    for path, out in ((first, second), (second, str(tmp_path / "p.onnx"))):
+        assert main(["compile", path, "-o", out]) == 0
+        found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+        if path == second and warning == SHADOWED:
+            warning = None
+        assert len(found) == (warning is not None)
+        assert warning is None or warning in found[0]

@@ -324,9 +324,9 @@ TEXT = "graph @g(%x: f32[1,2,3,3]) {{\n  {}\n  return(%y)\n}}\n"
         ('%y = "com.acme::Anything"(%x) {scale=1.0}', None),
         (
             "%y = nn.max_pool(%x) {kernel=[1, 1], kernel_shape=[1, 1]}",
-            "no attribute 'kernel' (did you mean kernel_shape?)",
+            "no attribute 'kernel'; did you mean kernel_shape?",
         ),
-        ('%y = "HardSwsh"(%x)', "no operator 'HardSwsh' (did you mean HardSwish?)"),
+        ('%y = "HardSwsh"(%x)', "no operator 'HardSwsh'; did you mean HardSwish?"),
         ('%y = "HardSwish"(%x) {alpha=1.0}', "no attribute 'alpha'"),
     ],
 )

@@ -32,6 +32,7 @@ from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
 from .declared_types import ML_DOMAIN, contradicts, value_types, with_schema_types
+from .doubts import Doubts
 from .lowering import lower
 from .node_schemas import ONNX_SCHEMAS
 from .opsets import is_newer, opset_versions, version_warnings
@@ -39,9 +40,6 @@ from .toposort import reads, topological_order
 
 _INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
 """Operators of the default domain whose result types the operator table may infer."""
-
-MAX_NAMED = 3
-"""Most values that a warning names."""
 
 
 def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Module:
@@ -115,7 +113,9 @@ class _Importer:
         self.functions = {(canonical_domain(function.domain), function.name) for function in model.functions}
         self.symbols: set[str] = set()
         """The extents of the inputs of the main graph, which may be any number."""
-        self.contradictions: list[str] = []
+        self.doubts = Doubts()
+        self.owner: ModelProto | FunctionProto = model
+        """What imports the opsets of the nodes that are being read."""
         self.variables = _trained_names(model)
         trained = (name for node in model.graph.node for name in node.output if name in self.variables)
         for imports in (model.opset_import, *[function.opset_import for function in model.functions]):
@@ -142,12 +142,7 @@ class _Importer:
             if function.key in module.functions:
                 raise ModelError(f"function {proto.domain}::{proto.name} is defined twice")
             module.functions[function.key] = function
-        if self.contradictions:
-            more = len(self.contradictions) - MAX_NAMED
-            named = "; ".join(self.contradictions[:MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
-            module.warnings.append(
-                f"the model declares types that its operators contradict, which are ignored: {named}"
-            )
+        module.warnings.extend(self.doubts.sentences(module))
         return module
 
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
@@ -177,7 +172,7 @@ class _Importer:
                 declared = import_type(info.type)
                 if contradicts(declared, value.type, self.symbols):
                     self.module.misdeclared.setdefault(graph, set()).add(info.name)
-                    self.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
+                    self.doubts.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
 
     def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
         """Add the inputs of a graph, and its initializers as constants.
@@ -265,6 +260,8 @@ class _Importer:
             source=Source(proto, attrs),
         )
         graph.append(node)
+        if "::" in op and (key := (domain, op_type, id(graph.opsets))) not in self.doubts.foreign:
+            self.doubts.foreign[key] = node, graph, self.owner
         if not overridden:
             infer_types(node, self.module.constants)
         for value in node.outputs:
@@ -355,7 +352,7 @@ class _Importer:
         return problem is not None
 
     def function(self, proto: FunctionProto) -> Function:
-        scope = _Scope()
+        scope, self.owner = _Scope(), proto
         for name in (proto.name, proto.domain, proto.overload, *proto.attribute):
             require_utf8(name, "the name of a function, or of its attribute,")
         graph = Graph(proto.name, opset_versions(proto.opset_import), source=proto)
@@ -411,6 +408,8 @@ class _Importer:
             if value.node is None or values[name].node is not None:
                 raise ModelError(f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}")
             self.module.untouchable = f"the model defines {clipped(name)} twice: it is not SSA"
+        elif scope.outer is not None and scope.outer.lookup(name) is not None:
+            self.doubts.shadowing.append(f"{_describe(owner)} defines {clipped(name)}")
         values[name] = value
 
     def read(self, scope: _Scope, name: str, reader: str, node: NodeProto | None = None) -> Value:
