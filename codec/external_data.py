@@ -98,10 +98,10 @@ def _range(proto: TensorProto, size: int) -> tuple[int, int]:
     offset = int(numbers["offset"])
     length = int(numbers.get("length", max(size - offset, 0)))
     if offset + length > size:
-        raise ModelError(f"{_subject(proto)}: {length} bytes from {offset} on are not in its {size} bytes")
+        raise ModelError(f"{_subject(proto)} has {size} bytes, and the tensor asks for {length} from {offset} on")
     dtype = import_dtype(proto.data_type)
     wanted = (element_count(proto.dims) * dtype.bits + 7) // 8
     if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
-        shape = list(proto.dims)[:8]
-        raise ModelError(f"{_subject(proto)}: its {length} bytes are not the {wanted} of the shape {shape}")
+        asked = f"its shape {list(proto.dims)[:8]} and type ask for {wanted}"
+        raise ModelError(f"{_subject(proto)}: the tensor has {length} bytes, and {asked}")
     return offset, length

@@ -26,10 +26,10 @@ def size_mismatch(tensor: OnnxTensor) -> str | None:
     proto, dtype, shape = tensor.proto, tensor.dtype, tensor.shape
     count = element_count(shape)
     if shape and (min(shape) < 0 or count == ELEMENT_COUNT_LIMIT):
-        return f"has the shape {list(shape[:8])}"
+        return f"has the shape {list(shape[:8])}, which no tensor can have"
     if dtype.kind == "string":
         found = len(proto.string_data)
-        return None if found == count else f"has {found} strings for {count} elements"
+        return None if found == count else f"has {found} strings, and its shape asks for {count}"
     if dtype.kind == "unknown":
         return f"has the unknown element type {proto.data_type}"
     wanted = (count * dtype.bits + 7) // 8
@@ -41,11 +41,11 @@ def size_mismatch(tensor: OnnxTensor) -> str | None:
         return None
     else:
         return _count_mismatch(proto, 2 * count if dtype.kind == "complex" else count, wanted, dtype.bits)
-    return None if found == wanted else f"has {found} bytes of {wanted}"
+    return None if found == wanted else f"has {found} bytes, and its shape and type ask for {wanted}"
 
 
 def _count_mismatch(proto: TensorProto, count: int, packed: int, bits: int) -> str | None:
     """Return how a typed field disagrees with `count`. Elements of fewer than 8 bits may be packed into bytes."""
     found = len(getattr(proto, _FIELD_OF.get(proto.data_type, "int32_data")))
     fits = found == count or (bits < 8 and found == packed)
-    return None if fits else f"has {found} numbers of {count}"
+    return None if fits else f"has {found} numbers, and its shape asks for {count}"

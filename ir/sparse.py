@@ -20,11 +20,11 @@ def linear_indices(sparse: SparseTensor) -> Array:
     shape, values, indices = sparse.shape, sparse.values, sparse.indices
     size = element_count(shape)
     if min(shape, default=0) < 0 or size >= ELEMENT_COUNT_LIMIT:
-        raise ValueError(f"has the shape {list(shape[:8])}")
+        raise ValueError(f"has the shape {list(shape[:8])}, which no tensor can have")
     if indices.dtype.name != "i64" or len(values.shape) != 1:
         raise ValueError("has indices that are not i64, or values that are no list")
     if indices.shape not in (values.shape, (*values.shape, len(shape))):
-        raise ValueError(f"has {values.size} values and indices of the shape {list(indices.shape[:8])}")
+        raise ValueError(f"has {values.size} values, and indices of the shape {list(indices.shape[:8])}")
     places: Array = indices.numpy()
     if places.ndim == 2:
         if ((places < 0) | (places >= np.array(shape, np.int64))).any():

@@ -158,3 +158,48 @@ def test_what_onnx_forbids_is_one_warning(
             warning = None
         assert len(found) == (warning is not None)
         assert warning is None or warning in found[0]
+
+
+def with_tensor(tensor: onnx.TensorProto) -> ModelProto:
+    node = helper.make_node("Identity", [tensor.name], ["y"])
+    result = helper.make_tensor_value_info("y", tensor.data_type, None)
+    return helper.make_model(helper.make_graph([node], "g", [], [result], [tensor]), ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "sentence"),
+    [
+        ({"raw_data": bytes(576)}, "has 576 bytes, and its shape and type ask for 252"),
+        ({"float_data": [0.0] * 9}, "has 9 numbers, and its shape asks for 63"),
+        ({"data_type": onnx.TensorProto.STRING, "string_data": [b"a"]}, "has 1 strings, and its shape asks for 63"),
+        ({"dims": [-1, 2], "raw_data": bytes(8)}, "has the shape [-1, 2], which no tensor can have"),
+    ],
+)
+def test_sizes_that_disagree_are_both_named(
+    tensor: dict[str, object], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields: dict[str, object] = {"name": "w", "data_type": onnx.TensorProto.FLOAT, "dims": [7, 9], **tensor}
+    onnx.save(with_tensor(onnx.TensorProto(**fields)), tmp_path / "m.onnx")
+    assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0
+    assert f"warning: the tensor 'w' {sentence}: it is kept as it is\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("length", "sentence"),
+    [
+        (12, ": the tensor has 12 bytes, and its shape [7, 9] and type ask for 252"),
+        (600, " has 576 bytes, and the tensor asks for 600 from 0 on"),
+    ],
+)
+def test_sizes_in_other_files_that_disagree_are_both_named(
+    length: int, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[7, 9])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "w.bin"), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "w.bin").write_bytes(bytes(576))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(with_tensor(tensor).SerializeToString())
+    assert main(["compile", str(path), "-o", str(tmp_path / "o.onnx")]) == 1
+    assert capsys.readouterr().err == f"irc: {path}: tensor 'w': external data 'w.bin'{sentence}\n"

@@ -231,7 +231,7 @@ def test_external_data_of_a_shape_beyond_all_bounds(tmp_path: Path) -> None:
     tensor = TensorProto(name="w", data_type=F32, dims=[2**62] * 300, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="data")
     (tmp_path / "m.onnx").write_bytes(model([node("Mul", ["x", "w"], ["y"])], tensor).SerializeToString())
-    with pytest.raises(ModelError, match="its 4 bytes are not the") as error:
+    with pytest.raises(ModelError, match=r"the tensor has 4 bytes, and its shape .* and type ask for") as error:
         irc.compile(tmp_path / "m.onnx")
     assert len(str(error.value)) < 500
 

@@ -289,7 +289,7 @@ def broken(indices: Any, shape: tuple[int, ...] = (16, 8), count: int | None = N
         ([[-1, 8]], "has an index that is out of range"),
         ([[1, 0], [0, 1]], "has indices that do not increase"),
         ([[1, 0], [1, 0]], "has indices that do not increase"),
-        ([[1, 0, 0]], "has 1 values and indices of the shape [1, 3]"),
+        ([[1, 0, 0]], "has 1 values, and indices of the shape [1, 3]"),
     ],
 )
 def test_indices_that_onnx_does_not_allow(indices: Any, why: str) -> None:
@@ -306,7 +306,7 @@ def test_more_values_than_indices() -> None:
     result = compiled(model)
     assert result.model == model
     (source,) = result.fold_map.sources
-    assert "has 3 values and indices of the shape [2]" in " ".join((source["detail"], *source["notes"]))
+    assert "has 3 values, and indices of the shape [2]" in " ".join((source["detail"], *source["notes"]))
 
 
 @pytest.mark.parametrize("indices", [[1, 1 << 39], [[0, 1], [1 << 10, 3]]])
