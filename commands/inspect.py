@@ -22,7 +22,7 @@ from .options import (
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
-    from ..report.inspection import AffineFacts, ModelInspection
+    from ..report.inspection import AffineFacts, ModelInspection, OutputFacts
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -73,9 +73,8 @@ def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compil
     opsets = ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items()) or "none"
     makers = f"{facts['producer'] or 'no producer'}{'; compiled by irc' if facts['compiled'] else ''}"
     yield f"{name}: {makers}; IR version {facts['ir_version']}; opsets: {opsets}"
-    for kind, values in (("input", facts["inputs"]), ("output", facts["outputs"])):
-        for value in values:
-            yield f"{kind} {value['name']}: {value['type']}"
+    yield from (f"input {value['name']}: {value['type']}" for value in facts["inputs"])
+    yield from map(_output_line, facts["outputs"])
     counts = ", ".join(f"{op} {count}" for op, count in facts["operators"].items())
     yield f"operators: {sum(facts['operators'].values())} ({counts}); {compiled} after the passes"
     yield f"parameters: {facts['parameters']:,} ({facts['parameter_bytes']:,} bytes)"
@@ -88,3 +87,14 @@ def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compil
     yield f"scales and shifts: {len(affines)}, of which {len(stays)} stay"
     for affine in stays:
         yield f"  {affine['op_type']} {affine['node']}: {affine['reason']}: {affine['detail']}"
+
+
+def _output_line(output: OutputFacts) -> str:
+    """Return the line of an output: the type that the file declares, and the inferred one where it is another."""
+    declared, found = output["declared"] or output["type"], output["type"]
+    notes = {
+        "unconfirmed": f" (declared; inference does not confirm it: {found})",
+        "contradicted": f" (declared; inference contradicts it: {found})",
+    }
+    note = notes.get(output["status"], "" if declared == found else f" (inferred: {found})")
+    return f"output {output['name']}: {declared}{note}"

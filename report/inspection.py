@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ..backends.foldmap import FoldMap
 from ..backends.result import Result
+from ..codec.onnx_types import import_type
 from ..codec.protos import ModelProto, is_compiled
 from ..codec.traversal import operators
+from ..frontends.onnx.declared_types import confirms, contradicts
 from ..frontends.onnx.folded_before import folded_before
 from ..ir.graph import Node, Value
 from ..ir.module import Module
@@ -24,6 +26,13 @@ class ValueFacts(TypedDict):
 
     name: str
     type: str
+
+
+class OutputFacts(ValueFacts):
+    """An output of the model: `type` is what inference finds, `declared` what the file says, None for nothing."""
+
+    declared: str | None
+    status: Literal["confirmed", "unconfirmed", "contradicted", "undeclared"]
 
 
 class MacFacts(TypedDict):
@@ -54,7 +63,7 @@ class ModelInspection(TypedDict):
     ir_version: int
     opsets: dict[str, int]
     inputs: list[ValueFacts]
-    outputs: list[ValueFacts]
+    outputs: list[OutputFacts]
     operators: dict[str, int]
     parameters: int
     parameter_bytes: int
@@ -78,7 +87,7 @@ def inspect_module(module: Module) -> ModelInspection:
         "ir_version": source.ir_version,
         "opsets": {entry.domain or "ai.onnx": entry.version for entry in source.opset_import},
         "inputs": _values(module.graph.inputs),
-        "outputs": _values(module.graph.outputs),
+        "outputs": _outputs(module),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
         "parameter_bytes": sum(
@@ -172,3 +181,21 @@ def _is_parameter(kind: TensorType) -> bool:
 
 def _values(values: Sequence[Value]) -> list[ValueFacts]:
     return [{"name": value.name, "type": str(value.type)} for value in values]
+
+
+def _outputs(module: Module) -> list[OutputFacts]:
+    found = _values(module.graph.outputs)
+    if not isinstance(module.source, ModelProto):
+        return [{**value, "declared": None, "status": "undeclared"} for value in found]
+    symbols = {dim for value in module.graph.inputs for dim in _shape(value) or () if isinstance(dim, str)}
+    facts: list[OutputFacts] = []
+    for value, output, info in zip(found, module.graph.outputs, module.source.graph.output, strict=True):
+        declared = import_type(info.type) if info.HasField("type") else None
+        if declared is None:
+            facts.append({**value, "declared": None, "status": "undeclared"})
+            continue
+        is_wrong, is_right = contradicts(declared, output.type, symbols), confirms(declared, output.type, symbols)
+        status: Literal["confirmed", "unconfirmed", "contradicted"]
+        status = "contradicted" if is_wrong else "confirmed" if is_right else "unconfirmed"
+        facts.append({**value, "declared": str(declared), "status": status})
+    return facts

@@ -203,3 +203,37 @@ def test_sizes_in_other_files_that_disagree_are_both_named(
     path.write_bytes(with_tensor(tensor).SerializeToString())
     assert main(["compile", str(path), "-o", str(tmp_path / "o.onnx")]) == 1
     assert capsys.readouterr().err == f"irc: {path}: tensor 'w': external data 'w.bin'{sentence}\n"
+
+
+DECLARED = """(float[N,3] x, int64[2] s) =>
+    (float[N,3] same, float[A,3] free, float[7,3] wrong, float[4] given, float[M,B] two, float[2,N] tied) {
+    same = Relu (x) free = Neg (x) wrong = Abs (x)
+    given = Reshape (x, s) two = Reshape (x, s) tied = Reshape (x, s) }"""
+
+
+def test_inspect_shows_what_the_file_declares_for_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "m.onnx")
+    model = model_of(DECLARED)
+    model.graph.output.add(name="bare").CopyFrom(onnx.ValueInfoProto(name="same"))
+    model.graph.output[-1].name = "bare"
+    model.graph.node.append(helper.make_node("Relu", ["x"], ["bare"]))
+    onnx.save(model, path)
+    assert main(["inspect", path, "--json", str(tmp_path / "j.json")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("output ")]
+    assert lines == [
+        "output same: f32[N,3]",
+        "output free: f32[A,3] (inferred: f32[N,3])",
+        "output wrong: f32[7,3] (declared; inference contradicts it: f32[N,3])",
+        "output given: f32[4] (declared; inference contradicts it: f32[?,?])",
+        "output two: f32[M,B] (inferred: f32[?,?])",
+        "output tied: f32[2,N] (declared; inference does not confirm it: f32[?,?])",
+        "output bare: f32[N,3]",
+    ]
+    found = json.loads((tmp_path / "j.json").read_text())["outputs"]
+    assert [each["status"] for each in found] == [
+        "confirmed", "confirmed", "contradicted", "contradicted", "confirmed", "unconfirmed", "undeclared",
+    ]  # fmt: skip
+    assert [each["declared"] for each in found[-2:]] == ["f32[2,N]", None]
+    assert main(["dump", path, "-o", str(tmp_path / "m.irc")]) == 0
+    assert main(["inspect", str(tmp_path / "m.irc")]) == 0
+    assert "output wrong: f32[N,3]\n" in capsys.readouterr().out

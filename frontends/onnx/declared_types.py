@@ -71,3 +71,20 @@ def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
         isinstance(said, int) and said >= 0 and (said != is_ if isinstance(is_, int) else is_ in symbols)
         for said, is_ in zip(declared.shape, found.shape, strict=True)
     )
+
+
+def confirms(declared: Type, found: Type, symbols: Container[str]) -> bool:
+    """Return whether an inferred type implies a declared one.
+
+    A symbol says nothing of an extent unless it is one of `symbols`, those of the model's inputs.
+    """
+    if declared == found or not isinstance(declared, TensorType) or not isinstance(found, TensorType):
+        return declared == found
+    if declared.dtype not in (None, found.dtype):
+        return False
+    if declared.shape is None or found.shape is None or len(declared.shape) != len(found.shape):
+        return declared.shape is None
+    return all(
+        said == is_ or (said < 0 if isinstance(said, int) else said not in symbols)
+        for said, is_ in zip(declared.shape, found.shape, strict=True)
+    )
