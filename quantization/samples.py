@@ -11,7 +11,7 @@ from onnx import ModelProto
 from ..ir.tensor import Array
 from ..support.errors import SourceError, VerifyError
 from ..verify.input_generation import stimuli
-from ..verify.inputs import Feeds, Infos, Stimulus, check_feeds, declared_shape, read_inputs, required_inputs
+from ..verify.inputs import Feeds, Infos, Stimulus, arrays_of, check_feeds, declared_shape, read_inputs, required_inputs
 from ..verify.runner import Runner
 
 SUFFIXES = (".npz", ".npy", ".pb")
@@ -112,7 +112,7 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
     first = next(stimuli(runner.model, error_on, runner.shape_of, seed=seed, kinds=("normal",), sizes=1), None)
     if first is None:
         raise SourceError("the source model runs on no generated inputs")
-    elements = sum(array.size for array in first.feeds.values())
+    elements = sum(array.size for value in first.feeds.values() for array in arrays_of(value))
     count = min(max(MAX_ELEMENTS // max(elements, 1), FEWEST), GENERATED)
     rng = np.random.default_rng(seed)
     return [

@@ -17,7 +17,7 @@ from ..support.errors import SourceError, VerifyError
 from ..support.notebook import frame, table
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
 from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
-from .inputs import Stimulus, interface_mismatch, is_boolean, overridable_inputs, required_inputs
+from .inputs import Stimulus, arrays_of, interface_mismatch, is_boolean, overridable_inputs, required_inputs
 from .onnx_graph import BRANCHES, conditionals, tensor_names
 from .reference_model import (
     CONFIRMING_RUNS,
@@ -117,7 +117,10 @@ class Comparison:
         from ..support.drawing import draw
 
         rows = (
-            (stimulus.name, ", ".join(f"{name} {list(array.shape)}" for name, array in stimulus.feeds.items()))
+            (
+                stimulus.name,
+                ", ".join(f"{name} {list(arrays_of(value)[0].shape)}" for name, value in stimulus.feeds.items()),
+            )
             for stimulus in self.inputs
         )
         drawing = draw(("", graph_boxes(self.source.model.graph)))

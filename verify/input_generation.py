@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from ..ir.tensor import Array
 from ..support.errors import SourceError
-from .inputs import Feeds, Stimulus, is_known_elem_type, overridable_inputs, required_inputs, type_name
+from .inputs import Feeds, Stimulus, is_known_elem_type, overridable_inputs, required_inputs, tensor_type, type_name
 from .integer_inputs import index_limits, unrestricted_inputs
 from .needed_extents import find_extents, find_needs
 
@@ -31,6 +31,8 @@ POWERS = tuple(1 << power for power in range(8, 23))
 """Extents that are tried at last."""
 MAX_EXTENT = 1 << 16
 """Limit on extents that are looked for."""
+SEQUENCE_LENGTH = 3
+"""Number of tensors in a generated sequence."""
 MAX_ELEMENTS = 1 << 30
 """Limit on the size of a generated input."""
 MAX_OPEN_ELEMENTS = 1 << 22
@@ -181,7 +183,7 @@ class _Drawing:
         """Return inputs of a kind; unrestricted integers are small by default."""
         generator, limits = InputGenerator(kind, self.kinds, self.seed), limits or self.small
         return {
-            info.name: generator.next(info.type.tensor_type.elem_type, shape, limits[info.name])
+            info.name: generator.next_value(info.type, shape, limits[info.name])
             for info, shape in zip(self.infos, shapes, strict=True)
         }
 
@@ -205,6 +207,14 @@ class InputGenerator:
         self.rng = np.random.default_rng(seed)
         self.num_inputs = 0
         self.num_single_booleans = 0
+
+    def next_value(self, type_: TypeProto, shape: Sequence[int], limit: int | None) -> Any:
+        """Return the next input of a type: optional ones are given, a sequence has SEQUENCE_LENGTH tensors."""
+        if type_.HasField("optional_type"):
+            return self.next_value(type_.optional_type.elem_type, shape, limit)
+        if type_.HasField("sequence_type"):
+            return [self.next_value(type_.sequence_type.elem_type, shape, limit) for _ in range(SEQUENCE_LENGTH)]
+        return self.next(type_.tensor_type.elem_type, shape, limit)
 
     def next(self, elem_type: int, shape: Sequence[int], limit: int | None) -> Array:
         """Return the next input. Integers are in [0, limit); without a limit they are unrestricted."""
@@ -308,9 +318,10 @@ def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[S
     Raises SourceError if an input is no tensor, of an unknown element type, or too large.
     """
     for info in infos:
-        if not info.type.HasField("tensor_type"):
-            raise SourceError(f"the input {info.name!r} is not a tensor: it can be neither generated nor given")
-        if not is_known_elem_type(info.type.tensor_type.elem_type):
+        tensor = tensor_type(info)
+        if tensor is None:
+            raise SourceError(f"the input {info.name!r} has no tensors: it can be neither generated nor given")
+        if not is_known_elem_type(tensor.elem_type):
             raise SourceError(
                 f"the input {info.name!r} is {type_name(info)}, which is not known: "
                 "it can be neither generated nor given"
@@ -332,7 +343,7 @@ def _distinct_extents(infos: Sequence[ValueInfoProto], first: int, other: int) -
     extents: dict[str | int, int] = {}
     multiples = count(1)
     for info in infos:
-        for i, dim in enumerate(info.type.tensor_type.shape.dim):
+        for i, dim in enumerate(_dims(info)):
             if _is_open(dim) and (dim.dim_param or i) not in extents:
                 extents[dim.dim_param or i] = other * next(multiples) if i else first
     return extents
@@ -340,7 +351,13 @@ def _distinct_extents(infos: Sequence[ValueInfoProto], first: int, other: int) -
 
 def has_open_dimensions(model: ModelProto) -> bool:
     """Return whether callers choose an extent of an input."""
-    return any(_is_open(dim) for info in required_inputs(model) for dim in info.type.tensor_type.shape.dim)
+    return any(_is_open(dim) for info in required_inputs(model) for dim in _dims(info))
+
+
+def _dims(info: ValueInfoProto) -> Sequence[TensorShapeProto.Dimension]:
+    """Return the declared dimensions of the tensors of an input."""
+    tensor = tensor_type(info)
+    return () if tensor is None else tensor.shape.dim
 
 
 def _is_open(dim: TensorShapeProto.Dimension) -> bool:
@@ -351,5 +368,5 @@ def _is_open(dim: TensorShapeProto.Dimension) -> bool:
 def _fill_shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
     return tuple(
         extents.get(dim.dim_param or i, other if i else first) if _is_open(dim) else dim.dim_value
-        for i, dim in enumerate(info.type.tensor_type.shape.dim)
+        for i, dim in enumerate(_dims(info))
     )

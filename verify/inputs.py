@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from ..ir.tensor import Array
 from ..support.errors import VerifyError
 
-Feeds = dict[str, Array]
-"""Arrays by the names of the inputs."""
+Feeds = dict[str, Any]
+"""Arrays by the names of the inputs, and lists of arrays for sequences."""
 Infos = Mapping[str, ValueInfoProto]
 
 
@@ -73,6 +74,19 @@ def interface_mismatch(source: ModelProto, other: ModelProto, *, frozen: bool = 
             if extent is not None is not other_extent and extent != other_extent:
                 return f"axis {axis} of the input {info.name!r} is {other_extent}, but {extent} in the source"
     return None
+
+
+def tensor_type(info: ValueInfoProto) -> TypeProto.Tensor | None:
+    """Return the type of an input that is a tensor, or of the tensors in it: a sequence, an optional, or both."""
+    type_ = info.type
+    while type_.HasField("sequence_type") or type_.HasField("optional_type"):
+        type_ = getattr(type_, str(type_.WhichOneof("value"))).elem_type
+    return type_.tensor_type if type_.HasField("tensor_type") else None
+
+
+def arrays_of(value: Any) -> list[Array]:
+    """Return the arrays of an input: itself, or those of a sequence."""
+    return value if isinstance(value, list) else [value]
 
 
 def declared_shape(info: ValueInfoProto) -> list[int | None] | None:

@@ -17,7 +17,7 @@ from onnx import ModelProto, helper
 from ..frontends.onnx import from_model
 from ..ir.types import TensorType, Type
 from ..support.errors import ModelError, SourceError, VerifyError
-from .inputs import Feeds, Stimulus
+from .inputs import Feeds, Stimulus, arrays_of
 from .monte_carlo import inline_functions, noisy_model
 from .onnx_graph import conditionals, random_tensors, tensor_names
 from .overflow import OverflowTracker
@@ -104,7 +104,7 @@ class ReferenceModel:
 
         Tensors of a known element type return only their shapes, since all at once may not fit into memory.
         """
-        widths, self.shapes = self._widths, {name: array.shape for name, array in feeds.items()}
+        widths, self.shapes = self._widths, {name: arrays_of(value)[0].shape for name, value in feeds.items()}
         if not self.names:
             return None
         rest = [name for name in self.names if name not in widths]

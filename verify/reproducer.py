@@ -57,9 +57,12 @@ def save_reproducer(
             model = _embed_external_data(found.extract(subgraph), runner.base_dir)
             target.write_bytes(model.SerializeToString(deterministic=True))
     inputs = {name for subgraph in found.subgraphs for name in subgraph.inputs}
-    feeds = {name: array for name, array in stimulus.feeds.items() if name in inputs}
+    feeds: Feeds = {}
+    for name in inputs.intersection(stimulus.feeds):
+        value = stimulus.feeds[name]
+        feeds |= {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
     with replacing(folder / "inputs.npz") as target, target.open("wb") as file:
-        np.savez_compressed(file, **{**feeds, **found.cut})  # type: ignore[arg-type]
+        np.savez_compressed(file, **{**feeds, **found.cut})
     return Reproducer(len(found.subgraphs[1].places), found.difference)
 
 

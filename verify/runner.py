@@ -244,9 +244,9 @@ def can_be_fed(value: object) -> TypeGuard[Array]:
     return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in ORT_VALUE_DTYPES)
 
 
-def _as_feed(array: Array) -> tuple[Array, int]:
+def _as_feed(array: Any) -> tuple[Any, int]:
     """Return an input, and its element type in ONNX if numpy does not have it."""
-    if array.dtype not in ORT_VALUE_DTYPES:
+    if isinstance(array, list) or array.dtype not in ORT_VALUE_DTYPES:
         return array, 0
     return array.view(f"u{array.dtype.itemsize}"), helper.np_dtype_to_tensor_dtype(array.dtype)
 

@@ -258,3 +258,26 @@ def test_extents_are_left_out_with_which_inputs_are_very_large(dims: list[int | 
     with pytest.raises(SourceError, match="it runs on none"):
         list(stimuli(model, error_on, lambda *_: None))
     assert most // 2 <= max(tried) <= most
+
+
+SEQUENCES = {
+    "a sequence": "g (seq(float[N,4]) s, int64 i) => (float[A,B] y) { h = SequenceAt(s, i) y = {step}(h) }",
+    "its length": "g (seq(float[N,4]) s) => (int64 n, float[A,B] y) {"
+    " n = SequenceLength(s) h = ConcatFromSequence<axis = 0>(s) y = {step}(h) }",
+    "an optional tensor": "g (optional(float[N,4]) s) => (float[A,B] y) { h = OptionalGetElement(s) y = {step}(h) }",
+    "an optional sequence": "g (optional(seq(float[2,4])) s) => (float[A,B] y) {"
+    " t = OptionalGetElement(s) h = ConcatFromSequence<axis = 1>(t) y = {step}(h) }",
+}
+
+
+@pytest.mark.parametrize("body", SEQUENCES.values(), ids=SEQUENCES)
+def test_sequences_and_optional_inputs_are_generated(body: str, tmp_path: Path) -> None:
+    right, wrong = (text(body.replace("{step}", step), 18) for step in ("Tanh", "Erf"))
+    assert not verdict(right, right)
+    assert "y" in verdict(right, wrong)
+    assert verified(right).verdicts[-1].tensors
+    onnx.save(right, tmp_path / "a.onnx")
+    assert (
+        main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx"), "-q", "--json", str(tmp_path / "a.json")])
+        == 0
+    )
