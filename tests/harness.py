@@ -45,6 +45,11 @@ def shared_models(folder: str = "*") -> list[Path]:
     return sorted(SHARED.glob(f"{folder}/*.onnx"))
 
 
+def reproducers() -> list[Path]:
+    """Return the small models of `../shared/repro`, which showed faults, none if it is missing: mark as `shared`."""
+    return sorted((SHARED.parent / "repro").rglob("*.onnx"))
+
+
 SHARED_MODELS = pytest.param("shared models", marks=pytest.mark.shared)
 """The corpus of shared models, as a parameter beside others."""
 

@@ -142,6 +142,12 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
             "Foo 'y' is left as it is: the model does not import its domain 'other': add it to opset_import",
         ),
         ("(float[2] x) => (float[2] y) { a = acme.Foo (x) y = Identity (a) }", IMPORTS, None),
+        (  # an operator of another domain may say how the inputs of its bodies are called
+            "(float[2] x) => (float[2] y) {"
+            "y = acme.Search (x) <body = b (float[2] x) => (float[2] p) { p = Abs (x) }> }",
+            IMPORTS,
+            None,
+        ),
         ("(float[2] x) => (float[2] y) { y = Gelu (x) }", IMPORTS.replace("17", "99"), "opset 99, newer than the"),
     ],
 )

@@ -76,12 +76,16 @@ def _may_skip_inference(model: ModelProto) -> bool:
 
 
 class _Scope:
-    """The values that a graph can read, by name: its own, and those of the graphs around it."""
+    """The values that a graph can read, by name: its own, and those of the graphs around it.
 
-    __slots__ = ("outer", "values")
+    Operators of other domains may prescribe the names of the inputs of their bodies.
+    """
 
-    def __init__(self, outer: _Scope | None = None) -> None:
+    __slots__ = ("has_fixed_inputs", "outer", "values")
+
+    def __init__(self, outer: _Scope | None = None, *, has_fixed_inputs: bool = False) -> None:
         self.outer = outer
+        self.has_fixed_inputs = has_fixed_inputs
         self.values: dict[str, Value] = {}
 
     def lookup(self, name: str) -> Value | None:
@@ -311,7 +315,8 @@ class _Importer:
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
                 if self.skip_inference:
                     raise _InferenceNeeded
-                regions.append(self.graph(graph, _Scope(scope), opsets, next(iter(nested), None)))
+                inner = _Scope(scope, has_fixed_inputs=proto.domain not in DEFAULT_DOMAINS)
+                regions.append(self.graph(graph, inner, opsets, next(iter(nested), None)))
                 return RegionRef(len(regions) - 1)
 
             try:
@@ -408,7 +413,9 @@ class _Importer:
             if value.node is None or values[name].node is not None:
                 raise ModelError(f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}")
             self.module.untouchable = f"the model defines {clipped(name)} twice: it is not SSA"
-        elif scope.outer is not None and scope.outer.lookup(name) is not None:
+        elif scope.outer is None or (scope.has_fixed_inputs and value.node is None):
+            pass
+        elif scope.outer.lookup(name) is not None:
             self.doubts.shadowing.append(f"{_describe(owner)} defines {clipped(name)}")
         values[name] = value
 
