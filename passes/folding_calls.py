@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from ..ir.graph import Function, FunctionKey, Node, Value, call_key, is_constant, payload_of
+from ..ir.graph import Function, FunctionKey, Node, Value, call_key, flatten_origins, is_constant, payload_of
 from ..ir.module import Module
 from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
 from ..ir.tensor import Tensor
 from ..ir.type_inference import is_known
 from ..ir.types import shape_of
+from .affine.table import AFFINE_RULES
 
 SMALL = 1024
 """Bytes of constants in a body that several calls may copy."""
+
+AFFINE, LAYER = 1, 2
+"""What an affine that goes along the edges of a graph may meet."""
 
 
 def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
@@ -26,15 +30,16 @@ def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
     bodies = {call: _Body(module, call) for call in calls}
     bodies = {call: body for call, body in bodies.items() if body.bytes <= SMALL or counts[call_key(call)] == 1}
     found = {call for call, body in bodies.items() if body.holds_back or body.opens_shapes}
-    found.update([call for call, body in bodies.items() if body.has_layer and _is_beside(call, found)])
+    found.update([call for call, body in bodies.items() if body.ends & LAYER and _is_beside(call, found)])
+    if module.provenance.refusals:
+        found |= _between(module, bodies)
     return [call for call in calls if call in found]
 
 
 def _is_beside(call: Node, affines: Collection[Node]) -> bool:
     """Return whether an affine, or one of the calls `affines`, makes an operand of `call` or reads a result."""
-    producers = [value.node for value in call.inputs if value is not None and value.node is not None]
-    readers = [reader for value in call.outputs for reader in value.users]
-    return any(node in affines or node.op == "nn.batch_norm" or _is_affine(node) for node in (*producers, *readers))
+    around = [*_producers(call), *(reader for value in call.outputs for reader in value.users)]
+    return any(node in affines or node.op == "nn.batch_norm" or _is_affine(node) for node in around)
 
 
 def _is_affine(node: Node) -> bool:
@@ -43,13 +48,52 @@ def _is_affine(node: Node) -> bool:
     return node.op in AFFINE_KINDS and any(constant) and not all(constant)
 
 
+def _between(module: Module, bodies: Mapping[Node, _Body]) -> set[Node]:
+    """Return the calls that part an affine which FoldScaleAxis has left from a layer, or have one of them. O(edges)."""
+    nodes = list(module.graph.walk())
+    ends = {node: bodies[node].ends if node in bodies else _ends(module, node) for node in nodes}
+    passed = {node for node in nodes if (bodies[node].passes if node in bodies else node.op in AFFINE_RULES)}
+    before, after = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
+
+    def met(node: Node, beyond: Mapping[Node, int]) -> int:
+        """Return what an affine meets at `node`, and beyond it where it passes."""
+        return ends[node] | (beyond[node] if node in passed and not ends[node] & LAYER else 0)
+
+    for node in nodes:
+        for producer in _producers(node):
+            before[node] |= met(producer, before)
+    for node in reversed(nodes):
+        for producer in _producers(node):
+            after[producer] |= met(node, after)
+    return {call for call, body in bodies.items() if body.parts(before[call], after[call])}
+
+
+def _producers(node: Node) -> list[Node]:
+    """Return the nodes that compute the operands of `node`."""
+    return [value.node for value in node.inputs if value is not None and value.node is not None]
+
+
+def _ends(module: Module, node: Node) -> int:
+    """Return AFFINE for an affine that FoldScaleAxis has left, LAYER for a layer that has a constant weight."""
+    if has_trait(node, Trait.ABSORBS) and any(map(is_constant, node.inputs[1:])):
+        return LAYER
+    return AFFINE if node.op in AFFINE_KINDS and _is_left(module, node) else 0
+
+
+def _is_left(module: Module, node: Node) -> bool:
+    """Return whether FoldScaleAxis found no place for an affine that `node` computes."""
+    refusals = module.provenance.refusals
+    return any(origin in refusals for origin in flatten_origins(node.origins))
+
+
 class _Body:
     """What stands in the body of a called function, and in the bodies of its own calls.
 
     An operand is constant in the body itself, or because the call gives a constant. `holds_back` tells whether an
     affine would meet a layer, of which one is what it is only with the operands of the call: constants, or data whose
     rank says where the channels of a MatMul are. `bytes` is the size of the constants that a copy of the body would
-    have, without parameters and biases: a fold in the body takes away some of these.
+    have, without parameters and biases: a fold in the body takes away some of these. `ends` tells whether the body has
+    an affine that FoldScaleAxis has left, or a layer, and `passes` whether all its operators may let an affine pass.
     """
 
     def __init__(self, module: Module, call: Node) -> None:
@@ -57,6 +101,8 @@ class _Body:
         self.bytes = 0
         self._layers: set[bool] = set()
         self._affines: set[bool] = set()
+        self._calls = self._left = False
+        self.passes = True
         self._given_norm = self._works_on_shapes = False
         self._given_ranks = all(value is None or shape_of(value.type) is not None for value in call.inputs)
         self._stack: list[tuple[Function, Sequence[bool]]] = []
@@ -65,7 +111,7 @@ class _Body:
         while self._stack:
             self._read(*self._stack.pop())
         layers, affines = self._layers, self._affines
-        self.has_layer = bool(layers)
+        self.ends = AFFINE * self._left | LAYER * bool(layers)
         self.holds_back = self._given_norm or (bool(layers and affines) and not all(layers | affines))
         self.opens_shapes = (
             self._works_on_shapes
@@ -73,10 +119,20 @@ class _Body:
             and not all(is_known(value.type) for value in call.outputs)
         )
 
+    def parts(self, before: int, after: int) -> bool:
+        """Return whether an affine and a layer could meet, of those before and after the call and in its body."""
+        around = before | after
+        if (self.ends & AFFINE and around & LAYER) or (self.ends & LAYER and around & AFFINE):
+            return True
+        if self.ends == AFFINE | LAYER:
+            return self._calls
+        return self.passes and bool((before & AFFINE and after & LAYER) or (before & LAYER and after & AFFINE))
+
     def _enter(self, node: Node, known: Sequence[bool]) -> None:
         """Put the body of the function that `node` calls on the stack, once."""
         key = call_key(node)
         if key in self.module.functions and key not in self._seen:
+            self._calls |= bool(self._seen)
             self._seen.add(key)
             self._stack.append((self.module.functions[key], known))
 
@@ -96,10 +152,13 @@ class _Body:
                 (own if all(inside) else constants).update(node.outputs)
             self._note(node, inside, known)
             self._enter(node, known)
+            if node.inputs and not all(known):
+                self.passes &= node.op in AFFINE_RULES or node.op == "return" or call_key(node) in self.module.functions
 
     def _note(self, node: Node, inside: Sequence[bool], known: Sequence[bool]) -> None:
         """Note an affine or a layer, and whether its parameters are constant in the body itself."""
         info = op_info(node.op)
+        self._left |= node.op in AFFINE_KINDS and _is_left(self.module, node)
         self._works_on_shapes |= info is not None and bool(info.by_type)
         if _is_norm(node) and all(known[1:]):
             self._given_norm |= not all(inside[1:])

@@ -24,9 +24,10 @@ class InlineFunctions(Pass):
     4. Functions that are no longer called are removed.
     5. With `calls=folding` only those calls are inlined that let an affine move or a shape become known: an affine
        would meet a layer, and the parameters or the weight of one of them are operands of the call, or the affine
-       stands beside the call, or the call alone says the rank of the data of a MatMul; or the body works on shapes, the
-       call gives it a constant, and the types of the results are not known. A body with more than 1 KiB of constants
-       other than parameters of affines and biases is not copied for several calls.
+       stands beside the call, or the call alone says the rank of the data of a MatMul; or the call stands between a
+       layer and an affine that FoldScaleAxis has left, or has one of them, and lets affines pass; or the body works on
+       shapes, the call gives it a constant, and the types of the results are not known. A body with more than 1 KiB of
+       constants other than parameters of affines and biases is not copied for several calls.
     """
 
     name: ClassVar[str] = "InlineFunctions"

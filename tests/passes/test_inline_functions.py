@@ -212,3 +212,75 @@ def test_parameters_that_a_fold_takes_away_do_not_keep_a_body_from_being_copied(
     assert operators(result.model) == ["MatMul", "Relu", "MatMul", "Relu"]
     assert [source["status"] for source in result.fold_map.sources] == ["folded", "folded"]
     assert irc.compile(result.model).model == result.model
+
+
+BLOCKS = {
+    "pool": ["MaxPool"],
+    "rectifiers": ["Relu", "LeakyRelu"],
+    "nested": ["f::rectifiers", "MaxPool"],
+    "softmax": ["Relu", "Softmax"],
+    "norm": ["BatchNormalization"],
+    "layer": ["Conv"],
+}
+"""The operators of functions in a row. Weights and statistics are constants of the body."""
+
+
+def blocks(*names: str) -> Any:
+    """A model of Conv, BatchNormalization (in upper case), and calls of BLOCKS in a row."""
+    graph = Graph(opset=17, domains={"f": 1})
+
+    def call(op: str, value: str, arrays: list[str], result: str) -> NodeProto:
+        domain, _, name = op.rpartition("::")
+        attrs: dict[str, Any] = {"kernel_shape": [2, 2]} if op == "MaxPool" else {"alpha": 0.1} if "Leaky" in op else {}
+        return helper.make_node(name, [value, *arrays], [result], domain=domain, **attrs)
+
+    def arrays_of(op: str) -> list[Any]:
+        if op == "Conv":
+            return [graph.random(4, 4, 1, 1), graph.random(4)]
+        zeros = np.zeros(4, np.float32)  # what passes a Relu is a positive scale
+        return [graph.positive(4), zeros, zeros, graph.positive(4)] if op == "BatchNormalization" else []
+
+    for name, operators_ in BLOCKS.items():
+        nodes, value = [], "a"
+        for i, op in enumerate(operators_):
+            parameters = [f"c{i}_{j}" for j in range(len(arrays_of(op)))]
+            for parameter, array in zip(parameters, arrays_of(op), strict=True):
+                tensor = numpy_helper.from_array(array, parameter)
+                nodes.append(helper.make_node("Constant", [], [parameter], value=tensor))
+            nodes.append(call(op, value, parameters, value := "b" if i == len(operators_) - 1 else f"t{i}"))
+        graph.functions.append(function(name, nodes, version=17))
+    value = graph.input("x", ["N", 4, 6, 6])
+    for i, name in enumerate(names):
+        arrays = [graph.initializer(array) for array in arrays_of(name)]
+        domain = "f" if name in BLOCKS else ""
+        value = graph.node(name, [value, *arrays], "y" if i == len(names) - 1 else "", domain=domain)
+    graph.output("y", None)
+    return graph.model()
+
+
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (("Conv", "pool", "BatchNormalization"), ["Conv", "MaxPool"]),
+        (("BatchNormalization", "pool", "Conv"), ["MaxPool", "Conv"]),
+        (("Conv", "rectifiers", "norm"), ["Conv", "Relu", "LeakyRelu"]),
+        (("Conv", "norm"), ["Conv"]),
+        (("layer", "pool", "BatchNormalization"), ["Conv", "MaxPool"]),
+        (("layer", "Relu", "rectifiers", "norm"), ["Conv", "Relu", "LeakyRelu"]),
+        (("Conv", "nested", "pool", "BatchNormalization"), ["Conv", "Relu", "LeakyRelu", "MaxPool", "MaxPool"]),
+        (("Conv", "softmax", "BatchNormalization"), ["Conv", "softmax", "BatchNormalization"]),
+        (("Conv", "BatchNormalization", "pool", "Conv"), ["Conv", "pool", "Conv"]),
+        (("pool", "BatchNormalization"), ["pool", "BatchNormalization"]),
+        (("rectifiers", "Conv"), ["rectifiers", "Conv"]),
+        (("pool", "Conv", "BatchNormalization", "pool", "layer"), ["pool", "Conv", "pool", "layer"]),
+    ],
+)
+def test_calls_that_an_affine_has_to_pass_are_inlined_by_default(names: Sequence[str], left: list[str]) -> None:
+    """Nothing but a fold makes a call go: where none can come of it, the function stays."""
+    model = blocks(*names)
+    result = irc.compile(model).model
+    assert operators(result) == left
+    assert irc.compile(result).model == result
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)}
+    wanted, found = (evaluate(each, inputs)["y"] for each in (model, result))
+    assert np.allclose(wanted, found, rtol=1e-4, atol=1e-5)
