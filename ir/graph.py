@@ -166,12 +166,13 @@ class Node:
     but for what differs. It is None for a node that a pass made.
 
     `metadata` are marks of the user and of passes, which are no part of the operator: `metadata_props` of ONNX. Change
-    them there. `own_metadata` is None until somebody asks for them.
+    them there. `own_metadata` is None until somebody asks for them. `merged` are the messages of erased nodes whose
+    marks and documentation the node takes over, the one whose name it took first.
     """
 
     __slots__ = (
-        "attrs", "graph", "inherited", "inputs", "name", "next", "op", "origins", "output", "outputs", "overload",
-        "own_metadata", "prev", "regions", "source",
+        "attrs", "graph", "inherited", "inputs", "merged", "name", "next", "op", "origins", "output", "outputs",
+        "overload", "own_metadata", "prev", "regions", "source",
     )  # fmt: skip
 
     def __init__(
@@ -204,6 +205,7 @@ class Node:
         self.inherited: Origins = ()
         self.source = source
         self.own_metadata: dict[str, str] | None = None
+        self.merged: tuple[object, ...] = ()
         self.graph: Graph | None = None
         self.prev: Node | None = None
         self.next: Node | None = None
@@ -226,10 +228,28 @@ class Node:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The marks of the node by key, those of its source at first."""
+        """The marks of the node by key, at first those of its source and of the nodes that were merged into it."""
         if self.own_metadata is None:
-            self.own_metadata = {entry.key: entry.value for entry in getattr(self.message, "metadata_props", ())}
+            self.own_metadata = self.source_metadata()
         return self.own_metadata
+
+    def source_metadata(self) -> dict[str, str]:
+        """Return the marks in the message of the node, and those of the merged nodes under other keys."""
+        marks: dict[str, str] = {}
+        for message in (self.message, *self.merged):
+            for entry in getattr(message, "metadata_props", ()):
+                marks.setdefault(entry.key, entry.value)
+        return marks
+
+    def take_marks(self, erased: Node) -> None:
+        """Take over the marks of a node that is merged into this one. Its own go first, unless it took the name."""
+        messages = erased.merged if erased.source is None else (erased.source.message, *erased.merged)
+        new = [message for message in messages if message is not self.message and message not in self.merged]
+        takes_place = self.source is None and erased.name == self.name
+        self.merged = (*new, *self.merged) if takes_place else (*self.merged, *new)
+        if erased.own_metadata or self.own_metadata is not None:
+            mine, theirs = self.metadata, erased.metadata
+            self.own_metadata = {**mine, **theirs} if takes_place else {**theirs, **mine}
 
     @property
     def is_read(self) -> bool:

@@ -96,6 +96,8 @@ class Rewriter:
     def _insert(self, node: Node, before: Node) -> Node:
         if self.root is not None:
             node.origins, node.inherited = self.root.origins, self.root.inherited
+            if node.name and node.name == self.root.name:
+                node.take_marks(self.root)
         assert before.graph is not None
         before.graph.insert_before(before, node)
         self._changed = self.module.changed = True
@@ -414,6 +416,8 @@ class Rewriter:
                 table.node_erased(node, heir)
             if origins and note:
                 module.provenance.consume(node, heir, self.rule, note)
+            if heir is not None and note == MERGED and (node.source is not None or node.merged or node.own_metadata):
+                heir.take_marks(node)
         elif not (origins or inherited):
             return
         if heir is None:

@@ -659,6 +659,15 @@ def dangling(model: ModelProto) -> set[str]:
     return found
 
 
+def assert_named(before: ModelProto, after: ModelProto) -> None:
+    """Every node that is not in the source as it is has a name of its own."""
+    kept = {node.SerializeToString(deterministic=True) for node in all_nodes(before)}
+    names = Counter(node.name for node in all_nodes(after))
+    for node in all_nodes(after):
+        if node.SerializeToString(deterministic=True) not in kept:
+            assert node.name and names[node.name] == 1, f"{node.op_type} has the name {node.name!r}"
+
+
 def assert_accounted(result: Result) -> None:
     """Every affine that stays has a reason and a detail; every layer a name that is its own."""
     for source in result.fold_map.sources:
@@ -714,6 +723,7 @@ def assert_outcome(
         assert_interface(model, after, refined=refined)
     assert inlined or size(after) <= size(model)
     assert_nothing_stale(model, after)
+    assert_named(model, after)
     assert_accounted(result)
     if is_valid(model) is None:
         assert is_valid(after) is None

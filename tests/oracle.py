@@ -28,6 +28,7 @@ from graphs import (
     assert_accounted,
     assert_equivalent,
     assert_interface,
+    assert_named,
     assert_nothing_stale,
     attribute,
     compiled,
@@ -53,6 +54,7 @@ def assert_sound(before: ModelProto, result: Result, passes: str | None = None) 
     assert_interface(before, after)
     assert size(after) <= size(before)
     assert_nothing_stale(before, after)
+    assert_named(before, after)
     assert_accounted(result)
     if is_valid(before) is None:
         assert is_valid(after) is None

@@ -83,7 +83,7 @@ class _Emitter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.legal: Legalization = legalize(module)
-        self.names = Names(module, self.legal.nameless)
+        self.names = Names(module, self.legal.nameless, self.legal.skipped)
         self.layers: dict[Node, NodeProto] = {}
         source = module.source if isinstance(module.source, ModelProto) else None
         self.lists_initializers = module.ir_version < 4 and _lists_initializers(source)

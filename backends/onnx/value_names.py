@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable
 
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.name_pool import NamePool
 from ...ir.ops import is_foreign_body
 from ...ir.tensor import Tensor
+from ...support.lazy import lazy
 
 
 class Names:
     """The names of one emission: a value has its own name, unless another value has it, too.
+
+    A node that passes made or changed gets a name that no other node has; one of the source keeps its own, or none.
 
     A result of a graph gets the name that the graph promises if it is free. A pass may give a value of a region the
     name of a value around the region: the former gets a fresh name then. Inputs and results of bodies of control flow
@@ -20,8 +24,9 @@ class Names:
     around the body that the body reads gets the fresh name there, and an input, which keeps its own, an alias.
     """
 
-    def __init__(self, module: Module, nameless: Iterable[Value] = ()) -> None:
+    def __init__(self, module: Module, nameless: Iterable[Value] = (), skipped: Container[Node] = ()) -> None:
         self._module = module
+        self._skipped = skipped
         self._renamed: dict[Value, str] = {}
         self._aliased: dict[Graph, list[Value]] = {}
         self._narrowed: dict[tuple[Graph, Value, str], str] = {}
@@ -62,6 +67,23 @@ class Names:
             names.append(self.of(value) if free else name)
             seen.add(value)
         return names
+
+    @lazy
+    def _node_counts(self) -> Counter[str]:
+        """How many of the nodes that are written have each name."""
+        return Counter(node.name for node in self._module.walked() if node not in self._skipped)
+
+    @lazy
+    def _node_pool(self) -> NamePool:
+        return NamePool(["", *self._node_counts])
+
+    def is_name_of_one_node(self, name: str) -> bool:
+        """Return whether exactly one node that is written has the name."""
+        return bool(name) and self._node_counts[name] <= 1
+
+    def of_node(self, name: str, hint: str) -> str:
+        """Return the name of a node that passes made or changed: `name` if no other node has it, else a fresh one."""
+        return name if self.is_name_of_one_node(name) else self._node_pool.fresh(name or hint)
 
     def fresh(self, hint: str) -> str:
         """Return a name that is not in the module: the hint itself, or the hint and a number."""

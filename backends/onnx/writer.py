@@ -72,7 +72,7 @@ class GraphWriter:
             except ValueError as error:
                 raise EmitError(f"initializer {clipped(name)}: {reason(error)}") from None
         for value in self.names.aliased(self.graph):
-            self.target.add(op_type="Identity", input=[value.name], output=[self.names.of(value)])
+            self.add_identity(value.name, self.names.of(value))
         for node in self.graph.nodes():
             try:
                 if node not in self.legal.skipped:
@@ -176,7 +176,7 @@ class GraphWriter:
         if not self.as_nodes or not new:
             self.initializers[name] = tensor
             return
-        node = self.target.add(op_type="Constant", output=[name])
+        node = self.target.add(op_type="Constant", name=self.names.of_node("", name), output=[name])
         _fill(node.attribute.add(name="value", type=4).t, tensor, name)
 
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
@@ -209,11 +209,14 @@ class GraphWriter:
             proto = self.write_source(node, inputs, outputs)
             if attrs := self.dated_attributes(node):
                 _set_attributes(proto, attrs, [attribute.name for attribute in node.message.attribute[:]])
+                self.name_changed(proto, node.message)
         else:
             op_type = onnx_op_type(node)
             if op_type is None:
                 raise EmitError(f"{describe(node)}: ONNX has no such operator")
             proto = self.write_new(op_type, node, inputs, outputs, self.exported_attrs(node))
+        if fused is not None:
+            _write_marks(proto, node, fused)
         if has_trait(node, Trait.ABSORBS):
             self.written[node] = proto
 
@@ -247,13 +250,14 @@ class GraphWriter:
         self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
     ) -> NodeProto:
         """Write a node from the IR alone."""
-        proto = self.target.add(op_type=op_type, name=node.name, overload=node.overload, input=inputs, output=outputs)
+        name = self.names.of_node(node.name, outputs[0] if outputs else op_type)
+        proto = self.target.add(op_type=op_type, name=name, overload=node.overload, input=inputs, output=outputs)
         if "::" in node.op:
             proto.domain = node.op.split("::", 1)[0]
         regions = self.regions(node)
         for name, value in attrs.items():
             proto.attribute.append(_attribute(name, value, regions))
-        _write_metadata(node, proto)
+        _write_marks(proto, node)
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
@@ -274,8 +278,18 @@ class GraphWriter:
         if source.output[:] != outputs:
             del proto.output[:]
             proto.output.extend(outputs)
-        _write_metadata(node, proto)
+        _write_marks(proto, node)
+        self.name_changed(proto, source)
         return proto
+
+    def name_changed(self, proto: NodeProto, source: NodeProto) -> None:
+        """Give a node that is not as in the source a name that no other node has."""
+        if not self.names.is_name_of_one_node(proto.name) and proto != source:
+            proto.name = self.names.of_node(proto.name, proto.output[0] if proto.output else proto.op_type)
+
+    def add_identity(self, source: str, result: str) -> None:
+        name = self.names.of_node("", result)
+        self.target.add(op_type="Identity", name=name, input=[source], output=[result])
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
         """Write the attributes of `source` that are as they were read, and those that passes have set, at their places.
@@ -321,15 +335,37 @@ class GraphWriter:
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:
-                self.target.add(op_type="Identity", input=[inner], output=[name])
+                self.add_identity(inner, name)
 
 
-def _write_metadata(node: Node, proto: NodeProto) -> None:
-    """Write the metadata of a node where somebody asked for them, and may have changed them."""
-    if node.own_metadata is not None and node.own_metadata != {p.key: p.value for p in proto.metadata_props}:
+def _write_marks(proto: NodeProto, *nodes: Node) -> None:
+    """Write the metadata of the first node, and those of the others under other keys.
+
+    A node that a pass made gets the documentation and the device configurations of the first node in its place.
+    """
+    if not any(node.merged or node.own_metadata is not None for node in nodes) and len(nodes) == 1:
+        return
+    marks: dict[str, str] = {}
+    for node in nodes:
+        own = node.source_metadata() if node.own_metadata is None else node.own_metadata
+        marks = {**own, **marks}
+    if marks != {entry.key: entry.value for entry in proto.metadata_props}:
         del proto.metadata_props[:]
-        for key, value in node.own_metadata.items():
+        for key, value in marks.items():
             proto.metadata_props.add(key=key, value=value)
+    if nodes[0].source is not None:
+        return
+    for message in (message for node in nodes for message in (node.message, *node.merged)):
+        if isinstance(message, NodeProto):
+            if message.doc_string and not proto.doc_string:
+                proto.doc_string = message.doc_string
+            if not proto.device_configurations:
+                proto.device_configurations.extend(message.device_configurations)
+    tensors = {*proto.input, *proto.output}
+    for configuration in proto.device_configurations:
+        kept = [spec for spec in configuration.sharding_spec if spec.tensor_name in tensors]
+        del configuration.sharding_spec[:]
+        configuration.sharding_spec.extend(kept)
 
 
 def reason(error: ValueError) -> str:

@@ -143,7 +143,7 @@ class _Printer:
     def metadata(self, node: Node) -> str:
         """Return the metadata of a node where they are not those of its source."""
         marks = node.own_metadata
-        if not marks or marks == {entry.key: entry.value for entry in getattr(node.message, "metadata_props", ())}:
+        if not marks or marks == node.source_metadata():
             return ""
         return f" meta {{{', '.join([f'{quote(key)}: {quote(mark)}' for key, mark in marks.items()])}}}"
 

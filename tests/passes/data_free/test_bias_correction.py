@@ -18,7 +18,7 @@ from equalize import (
     values,
     weights,
 )
-from graphs import F64, Array, Graph, assert_interface, assert_nothing_stale, operators
+from graphs import F64, Array, Graph, assert_interface, assert_named, assert_nothing_stale, operators
 from irc.backends.compiler import compile as compile_model
 from irc.backends.result import Result
 from irc.passes import BiasCorrection, PassContext, Verify
@@ -55,6 +55,7 @@ def corrected(model: ModelProto, options: str = "") -> Result:
     result = compile_model(model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
     assert_interface(model, result.model)
     assert_nothing_stale(model, result.model)
+    assert_named(model, result.model)
     assert operators(result.model) == operators(compile_model(model).model)
     return result
 

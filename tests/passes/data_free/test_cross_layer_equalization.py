@@ -31,6 +31,7 @@ from graphs import (
     Graph,
     assert_equivalent,
     assert_interface,
+    assert_named,
     assert_nothing_stale,
     batch_norm,
     compiled,
@@ -71,6 +72,7 @@ def equalized(model: ModelProto, options: str = "") -> Result:
     result = compiled(model, f"{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
     assert_interface(model, result.model)
     assert_nothing_stale(model, result.model)
+    assert_named(model, result.model)
     assert_equivalent(model, result.model)
     return result
 
@@ -365,6 +367,7 @@ def test_a_bound_that_is_not_reached_goes_on_demand(name: str) -> None:
         assert f"mean +- {4 if 'sigmas' in options else 6} deviations" in text
     np.testing.assert_allclose(values(result.model, data)["y"], values(model, data)["y"], rtol=1e-11, atol=1e-11)
     assert_nothing_stale(model, result.model)
+    assert_named(model, result.model)
     assert_map(model, result)
 
 
@@ -764,6 +767,7 @@ def test_random_graphs_compute_the_same(block: int) -> None:
         links += len(fold_records(result.module).history)
         assert difference(model, result.model) <= EXACT, seed
         assert_nothing_stale(model, result.model)
+        assert_named(model, result.model)
     assert links > 5
 
 
