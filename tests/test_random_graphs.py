@@ -17,6 +17,7 @@ import pytest
 from graphs import F32, F64, compiled
 from irc.backends.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
+from irc.passes.catalog import DEFAULT
 from onnx import ModelProto, printer
 from oracle import (
     EXACT,
@@ -46,7 +47,7 @@ OPTIONS = (
 
 def pipeline(options: str) -> str:
     """The default pipeline with options of FoldScaleAxis."""
-    return f"SimplifyInference,FoldScaleAxis{{{options}}},CanonicalizeOps,SimplifyExpr,FoldConstant"
+    return DEFAULT.replace("FoldScaleAxis", f"FoldScaleAxis{{{options}}}")
 
 
 def hold(model: ModelProto, options: str) -> None:
