@@ -167,6 +167,15 @@ class ChainFinder:
         """Return the affine that begins at the first node of `op` now."""
         return self._find(op.nodes[0]) if op.nodes[0].graph is not None else None
 
+    def before(self, chain: Chain) -> AffineOp | None:
+        """Return the affine of one operator whose result the chain and others read, None where there is none."""
+        first = chain.ops[0]
+        producer = first.data.node
+        op = None if producer is None or producer.op not in AFFINE_KINDS else self._find(producer)
+        if op is None or op.result is not first.data:
+            return None
+        return op if op.axis == first.axis or None in (op.axis, first.axis) else None
+
     def _find(self, node: Node) -> AffineOp | None:
         """Return the affine that begins at `node`, None where there is none that may move."""
         return None if node in self.units else find_affine(node, self.params.evaluator)

@@ -170,7 +170,10 @@ class Chooser:
         late = Refused("bias_slot", f"{ops[0].nodes[0].description}: it shifts the data before they are scaled")
         position = next((i for i, op in enumerate(ops) if op.mean is not None), None)
         if position is not None:
-            part = ops if not affine_of(ops[:position]).has_shift else ops[position:]
+            start = 0 if not affine_of(ops[:position]).has_shift else position
+            while start and not ops[start - 1].affine.has_shift:
+                start -= 1
+            part = ops[start:]
             if len(part) == 1:
                 raise late
             return self._into_batch_norm(part, ops[position])

@@ -46,8 +46,8 @@ class ChainFolder:
         if moved and self.chooser.goes_forward:
             self._fold_each(left[::-1], whole=True)
         if not moved:
-            moved, _ = self._fold_each(left, whole=False)
-        return moved
+            moved, left = self._fold_each(left, whole=False)
+        return moved or self._drop_undone(left)
 
     def _fold_each(self, firsts: Sequence[Node], *, whole: bool) -> tuple[bool, list[Node]]:
         """Try the chain that begins at each node.
@@ -112,6 +112,20 @@ class ChainFolder:
         if len(left) == len(ops):
             return left
         return [op for op in map(self.finder.renewed, left) if op is not None]
+
+    def _drop_undone(self, firsts: Iterable[Node]) -> bool:
+        """Erase affines that undo the one before them, which others read, too; return whether there was one."""
+        changed, counter = False, self.rewriter.debug_counter
+        for node in firsts:
+            chain = self.finder.at(node)
+            before = None if chain is None else self.finder.before(chain)
+            if chain is None or before is None or counter.exhausted:
+                continue
+            first, label = chain.ops[0], counter.label(node)
+            if is_identity(affine_of([before, first])) and self.rewriter.forward(first.result, before.data):
+                counter.note("drop identity", label)
+                changed = True
+        return changed
 
     def _commit(self, choice: Choice, ops: Sequence[AffineOp]) -> list[Node]:
         """Write the choice, and return the first node of the chain that is left, if one is."""
