@@ -59,6 +59,8 @@ def read_message(stream: IO[bytes]) -> tuple[Any, list[Array]] | None:
 
 def encode(value: Any, arrays: list[Array]) -> Any:
     """Return a value of onnxruntime as JSON, its arrays appended to `arrays`: arrays, texts, lists, maps and None."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         return {"texts": value.reshape(-1).tolist(), "shape": value.shape}
     if isinstance(value, np.ndarray):

@@ -8,6 +8,7 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from graphs import Graph
 from irc.cli import main
 from irc.support.errors import SourceError, VerifyError
 from irc.verify import run_budget
@@ -39,6 +40,19 @@ def test_initializers_that_callers_may_override_get_other_values() -> None:
     comparison = Comparison(model)
     rows = [row for row, _ in comparison.differences(wrong) if row.deviates]
     assert {(row.tensor, row.inputs) for row in rows} == {("y", names[-1])}
+
+
+def test_numbers_that_are_no_arrays_reach_the_runtime() -> None:
+    """The inverse of a bool array without axes is no array for numpy, nor are the numbers that users give."""
+    graph = Graph()
+    graph.input("x", [])
+    graph.input("c", [], np.dtype(bool))
+    graph.initializer(np.array(True), "c")
+    graph.node("Where", ["c", "x", graph.initializer(np.array(2, np.float32))], "y")
+    graph.output("y", [])
+    model = graph.model()
+    assert Comparison(model).inputs[-1].name.endswith("other initializers")
+    assert not verdict(model, model, inputs=[Stimulus("number", {"x": np.float32(1), "c": np.bool_(False)})])
 
 
 def test_integers_keep_their_values_where_others_do_not_run() -> None:
