@@ -86,9 +86,12 @@ test-slow: $(READY)
 	$(call say,running the tests that take longer$(,) two at a time: several minutes)
 	$(BIN)/python -m pytest -q -n 2 -m slow
 
-test-shared: $(READY)
+test-shared: ../shared/models $(READY)
 	$(call say,running the tests that read ../shared$(,) two at a time: some minutes)
 	$(BIN)/python -m pytest -q -n 2 -m shared
+
+../shared/models:
+	echo "the folder $@ is not beside the checkout: there is nothing to test" >&2; exit 1
 
 fuzz: $(READY)
 	$(call say,fuzzing $(TARGET) for $(MINUTES) minutes)

@@ -42,7 +42,7 @@ import tools  # puts tests on the path
 
 # isort: split
 from graphs import all_nodes
-from harness import SHARED, Arrays, load, random_inputs, required_inputs, results, worst
+from harness import ALONE, SHARED, Arrays, load, random_inputs, required_inputs, results, worst
 from onnx import ModelProto, TypeProto
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.shape_inference import infer_shapes
@@ -428,7 +428,9 @@ def main() -> None:
     if options.collect is not None:
         collect(options.collect)
         return
-    folders = ([SHARED] if SHARED.is_dir() else []) + options.models
+    if not SHARED.is_dir():
+        print(f"{ALONE}: its models are left out", file=sys.stderr)
+    folders = [SHARED, *options.models]
     paths = [path for folder in folders for path in sorted(folder.rglob("*.onnx"))]
     paths = [path for path in paths if options.only in f"{path.parent.name}/{path.name}"]
     if not paths:

@@ -124,7 +124,7 @@ class Row:
 
 def files(only: str) -> list[Path]:
     """Return the models whose folder/name contains `only`: shared models first, then models of the onnx wheel."""
-    shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
+    shared = harness.shared_models()
     light = sorted((harness.ONNX_DATA / "light").glob("*.onnx"))
     return [path for path in (*shared, *light) if only in f"{path.parent.name}/{path.name}"]
 
@@ -319,9 +319,7 @@ def main() -> None:
     for name in missing:
         print(f"{name}: not installed (make bench-peers installs it)")
     if not harness.SHARED.is_dir():
-        print(
-            f"no folder ../shared/models beside the checkout: only the models of onnx {onnx.__version__} are measured"
-        )
+        print(f"{harness.ALONE}: only the models of onnx {onnx.__version__} are measured")
     paths = files(options.only)
     if not paths:
         parser.error(f"no model's folder/name contains {options.only!r}")

@@ -66,8 +66,7 @@ def place_models(folder: Path) -> list[Path]:
         path = folder / f"{i:04}.onnx"
         path.write_bytes(model.SerializeToString())
         paths.append(path)
-    shared = sorted(harness.SHARED.glob("*/*.onnx")) if harness.SHARED.is_dir() else []
-    return paths + [path for path in shared if path.stat().st_size <= LARGEST]
+    return paths + [path for path in harness.shared_models() if path.stat().st_size <= LARGEST]
 
 
 def compile_all(paths: list[Path], folder: Path) -> int:
@@ -111,6 +110,8 @@ def main() -> int:
     options.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     given = options.parse_args()
     warnings.simplefilter("ignore")
+    if not harness.SHARED.is_dir():
+        print(f"{harness.ALONE}: its models are left out", file=sys.stderr)
     start, readings = time.perf_counter(), []
     between = " | " if given.markdown else "  "
     edge = "| " if given.markdown else ""

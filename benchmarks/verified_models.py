@@ -145,7 +145,9 @@ def main() -> None:
             runner.RemoteSession = partial(RemoteSession, threads=1)  # threads that wait take processor time too
         print(json.dumps(verify(options.one, when, thorough=options.thorough, costs=options.costs)))
         return
-    files = [path for path in sorted(harness.SHARED.glob("*/*.onnx")) if options.only in str(path)]
+    if not harness.SHARED.is_dir():
+        parser.error(f"{harness.ALONE}: there is nothing to verify")
+    files = [path for path in harness.shared_models() if options.only in str(path)]
     found: dict[str, dict[str, Any]] = {}
     for path in files:
         if options.largest is None or path.stat().st_size <= options.largest:

@@ -9,7 +9,7 @@ import pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests that are marked `shared` if the folder of shared models is missing."""
     if not harness.SHARED.is_dir():
-        skip = pytest.mark.skip(reason="the folder ../shared/models is not beside the checkout")
+        skip = pytest.mark.skip(reason=harness.ALONE)
         for item in items:
             if item.get_closest_marker("shared"):
                 item.add_marker(skip)

@@ -32,6 +32,8 @@ FOLDERS = (
 )
 """The folders of the package: each is `irc.<folder>`."""
 SHARED = ROOT.parent / "shared" / "models"
+ALONE = "the folder ../shared/models is not beside the checkout"
+"""The reason of tests that are skipped, and what benchmarks say that measure less without it."""
 ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 NOISE = 4.0

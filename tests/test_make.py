@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,37 @@ def test_setting_up_is_one_line(tmp_path: Path) -> None:
     assert lines[-1] == f"setting up {venv} for the group dev of pyproject.toml"
     assert "noise" not in done.stdout
     assert (venv / ".ready").exists()
+
+
+def test_a_target_that_needs_shared_models_fails_without_them_before_anything_is_set_up(tmp_path: Path) -> None:
+    shutil.copy(harness.ROOT / "Makefile", tmp_path)
+    done = make("-C", str(tmp_path), "--no-print-directory", "test-shared")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[0] == f"{harness.ALONE}: there is nothing to test"
+    assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["verified_models.py"], 2),
+        (["cleanup.py", "--only", "nothing of this name"], 2),
+        (["peers.py", "--only", "nothing of this name", "--peers", ""], 2),
+        pytest.param(["soak.py", "--compiles", "1", "--models", "1", "--bytes", "inf"], 0, marks=pytest.mark.slow),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else None,
+)
+def test_what_measures_shared_models_says_that_they_are_missing(words: list[str], status: int, tmp_path: Path) -> None:
+    """Run a copy in a folder that has nothing beside it."""
+    for name in ("benchmarks", "tests", "examples"):
+        shutil.copytree(harness.ROOT / name, tmp_path / "irc" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    script, *options = words
+    command = [sys.executable, tmp_path / "irc" / "benchmarks" / script, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert harness.ALONE in done.stdout + done.stderr
 
 
 def test_a_setup_that_fails_shows_its_log(tmp_path: Path) -> None:
