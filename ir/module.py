@@ -17,6 +17,7 @@ from .name_pool import NamePool
 from .payload import Payload
 from .provenance import Provenance
 from .schemas import NO_SCHEMAS, Schemas
+from .types import Type
 
 CONSTANTS = ("constant", "variable", "return", "::Constant")
 """What counts as no operator."""
@@ -31,7 +32,8 @@ class Module:
     `source` is the object that the frontend imported (for ONNX a ModelProto), and `base_dir` the folder of its external
     data. `payloads` are the tensors for which `source` holds placeholders. `limits` apply to import, passes and export.
     `warnings` are the warnings of the frontend. `misdeclared` are the names of values whose declarations in `source`
-    are wrong: without them the model is written once a pass has run. `annotating` are the names of constants that
+    are wrong: without them the model is written once a pass has run; `declared` are the declared and the inferred types
+    of values of which more may become known. `annotating` are the names of constants that
     annotations of other values refer to: they stay though no operator reads them. `unimported` are the domains of which
     IR text has operators and imports no opset. `kept` are the nodes that passes leave alone, with their operators, and
     `kept_names` the names that the user gave for them; `unproved` are the origins of those among them whose rewrites
@@ -72,6 +74,7 @@ class Module:
         self.warnings: list[str] = []
         self.unimported: set[str] = set()
         self.misdeclared: dict[Graph, set[str]] = {}
+        self.declared: dict[Graph, dict[str, tuple[Type, Type]]] = {}
         self.next_origin = 0
         self._value_names: NamePool | None = None
         self._node_names: NamePool | None = None

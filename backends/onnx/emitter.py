@@ -29,10 +29,11 @@ from ...codec.protos import (
     remove_fold_map,
 )
 from ...codec.tensors import OnnxTensor
+from ...frontends.onnx.declared_types import contradicts
 from ...ir.graph import Function, Graph, Node
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
-from ...ir.types import Type
+from ...ir.types import Type, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
 from .value_names import Names
@@ -122,7 +123,7 @@ class _Emitter:
         source = graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
         copy_fields(source, target, REBUILT)
         writer = self.nodes(graph, target, as_nodes=self.module.ir_version < 4 and graph.parent is not None)
-        wrong = self.module.misdeclared.get(graph, set()) if self.module.provenance.passes else set()
+        wrong = self.misdeclared(graph) if self.module.provenance.passes else set()
         self.annotations(source, target, writer, wrong)
         if dropped := self.unannotating - self.annotating:
             writer.drop_unread(dropped)
@@ -133,6 +134,21 @@ class _Emitter:
         if self.module.changed:
             for info in (*target.output, *target.value_info):
                 _clear_negative_extents(info)
+
+    def misdeclared(self, graph: Graph) -> set[str]:
+        """Return the names of values whose declared types inference contradicts, when it was read or by now."""
+        wrong = set(self.module.misdeclared.get(graph, ()))
+        declared = self.module.declared.get(graph)
+        if declared and self.module.changed:
+            symbols = {
+                dim for value in self.module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)
+            }
+            for node in graph.nodes():
+                for value in node.outputs:
+                    types = declared.get(value.name)
+                    if types is not None and value.type is not types[1] and contradicts(types[0], value.type, symbols):
+                        wrong.add(value.name)
+        return wrong
 
     def annotations(self, source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]) -> None:
         """Copy value_info and quantization_annotation of values that are there unchanged, but no `wrong` value_info."""

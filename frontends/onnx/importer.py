@@ -27,7 +27,7 @@ from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
 from ...ir.tensor import Tensor
 from ...ir.type_inference import infer_types, is_known, may_infer_more
-from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, shape_of, without_shapes
+from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, is_static, shape_of, without_shapes
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .constants import constant_payload
@@ -177,6 +177,8 @@ class _Importer:
                 if contradicts(declared, value.type, self.symbols):
                     self.module.misdeclared.setdefault(graph, set()).add(info.name)
                     self.doubts.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
+                elif not is_static(value.type):
+                    self.module.declared.setdefault(graph, {})[info.name] = (declared, value.type)
 
     def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
         """Add the inputs of a graph, and its initializers as constants.

@@ -96,3 +96,16 @@ def test_a_scale_of_a_kept_annotation_or_an_operator_stays() -> None:
 def test_annotations_stay_without_passes() -> None:
     model = annotated()
     assert irc.compile(model, ()).model == model
+
+
+@pytest.mark.parametrize("declared", ["float[1,12]", "float[N,6]", "float[N,12]"])
+def test_declarations_that_types_contradict_which_are_known_late_are_dropped(declared: str) -> None:
+    """The target of the Reshape is computed by onnxruntime: its rank is unknown when the model is read."""
+    model = parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (float[N,4,3] x) => (float[N,12] y)
+        <float[2] e = {{0, 0}}, int64[2] signs = {{0, -1}}, {declared} q, {declared} r>
+        {{ a = Exp(e)  i = Cast<to = 7>(a)  s = Mul(i, signs)
+          h = Relu(x)  q = Reshape(h, s)  r = Abs(q)  y = Sin(r) }}"""
+    )
+    left = [info.name for info in twice(model).graph.value_info]
+    assert left == (["q", "r"] if declared == "float[N,12]" else [])
