@@ -50,11 +50,21 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
             return (data,)
         keepdims = bool(node.attrs.get("keepdims", 1))
         wide = data.astype(np.float64) if dtype.is_float else data
+        over = tuple(axes) if axes else None
         with np.errstate(all="ignore"):
-            result = np.asarray(function(wide, axis=tuple(axes) if axes else None, keepdims=keepdims))
+            grows = not dtype.is_float and function in (np.sum, np.prod)
+            if grows and not _fits(function(data.astype(np.float64), axis=over), data.dtype):
+                raise NotEvaluable("a reduction of integers that overflows")
+            result = np.asarray(function(wide, axis=over, keepdims=keepdims))
         return (round_to(result, dtype) if dtype.is_float else result.astype(data.dtype),)
 
     return evaluate
+
+
+def _fits(result: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether results in float64 are surely numbers of an integer type: beyond, runtimes wrap or clamp."""
+    limits, slack = np.iinfo(dtype), 1 - 2.0**-30
+    return bool(np.all(result >= slack * limits.min) and np.all(result <= slack * limits.max))
 
 
 def _norm(order: int) -> Callable[..., Array]:

@@ -52,6 +52,26 @@ def test_a_folded_weight_of_any_size_is_computed() -> None:
     assert the(result.model, "Gemm").input[1] == "w"
 
 
+@pytest.mark.parametrize(
+    ("op_type", "items", "folds"),
+    [
+        ("ReduceProd", (2**31, 2**31), True),
+        ("ReduceProd", (2**31, 2**31, 2), False),
+        ("ReduceProd", (9,) * 64, False),
+        ("ReduceSum", (2**62, 2**61), True),
+        ("ReduceSum", (2**62, 2**62), False),
+        ("ReduceMax", (2**63 - 1, 1), True),
+    ],
+)
+def test_reductions_of_integers_that_overflow_stay(op_type: str, items: tuple[int, ...], folds: bool) -> None:
+    """onnxruntime clamps them, others wrap, and ONNX leaves it open."""
+    graph = Graph()
+    data = graph.input("x", [1], I64)
+    graph.node("Add", [data, graph.node(op_type, [ints(graph, *items)], "r", keepdims=0)], "y")
+    graph.output("y", [1], I64)
+    assert operators(compiled(graph.model()).model) == (["Add"] if folds else [op_type, "Add"])
+
+
 def test_float64_constants_beside_narrower_data_are_rounded_once() -> None:
     """A shift that no layer takes: (x + a) + b is one Add of the rounded sum, beside narrower data."""
     graph = Graph()
