@@ -177,6 +177,9 @@ class _Emitter:
         The declaration of an initializer is copied unless it is among the `replaced` and has another shape.
         """
         own = {value.name: value for value in graph.inputs}
+        declared = [info.name for info in source.input]
+        if len(own) == len(declared) and own.keys().isdisjoint(declared):  # a copy of the source with new names
+            own = dict(zip(declared, graph.inputs, strict=True))
         listed: dict[str, TensorProto] = {}
         if self.module.ir_version < 4:
             listed = {tensor.name: tensor for tensor in target.initializer}

@@ -284,3 +284,21 @@ def test_calls_that_an_affine_has_to_pass_are_inlined_by_default(names: Sequence
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)}
     wanted, found = (evaluate(each, inputs)["y"] for each in (model, result))
     assert np.allclose(wanted, found, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_of_a_body_keep_their_declared_shapes() -> None:
+    """onnxruntime runs no Loop whose body does not say that the iteration is a scalar."""
+    inputs = [helper.make_tensor_value_info(*each) for each in (("i", 7, []), ("c", 9, []), ("h", 1, [2, 3]))]
+    results = [helper.make_tensor_value_info("going", 9, []), helper.make_tensor_value_info("made", 1, [2, 3])]
+    nodes = [helper.make_node("Identity", ["c"], ["going"]), helper.make_node("Relu", ["h"], ["made"])]
+    body = helper.make_graph(nodes, "body", inputs, results)
+    loop = helper.make_node("Loop", ["n", "", "a"], ["b"], body=body)
+    function = helper.make_function("local", "F", ["a", "n"], ["b"], [loop], [helper.make_opsetid("", 18)])
+    graph = Graph(opset=18, domains={"local": 1}, functions=[function])
+    graph.input("x", [2, 3])
+    graph.node("F", ["x", graph.initializer(np.asarray(2, np.int64), "n")], "y", domain="local")
+    graph.output("y", [2, 3])
+    (inlined,) = compiled(graph.model(), "InlineFunctions").model.graph.node
+    found = inlined.attribute[0].g
+    assert [info.type for info in found.input] == [info.type for info in inputs]
+    assert [info.type for info in found.output] == [info.type for info in results]
