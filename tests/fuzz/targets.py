@@ -41,7 +41,7 @@ from irc.passes import PassContext, Verify, parse_pipeline
 from irc.support.errors import EmitError, IRError, SourceError
 from irc.support.limits import Limits
 from onnx import ModelProto
-from random_graphs import grow
+from random_graphs import grow, with_functions, without_overloads
 from rich.console import Console
 from verification import deviation
 from xxhash import xxh3_128_hexdigest
@@ -466,9 +466,11 @@ def command(box: Box) -> str:
 
 
 def graph(box: Box) -> str:
-    """Compile a random model of either grammar: a fixpoint, valid, and the same numbers as its source."""
+    """Compile a random model of either grammar, at times with functions: a fixpoint, valid, the same numbers."""
     grow_ = pick(box.rng, (grow, export))
-    source = grow_(box.rng.getrandbits(32), *((F32,) if grow_ is grow else ()))
+    source = plain = grow_(box.rng.getrandbits(32), *((F32,) if grow_ is grow else ()))
+    if box.rng.randrange(2):
+        source = with_functions(plain, box.rng.getrandbits(32))
     box.write("model.onnx", source.SerializeToString())
     box.phase("compile")
     result = irc.compile(source).model
@@ -484,7 +486,7 @@ def graph(box: Box) -> str:
         raise Finding(f"the result is not valid: {complaint[:500]}")
     box.phase("numbers")
     try:
-        found = deviation(source, result, box.rng.randrange(1000))
+        found = deviation(plain, without_overloads(result), box.rng.randrange(1000))
     except SourceError:
         return "refused by the runtime"
     if found is not None:
