@@ -69,9 +69,17 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Yield every node of every graph and function that inference runs: those of training do not count."""
+    yield from model.graph.node
+    yield from body_nodes(model)
+
+
+def body_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield every node of every function, and of the graphs in attributes of the main graph, at any depth."""
     for function in model.functions:
         yield from nodes_in(function)
-    yield from nodes_in(model.graph)
+    for attribute in _attributes(model.graph, any_kind=False):
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            yield from nodes_in(graph)
 
 
 def nodes_in(part: GraphProto | FunctionProto) -> Iterator[NodeProto]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto
 
+from ..codec.traversal import body_nodes
+
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight, which decide how much of a model is quantized."""
 
@@ -23,6 +25,7 @@ class Reason:
 
 
 NO_RANGE = "no range is known"
+IN_BODY = "onnxruntime quantizes no bodies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def coverage(
     op_types: Collection[str],
     reasons: Mapping[str, Reason],
 ) -> list[Coverage]:
-    """Return the coverage of every operator of the main graph that computes one of `activations`.
+    """Return the coverage of every operator of the main graph that computes one of `activations`, and of other layers.
 
     All nodes of `model` have names, and nodes of `quantized`, in QDQ form, have the same. `op_types` are those that the
     quantizer takes, `reasons` why nodes were kept from it, by name.
@@ -65,6 +68,8 @@ def coverage(
             continue
         reason = reasons.get(node.name) or _reason(node, left.get(node.name), dequantized, op_types, constants)
         found.append(Coverage(node.name, node.op_type, reason))
+    layers = (node for node in body_nodes(model) if node.op_type in LAYERS)
+    found.extend(Coverage(node.name or node.output[0], node.op_type, Reason(IN_BODY)) for node in layers)
     return found
 
 

@@ -177,7 +177,7 @@ def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
         if name not in owners:
             near = nearest(name, owners, cutoff=0.6)
             hint = "" if near is None else f"; the nearest is {near!r}"
-            raise UsageError(f"no operator of the folded model has the name or the result {name!r}{hint}")
+            raise UsageError(f"the main graph of the folded model has no operator of the name or result {name!r}{hint}")
     return {owners[name]: Reason("--exclude") for name in names}
 
 

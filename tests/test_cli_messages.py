@@ -119,7 +119,7 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
             "(float[2] x) => (float[2] y) { y = Gelu (x) }",
             IMPORTS,
             "Gelu 'y' is left as it is: opset 17 of ONNX, which the model imports, has no Gelu: ONNX has it from opset "
-            "20 on",
+            "20 on; import an opset that has it, or name the domain that the operator belongs to",
         ),
         (
             IN_BODY_OF_FUNCTION,
@@ -243,3 +243,15 @@ def test_inspect_shows_what_the_file_declares_for_outputs(tmp_path: Path, capsys
     assert main(["dump", path, "-o", str(tmp_path / "m.irc")]) == 0
     assert main(["inspect", str(tmp_path / "m.irc")]) == 0
     assert "output wrong: f32[N,3]\n" in capsys.readouterr().out
+
+
+def test_layers_in_bodies_stay_float_and_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = f"""({IMAGE} x, bool c) => ({IMAGE} y) {TENSORS} {{
+        y = If (c) <then_branch = t () => ({IMAGE} p) {{ [inner] p = Conv (x, w, b) }},
+                    else_branch = e () => ({IMAGE} q) {{ q = Identity (x) }}> }}"""
+    onnx.save(model_of(body), tmp_path / "m.onnx")
+    words = ["quantize", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "q.onnx"), "--input-range", "x=-1:1"]
+    assert main(words) == 0
+    out = "".join(capsys.readouterr())
+    assert "quantized: 0 of 1 layers, " in out
+    assert "left float: Conv 'inner': onnxruntime quantizes no bodies\n" in out

@@ -14,6 +14,9 @@ MAX_NAMED = 3
 """Most values or operators that warnings name."""
 
 
+ADVICE = "; import an opset that has it, or name the domain that the operator belongs to"
+
+
 class Doubts:
     """The doubts about one model, collected while it is read."""
 
@@ -52,12 +55,14 @@ class Doubts:
             if (domain, op_type) in functions:
                 continue
             name = "the model" if isinstance(owner, ModelProto) else f"function {clipped(owner.name)}"
-            if any(canonical_domain(entry.domain) == domain for entry in owner.opset_import):
+            domain_is_imported = any(canonical_domain(entry.domain) == domain for entry in owner.opset_import)
+            if domain_is_imported:
                 why = module.schemas.why_absent(domain, op_type, graph.opsets[domain], name)
             else:  # that of ONNX itself has a warning of its own
                 why = f"{name} does not import its domain {clipped(domain)}: add it to opset_import" if domain else None
             if why is not None:
-                found.append(f"{node.description} is left as it is: {why}")
+                advice = "" if why.endswith("?") or not domain_is_imported else ADVICE
+                found.append(f"{node.description} is left as it is: {why}{advice}")
         yield from found[:MAX_NAMED]
         if len(found) > MAX_NAMED:
             yield f"and {len(found) - MAX_NAMED} more operators that their opsets do not have"

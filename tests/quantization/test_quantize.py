@@ -356,7 +356,11 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
             2,
             "{model}: nothing is known of the range of 'x': give --input-range NAME=LOW:HIGH",
         ),
-        ([*RANGE, "--exclude", "bb"], 2, "no operator of the folded model has the name or the result 'bb'"),
+        (
+            [*RANGE, "--exclude", "bb"],
+            2,
+            "the main graph of the folded model has no operator of the name or result 'bb'",
+        ),
         ([*RANGE, "--range", "nowhere=0:1"], 2, "'nowhere' is not a floating-point value"),
         ([*RANGE, "--range", "a.relu.out=0:1"], 2, "the passes replaced 'a.relu.out' by a value of another range"),
         (["--input-range", "x=1"], 2, "'x=1' is not a range: write NAME=LOW:HIGH"),
