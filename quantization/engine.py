@@ -91,8 +91,10 @@ class Engine:
         """Return the quantized model and warnings; the nodes in `exclude` stay float.
 
         Raises EmitError if the quantizer fails, or onnxruntime cannot load what it wrote. The message names the
-        operator by which this happens.
+        operator by which this happens. Raises VerifyError if the model does not run on the samples.
         """
+        if self.calibrated is None:
+            self._rehearse()
         try:
             found, warnings = self._once(exclude)
         except Exception as error:  # the quantizer raises errors of every kind
@@ -113,6 +115,12 @@ class Engine:
         if needs is not None:
             warnings.append(f"{needs}: the model has those of com.microsoft, which onnxruntime runs")
         return found, warnings
+
+    def _rehearse(self) -> None:
+        """Run the samples in another process: the quantizer runs them in this one, which a crash of a kernel ends."""
+        results, runner = [info.name for info in self.model.graph.output], Runner(self.model, Path())
+        for feeds in self.calibration or ():
+            runner.run(results, feeds)
 
     @property
     def _needs_contrib(self) -> str | None:

@@ -17,7 +17,7 @@ import onnxruntime.quantization
 import pytest
 from graphs import F16, F32, F64, Array, Graph, batch_norm, is_valid
 from irc.cli import main
-from irc.support.errors import EmitError
+from irc.support.errors import EmitError, VerifyError
 from onnx import ModelProto, numpy_helper
 
 pytestmark = pytest.mark.skipif(
@@ -358,3 +358,16 @@ def test_the_bias_of_a_grouped_layer_stays_exact() -> None:
     after = {tensor.name: numpy_helper.to_array(tensor) for tensor in found.model.graph.initializer}
     ours, theirs = (next(n for n in m.graph.node if n.op_type == "ConvTranspose") for m in (source, found.model))
     np.testing.assert_array_equal(after[theirs.input[2]], before[ours.input[2]])
+
+
+def test_a_kernel_that_crashes_while_samples_run_is_a_sentence() -> None:
+    """Otherwise the quantizer's own run of them would end this process."""
+    graph = Graph(opset=17, ir=8, dtype=F32)
+    h = graph.node("Conv", [graph.input("x", ["N", 4, 5, 5]), weight(graph, 4, 4, 3, 3)], "h", "conv")
+    least = graph.initializer(np.array(-(2**63)))
+    zero = graph.node("Mul", [graph.node("Cast", [h], to=onnx.TensorProto.INT64), graph.initializer(np.array(0))])
+    whole = graph.node("Div", [graph.node("Add", [zero, least]), graph.initializer(np.array(-1))], name="divide")
+    graph.node("Add", [h, graph.node("Cast", [whole], to=onnx.TensorProto.FLOAT)], "y")
+    graph.output("y", None)
+    with pytest.raises(VerifyError, match="the runtime died by SIGFPE in Div 'divide'"):
+        irc.quantize(graph.model(), data={"x": np.ones((2, 4, 5, 5), np.float32)}, passes="FoldConstant")
