@@ -12,9 +12,10 @@ from float64 import evaluate
 from irc.ir import Node, Rewriter
 from irc.ir.ops import OPS
 from irc.ir.tensor import ArrayTensor
-from irc.passes import InlineFunctions, SimplifyInference
+from irc.passes import InlineFunctions, PassContext, SimplifyInference
 from irc.support.errors import IRError
-from onnx import AttributeProto, ModelProto, NodeProto, defs, helper, numpy_helper
+from irc.verify import VerifyNumerics
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 KINDS = defs.OpSchema.AttrType
 SAMPLES: dict[KINDS, tuple[object, object]] = {
@@ -181,6 +182,87 @@ def test_a_batch_normalization_that_stays_has_the_epsilon_that_its_function_was_
     gamma, beta, mean, var = (numpy_helper.to_array(each).astype(np.float64) for each in model.graph.initializer)
     exact = np.maximum((inputs["x"] - mean) / np.sqrt(var + float(np.float32(wanted))) * gamma + beta, 0)
     np.testing.assert_allclose(result, exact, rtol=1e-12)
+
+
+NORM = ["gamma", "beta", "mean", "var"]
+
+
+def norm_by_reference(data: str, result: str, reference: str) -> NodeProto:
+    norm = helper.make_node("BatchNormalization", [data, *NORM], [result], name=f"norm_{result}")
+    norm.attribute.append(AttributeProto(name="epsilon", ref_attr_name=reference, type=AttributeProto.FLOAT))
+    return norm
+
+
+def made_local(name: str, inputs: list[str], body: list[NodeProto], default: float | None) -> onnx.FunctionProto:
+    """Return a function of x that gives y, with the attribute `eps`."""
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("local", 1)]
+    function = helper.make_function("local", name, inputs, ["y"], body, opsets, ["eps"])
+    if default is not None:
+        del function.attribute[:]
+        function.attribute_proto.append(helper.make_attribute("eps", default))
+    return function
+
+
+def nested(kind: str, epsilon: float | None, outer: float | None, inner: float | None) -> ModelProto:
+    """Return a call of Outer, which calls Inner, whose BatchNormalization has an epsilon by reference.
+
+    The call, or one BatchNormalization, stands in a branch of If or in the body of a Loop, or at the top.
+    """
+    call = helper.make_node("Inner", ["x", *NORM], ["t"], domain="local")
+    if outer is not None or epsilon is not None or inner is None:
+        call.attribute.append(AttributeProto(name="eps", ref_attr_name="eps", type=AttributeProto.FLOAT))
+    untyped = [helper.make_tensor_value_info(name, 1, None) for name in "te"]
+    if kind == "If":
+        other = helper.make_graph([norm_by_reference("x", "e", "eps")], "else", [], untyped[1:])
+        then = helper.make_graph([call], "then", [], untyped[:1])
+        first = helper.make_node("If", ["cond"], ["h"], then_branch=then, else_branch=other)
+    elif kind == "Loop":
+        call.input[0] = "state"
+        scalars = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
+        scalars += [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on")]
+        state = helper.make_tensor_value_info("state", 1, None)
+        body = [call, helper.make_node("Identity", ["go"], ["on"])]
+        graph = helper.make_graph(body, "body", [*scalars[:2], state], [scalars[2], untyped[0]])
+        first = helper.make_node("Loop", ["count", "cond", "x"], ["h"], body=graph)
+    else:
+        call.output[0] = "h"
+        first = call
+    body = [first, helper.make_node("Relu", ["h"], ["r"]), norm_by_reference("r", "y", "eps")]
+    count = helper.make_node("Constant", [], ["count"], value_int=2)
+    functions = [
+        made_local("Outer", ["x", "cond", *NORM], [count, *body], outer),
+        made_local(
+            "Inner", ["x", *NORM], [norm_by_reference("x", "h", "eps"), helper.make_node("Relu", ["h"], ["y"])], inner
+        ),
+    ]
+    given = {} if epsilon is None else {"eps": epsilon}
+    model = model_of(helper.make_node("Outer", ["x", "cond", *NORM], ["y"], domain="local", **given), functions)
+    del model.graph.input[1:]
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, ["N", 2]))
+    model.graph.input.append(helper.make_tensor_value_info("cond", TensorProto.BOOL, []))
+    for name, numbers in zip(NORM, ([1.0, 2.0], [0.5, 0.25], [0.1, 0.2], [1e-3, 2e-3]), strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.float32), name))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["call", "If", "Loop"])
+@pytest.mark.parametrize(
+    ("epsilon", "outer", "inner"),
+    [(0.1, None, None), (0.1, 0.2, 0.3), (None, 0.2, None), (None, 0.2, 0.3), (None, None, 0.3), (None, None, None)],
+)
+def test_references_in_branches_and_nested_functions_have_the_values_of_their_calls(
+    kind: str, epsilon: float | None, outer: float | None, inner: float | None
+) -> None:
+    model = nested(kind, epsilon, outer, inner)
+    verify = VerifyNumerics(when="end")
+    result = irc.compile(model, context=PassContext([verify]))
+    verify.finish(result.module, result.model)
+    assert max(verdict.greatest for verdict in verify.verdicts) <= 1
+    for after in (result.model, irc.compile(model, "InlineFunctions").model):
+        for condition in (True, False):
+            inputs = {"x": np.array([[1.0, -2.0], [0.25, 3.0]], np.float32), "cond": np.array(condition)}
+            (wanted,), (found,) = (evaluate(each, inputs).values() for each in (model, after))
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_a_value_that_a_pass_gives_a_constant_of_an_old_attribute_is_written() -> None:
