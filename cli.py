@@ -45,6 +45,10 @@ class Parser(argparse.ArgumentParser):
 
         return super().format_help() + example_lines(self.prog)
 
+    def error(self, message: str) -> NoReturn:
+        """End with a sentence, and the command that shows the usage."""
+        self.exit(2, f"{self.prog}: error: {message}\ntry {self.prog} --help\n")
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
@@ -52,6 +56,8 @@ class Parser(argparse.ArgumentParser):
             from .support.errors import did_you_mean
 
             hint = did_you_mean(str(value), map(str, action.choices or ()))
+            if value == "verify":
+                hint = ": `irc align A B` compares two models, `irc compile --verify` a model and its result"
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
 
@@ -79,7 +85,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace, rest: Sequence[str]) -> NoReturn:
-    """End with the usage of the command that was given, and the option that is nearest to the first unknown one."""
+    """End with the command that was given, and its option that is nearest to the first unknown one."""
     for action in parser._actions:
         chosen = getattr(options, action.dest, None)
         if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
@@ -87,8 +93,9 @@ def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace,
     from .support.errors import nearest
 
     option = next((text for text in rest if text.startswith("-")), rest[0])
-    near = nearest(option.split("=")[0], parser._option_string_actions, cutoff=0.6)
-    hint = "" if near is None else f" (did you mean {near}?)"
+    known = {name.lstrip("-"): name for name in parser._option_string_actions}
+    near = nearest(option.split("=")[0].lstrip("-"), known, cutoff=0.6)
+    hint = "" if near is None else f" (did you mean {known[near]}?)"
     parser.error(f"unknown {'option' if option.startswith('-') else 'argument'} {option}{hint}")
 
 

@@ -70,10 +70,10 @@ def add_limits(command: argparse.ArgumentParser) -> None:
 
 
 def _bound(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    """Return a limit. Raises argparse.ArgumentTypeError."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1 on")
+    return int(text)
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
@@ -212,9 +212,11 @@ def _read_range(text: str) -> tuple[str, Range]:
     """Parse NAME=LOW:HIGH. Raises UsageError."""
     from ..support.errors import UsageError
 
-    name, _, numbers = text.rpartition("=")
+    name, separator, numbers = text.rpartition("=")
     low, _, high = numbers.partition(":")
     try:
+        if not separator:
+            raise ValueError
         return name, (float(low), float(high))
     except ValueError:
         raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None

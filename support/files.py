@@ -39,7 +39,10 @@ def writing(name: object) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise EmitError(f"{name}: cannot be written: {error.strerror or error}") from None
+        why = error.strerror or error
+        if isinstance(error, FileNotFoundError) and isinstance(name, Path) and not name.parent.exists():
+            why = f"there is no folder {name.parent}"
+        raise EmitError(f"{name}: cannot be written: {why}") from None
 
 
 @contextmanager

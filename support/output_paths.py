@@ -91,6 +91,8 @@ def check_apart(
     for path in writes:
         if path in (None, "-"):
             continue
+        if str(path).endswith(os.sep):
+            raise UsageError(f"{path}: name a file in this folder")
         entry = entry_path(str(path))
         if entry in inputs:
             raise UsageError(f"{path}: this output would replace a file that is read")
@@ -109,8 +111,9 @@ def beside(model: str, suffix: str) -> str:
 
 
 def within(path: str, model: str, suffix: str) -> str:
-    """Return `path`, or the path in it of an output for `model` if it is a folder."""
-    return str(Path(path) / Path(model).with_suffix(suffix).name) if Path(path).is_dir() else path
+    """Return `path`, or the path in it of an output for `model` if it is a folder, or ends as folders do."""
+    is_folder = path.endswith(os.sep) or Path(path).is_dir()
+    return str(Path(path) / Path(model).with_suffix(suffix).name) if is_folder else path
 
 
 def assign_output_paths(

@@ -147,14 +147,17 @@ def test_the_file_of_a_saved_model_is_told_as_its_folder(folder: Path, capsys: p
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["compile", "net.onnx", "--explian"], "compile: error: unknown option --explian (did you mean --explain?)"),
+        (["compile", "net.onnx", "--foldmap=a"], "compile: error: unknown option --foldmap=a (did you mean --fold-"),
+        (["compile", "net.onnx", "--opset", "17"], "compile: error: unknown option --opset"),
+        (["foldmap", "show", "a", "--bye"], "foldmap show: error: unknown option --bye (did you mean --by?)"),
+        (["dump", "net.onnx", "b"], "dump: error: unknown argument b"),
+        (["foldmap", "chek", "a"], "foldmap: error: argument ACTION: invalid choice: 'chek' (choose from"),
+        (["compile", "net.onnx", "--passes", ""], "compile: error: argument --passes: name a pass, `default`, or"),
         (
-            ["compile", "net.onnx", "--explian"],
-            "irc compile: error: unknown option --explian (did you mean --explain?)",
+            ["compile", "net.onnx", "--max-nodes", "-1"],
+            "compile: error: argument --max-nodes: '-1' is no limit: give a whole number from 1 on",
         ),
-        (["foldmap", "show", "a", "--bye"], "irc foldmap show: error: unknown option --bye (did you mean --by?)"),
-        (["dump", "net.onnx", "b"], "irc dump: error: unknown argument b"),
-        (["foldmap", "chek", "a"], "; did you mean check?"),
-        (["compile", "net.onnx", "--passes", ""], "name a pass, `default`, or `none`"),
     ],
 )
 def test_usage_errors_name_their_command(
@@ -164,8 +167,40 @@ def test_usage_errors_name_their_command(
         main(words)
     assert ended.value.code == 2
     message = capsys.readouterr().err
-    assert message.startswith(f"usage: irc {words[0]}")
-    assert expected in message
+    sentence, way_on = message.splitlines()
+    assert sentence.startswith(f"irc {expected}")
+    assert way_on == f"try irc {expected.partition(':')[0]} --help"
+    assert names(folder) == ["net.onnx"]
+
+
+def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", "a.onnx", "b.onnx"])
+    assert "`irc align A B` compares two models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["compile", "net.onnx", "-o", "new/"], "new/net.irc.onnx: cannot be written: there is no folder new"),
+        (["compile", "net.onnx", "--fold-map", "new/"], "new/net.foldmap.json: cannot be written: there is no folder"),
+        (["report", "net.onnx", "-o", "new/"], "new/: name a file in this folder"),
+        (["quantize", "net.onnx", "-o", "new/"], "new/: name a file in this folder"),
+        (["unfold", "net.onnx", "map.json", "-o", "new/"], "new/: name a file in this folder"),
+        (["quantize", "net.onnx", "-o", "q.onnx", "--input-range", "0:1"], "'0:1' is not a range: write NAME=LOW:HIGH"),
+        *(
+            (["align", "net.onnx", "net.onnx", "--inputs", name], f"{name}: no inputs can be read from it: No such")
+            for name in ("gone.npz", "gone.npy", "gone.pb")
+        ),
+        (["align", "net.onnx", "net.onnx", "--inputs", "net.onnx"], "neither .npz, .npy nor a TensorProto\n"),
+    ],
+)
+def test_files_and_folders_that_are_missing(
+    words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) in (1, 2)
+    message = capsys.readouterr().err
+    assert expected in message and message.count("\n") == 1
     assert names(folder) == ["net.onnx"]
 
 

@@ -138,7 +138,8 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
                 continue
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no common exception
-            raise VerifyError(f"{path}: no inputs can be read from it: {error}") from None
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            raise VerifyError(f"{path}: no inputs can be read from it: {why}") from None
         target = name if name in accepted else next((other for other in required if other not in single), None)
         if target is None:
             raise VerifyError(f"{path}: the model has {len(required)} inputs, and other files give all of them")
@@ -160,11 +161,11 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
         with path.open("rb") as file:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
         return "", array
-    proto = TensorProto()
+    proto, data = TensorProto(), path.read_bytes()
     try:
-        proto.ParseFromString(path.read_bytes())
-    except Exception as error:
-        raise ValueError(f"this is neither .npz, .npy nor a TensorProto: {error}") from None
+        proto.ParseFromString(data)
+    except Exception:
+        raise ValueError("this is neither .npz, .npy nor a TensorProto") from None
     if proto.external_data or proto.data_location == TensorProto.EXTERNAL:
         raise ValueError("its elements are in another file")
     return proto.name, numpy_helper.to_array(proto)

@@ -39,8 +39,10 @@ def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
     if not found:
         return SEEMS_FOLDED if guess and _seems_folded(nodes) else None
     tool = found[0]
-    count = "1 BatchNormalization was" if len(found) == 1 else f"{len(found)} BatchNormalizations were"
-    return f"{count} folded before, by {tool}, without their statistics: {REMEDIES[tool]}, {RECOVER}"
+    remedy = f"{REMEDIES[tool]}, {RECOVER}"
+    if len(found) == 1:
+        return f"1 BatchNormalization was folded before, by {tool}, without its statistics: {remedy}"
+    return f"{len(found)} BatchNormalizations were folded before, by {tool}, without their statistics: {remedy}"
 
 
 def _seems_folded(nodes: Iterable[NodeProto]) -> bool:

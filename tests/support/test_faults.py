@@ -339,7 +339,7 @@ def test_too_many_open_files_are_one_sentence(model: Path, capfd: pytest.Capture
 def test_a_folder_that_is_missing_or_no_folder(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     gone = model.parent / "gone" / "o.onnx"
     assert main(["compile", str(model), "-o", str(gone), "-q"]) == 1
-    assert capfd.readouterr().err == f"irc: {gone}: cannot be written: No such file or directory\n"
+    assert capfd.readouterr().err == f"irc: {gone}: cannot be written: there is no folder {gone.parent}\n"
     below = model / "o.onnx"
     assert main(["compile", str(model), "-o", str(below), "-q"]) == 1
     assert capfd.readouterr().err == f"irc: {below}: cannot be written: Not a directory\n"
